@@ -1,0 +1,425 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ALGORITHM_UNSPECIFIED: _ClassVar[Algorithm]
+    ALGORITHM_RING_ALL_REDUCE: _ClassVar[Algorithm]
+    ALGORITHM_RING_REDUCE_SCATTER: _ClassVar[Algorithm]
+    ALGORITHM_RING_ALL_GATHER: _ClassVar[Algorithm]
+    ALGORITHM_HALVING_DOUBLING_ALL_REDUCE: _ClassVar[Algorithm]
+    ALGORITHM_ALL_TO_ALL: _ClassVar[Algorithm]
+    ALGORITHM_BROADCAST: _ClassVar[Algorithm]
+    ALGORITHM_PIPELINE_SEND: _ClassVar[Algorithm]
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    JOB_STATE_PENDING: _ClassVar[JobState]
+    JOB_STATE_ECMP: _ClassVar[JobState]
+    JOB_STATE_PINNED: _ClassVar[JobState]
+    JOB_STATE_PARTLY_PINNED: _ClassVar[JobState]
+
+class Strategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STRATEGY_UNSPECIFIED: _ClassVar[Strategy]
+    STRATEGY_ECMP: _ClassVar[Strategy]
+    STRATEGY_PLANNED: _ClassVar[Strategy]
+    STRATEGY_SHADOW: _ClassVar[Strategy]
+ALGORITHM_UNSPECIFIED: Algorithm
+ALGORITHM_RING_ALL_REDUCE: Algorithm
+ALGORITHM_RING_REDUCE_SCATTER: Algorithm
+ALGORITHM_RING_ALL_GATHER: Algorithm
+ALGORITHM_HALVING_DOUBLING_ALL_REDUCE: Algorithm
+ALGORITHM_ALL_TO_ALL: Algorithm
+ALGORITHM_BROADCAST: Algorithm
+ALGORITHM_PIPELINE_SEND: Algorithm
+JOB_STATE_UNSPECIFIED: JobState
+JOB_STATE_PENDING: JobState
+JOB_STATE_ECMP: JobState
+JOB_STATE_PINNED: JobState
+JOB_STATE_PARTLY_PINNED: JobState
+STRATEGY_UNSPECIFIED: Strategy
+STRATEGY_ECMP: Strategy
+STRATEGY_PLANNED: Strategy
+STRATEGY_SHADOW: Strategy
+
+class JobSpec(_message.Message):
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    endpoints: _containers.RepeatedScalarFieldContainer[str]
+    groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
+    collectives: _containers.RepeatedCompositeFieldContainer[Collective]
+    lease: _duration_pb2.Duration
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class ParallelGroup(_message.Message):
+    __slots__ = ("name", "ranks")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Collective(_message.Message):
+    __slots__ = ("algorithm", "groups", "bytes_per_iteration", "phase")
+    ALGORITHM_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    algorithm: Algorithm
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    bytes_per_iteration: int
+    phase: int
+    def __init__(self, algorithm: _Optional[_Union[Algorithm, str]] = ..., groups: _Optional[_Iterable[str]] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
+
+class Job(_message.Message):
+    __slots__ = ("spec", "state", "missing_hosts", "lease_left", "virtual_links", "pinned", "level", "efficiency_predicted", "efficiency_measured", "ideal_communication_s", "iterations", "last_communication_s")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_LEFT_FIELD_NUMBER: _ClassVar[int]
+    VIRTUAL_LINKS_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    EFFICIENCY_PREDICTED_FIELD_NUMBER: _ClassVar[int]
+    EFFICIENCY_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    IDEAL_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    LAST_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    state: JobState
+    missing_hosts: _containers.RepeatedScalarFieldContainer[str]
+    lease_left: _duration_pb2.Duration
+    virtual_links: int
+    pinned: int
+    level: float
+    efficiency_predicted: float
+    efficiency_measured: float
+    ideal_communication_s: float
+    iterations: int
+    last_communication_s: float
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication_s: _Optional[float] = ..., iterations: _Optional[int] = ..., last_communication_s: _Optional[float] = ...) -> None: ...
+
+class RegisterJobRequest(_message.Message):
+    __slots__ = ("spec",)
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ...) -> None: ...
+
+class RegisterJobResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class GetJobRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class GetJobResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+
+class ListJobsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListJobsResponse(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+
+class DeregisterJobRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class DeregisterJobResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RenewLeaseRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class RenewLeaseResponse(_message.Message):
+    __slots__ = ("lease_left",)
+    LEASE_LEFT_FIELD_NUMBER: _ClassVar[int]
+    lease_left: _duration_pb2.Duration
+    def __init__(self, lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Iteration(_message.Message):
+    __slots__ = ("index", "duration_s", "communication_s")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    duration_s: float
+    communication_s: float
+    def __init__(self, index: _Optional[int] = ..., duration_s: _Optional[float] = ..., communication_s: _Optional[float] = ...) -> None: ...
+
+class ReportIterationsRequest(_message.Message):
+    __slots__ = ("job_id", "iterations")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    iterations: _containers.RepeatedCompositeFieldContainer[Iteration]
+    def __init__(self, job_id: _Optional[str] = ..., iterations: _Optional[_Iterable[_Union[Iteration, _Mapping]]] = ...) -> None: ...
+
+class ReportIterationsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchRoutesRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class WatchRoutesResponse(_message.Message):
+    __slots__ = ("generation", "routes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    routes: _containers.RepeatedCompositeFieldContainer[Route]
+    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
+
+class Route(_message.Message):
+    __slots__ = ("src", "dst", "pinned", "switches")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    PINNED_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    src: str
+    dst: str
+    pinned: bool
+    switches: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., pinned: _Optional[bool] = ..., switches: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Port(_message.Message):
+    __slots__ = ("number", "name", "up")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    name: str
+    up: bool
+    def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., up: _Optional[bool] = ...) -> None: ...
+
+class Switch(_message.Message):
+    __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules")
+    DPID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PORTS_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    FOREIGN_RULES_FIELD_NUMBER: _ClassVar[int]
+    dpid: int
+    name: str
+    ports: _containers.RepeatedCompositeFieldContainer[Port]
+    in_sync: bool
+    rules: int
+    foreign_rules: int
+    def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ...) -> None: ...
+
+class Link(_message.Message):
+    __slots__ = ("src_dpid", "src_port", "dst_dpid", "dst_port", "name", "capacity_bps", "rate_bps", "background_bps")
+    SRC_DPID_FIELD_NUMBER: _ClassVar[int]
+    SRC_PORT_FIELD_NUMBER: _ClassVar[int]
+    DST_DPID_FIELD_NUMBER: _ClassVar[int]
+    DST_PORT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CAPACITY_BPS_FIELD_NUMBER: _ClassVar[int]
+    RATE_BPS_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_BPS_FIELD_NUMBER: _ClassVar[int]
+    src_dpid: int
+    src_port: int
+    dst_dpid: int
+    dst_port: int
+    name: str
+    capacity_bps: float
+    rate_bps: float
+    background_bps: float
+    def __init__(self, src_dpid: _Optional[int] = ..., src_port: _Optional[int] = ..., dst_dpid: _Optional[int] = ..., dst_port: _Optional[int] = ..., name: _Optional[str] = ..., capacity_bps: _Optional[float] = ..., rate_bps: _Optional[float] = ..., background_bps: _Optional[float] = ...) -> None: ...
+
+class Host(_message.Message):
+    __slots__ = ("ip", "mac", "dpid", "port", "switch")
+    IP_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    DPID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    ip: str
+    mac: str
+    dpid: int
+    port: int
+    switch: str
+    def __init__(self, ip: _Optional[str] = ..., mac: _Optional[str] = ..., dpid: _Optional[int] = ..., port: _Optional[int] = ..., switch: _Optional[str] = ...) -> None: ...
+
+class GetFabricRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetFabricResponse(_message.Message):
+    __slots__ = ("generation", "switches", "links", "hosts")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    switches: _containers.RepeatedCompositeFieldContainer[Switch]
+    links: _containers.RepeatedCompositeFieldContainer[Link]
+    hosts: _containers.RepeatedCompositeFieldContainer[Host]
+    def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
+
+class GetPlanRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetPlanResponse(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: Plan
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed")
+    class JobLevelEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_PROVEN_FIELD_NUMBER: _ClassVar[int]
+    SOLVER_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    ECMP_LEVEL_MEAN_FIELD_NUMBER: _ClassVar[int]
+    ECMP_LEVEL_P95_FIELD_NUMBER: _ClassVar[int]
+    PLAN_MS_FIELD_NUMBER: _ClassVar[int]
+    JOB_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    UNROUTED_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    max_level: float
+    bound: float
+    gap: float
+    certificate: str
+    levels_proven: int
+    solver: str
+    moves: int
+    ecmp_level_mean: float
+    ecmp_level_p95: float
+    plan_ms: float
+    job_level: _containers.ScalarMap[str, float]
+    routes: _containers.RepeatedCompositeFieldContainer[PlannedRoute]
+    unrouted: _containers.RepeatedScalarFieldContainer[str]
+    installed: bool
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ...) -> None: ...
+
+class PlannedRoute(_message.Message):
+    __slots__ = ("job_id", "route")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    route: Route
+    def __init__(self, job_id: _Optional[str] = ..., route: _Optional[_Union[Route, _Mapping]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age_s", "alarms", "adopting", "links_expected")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_PENDING_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FLOWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_EFFICIENCY_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
+    ADOPTING_FIELD_NUMBER: _ClassVar[int]
+    LINKS_EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    strategy: Strategy
+    switches: int
+    switches_in_sync: int
+    links: int
+    hosts: int
+    jobs: int
+    jobs_pending: int
+    pins: int
+    rules: int
+    moved_flows_total: int
+    network_efficiency: float
+    counters_age_s: float
+    alarms: _containers.RepeatedScalarFieldContainer[str]
+    adopting: bool
+    links_expected: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age_s: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ..., adopting: _Optional[bool] = ..., links_expected: _Optional[int] = ...) -> None: ...
+
+class ReplanRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReplanResponse(_message.Message):
+    __slots__ = ("outcome", "reason", "plan")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    outcome: str
+    reason: str
+    plan: Plan
+    def __init__(self, outcome: _Optional[str] = ..., reason: _Optional[str] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+
+class SetStrategyRequest(_message.Message):
+    __slots__ = ("strategy",)
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    strategy: Strategy
+    def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ...) -> None: ...
+
+class SetStrategyResponse(_message.Message):
+    __slots__ = ("strategy", "install_s", "pins")
+    STRATEGY_FIELD_NUMBER: _ClassVar[int]
+    INSTALL_S_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
+    strategy: Strategy
+    install_s: float
+    pins: int
+    def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ..., install_s: _Optional[float] = ..., pins: _Optional[int] = ...) -> None: ...

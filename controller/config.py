@@ -1,0 +1,149 @@
+"""The configuration: one TOML file, read once into a frozen object.
+
+Unknown keys are errors and all errors are reported at once, each with its path.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.messages import Strategy
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OpenFlowConfig(_Section):
+    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=6653, ge=1, le=65535)
+    echo_interval_s: Seconds = 5.0
+    echo_misses: int = Field(default=3, ge=1)
+    barrier_timeout_s: Seconds = 10.0
+
+
+class ApiConfig(_Section):
+    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``."""
+
+    listen: tuple[str, ...] = ("127.0.0.1:50051",)
+    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+
+
+class MetricsConfig(_Section):
+    host: str = "127.0.0.1"
+    port: int = Field(default=9464, ge=0, le=65535)
+
+
+class DiscoveryConfig(_Section):
+    """``link_timeout_s``: silence after which a link whose ports are up is lost. ``hold_down_s``: how long a link that
+    came back stays excluded. ``edge_after_s``: how long a port must have been up without LLDP before it may be an
+    edge port. ``punt_rate_pps``: LLDP and ARP packets per second a port may hand to the controller."""
+
+    probe_interval_s: Seconds = 1.0
+    link_timeout_s: Seconds = 5.0
+    hold_down_s: Seconds = 2.0
+    edge_after_s: Seconds = 2.5
+    punt_rate_pps: int = Field(default=50, ge=1)
+
+
+class LinkCapacity(_Section):
+    """Capacity of the link that leaves ``switch`` (its name) through ``port`` (its name)."""
+
+    switch: str
+    port: str
+    bps: BitsPerSecond
+
+
+class InventoryHost(_Section):
+    """A host that is declared rather than found: where it is plugged in, by the switch's and the port's name."""
+
+    ip: str
+    mac: str | None = None
+    switch: str
+    port: str
+
+
+class FabricConfig(_Section):
+    """Capacities override what ports report (a veth always says 10 Gbit/s). ``leaf_prefix_length``: leaves own prefixes
+    of this length, 32 for host routes only. ``inventory``: a TOML file with ``[[host]]`` tables."""
+
+    link_bps: BitsPerSecond | None = None
+    host_link_bps: BitsPerSecond | None = None
+    link: tuple[LinkCapacity, ...] = ()
+    leaf_prefix_length: int = Field(default=24, ge=8, le=32)
+    inventory: Path | None = None
+
+
+class CountersConfig(_Section):
+    """``window_s``: rates are taken over the samples of this long; ``noise_fraction``: measured background below this
+    share of a link's capacity is not believed (flow counters lag port counters by up to half a second)."""
+
+    interval_s: Seconds = 2.0
+    window_s: Seconds = 6.0
+    noise_fraction: float = Field(default=0.1, ge=0, lt=1)
+
+
+class PlanningConfig(_Section):
+    """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing level
+    that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
+
+    strategy: Strategy = Strategy.PLANNED
+    time_limit_s: Seconds = 2.0
+    interval_s: Seconds = 10.0
+    debounce_s: float = Field(default=0.2, ge=0)
+    min_gain: float = Field(default=0.02, ge=0)
+    max_moves: int = Field(default=256, ge=0)
+    max_paths: int = Field(default=64, ge=1)
+    ecmp_draws: int = Field(default=200, ge=1)
+
+
+class JobsConfig(_Section):
+    """``orphan_lease_s``: how long pins of jobs that a restarted controller does not know are kept."""
+
+    max_jobs: int = Field(default=1000, ge=1)
+    orphan_lease_s: Seconds = 60.0
+
+
+class Config(_Section):
+    """Everything that can be set; see docs/operators.md."""
+
+    openflow: OpenFlowConfig = OpenFlowConfig()
+    api: ApiConfig = ApiConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    discovery: DiscoveryConfig = DiscoveryConfig()
+    fabric: FabricConfig = FabricConfig()
+    counters: CountersConfig = CountersConfig()
+    planning: PlanningConfig = PlanningConfig()
+    jobs: JobsConfig = JobsConfig()
+    state_dir: Path | None = None
+
+
+def load(path: Path | None) -> Config:
+    """The configuration in ``path``, or the defaults. Raises ``InvalidInput`` with every problem of the file."""
+    if path is None:
+        return Config()
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInput((FieldProblem(str(path), f"not TOML: {error}"),)) from None
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise InvalidInput(
+            tuple(
+                FieldProblem(f"{path}: " + ".".join(map(str, e["loc"])), e["msg"])
+                for e in error.errors(include_url=False)
+            )
+        ) from None

@@ -1,0 +1,120 @@
+"""The fabric as one frozen snapshot: switches, directed links, hosts.
+
+Owns the vocabulary that every later stage uses. A snapshot is made by ``topology_update``; nobody else makes
+or changes one. The fabric is a multigraph: two cables between two switches are two links, and a path names
+ports, never only switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, NewType
+
+Dpid = NewType("Dpid", int)
+PortNo = NewType("PortNo", int)
+
+
+class PortRef(NamedTuple):
+    """One port of one switch."""
+
+    dpid: Dpid
+    port: PortNo
+
+
+class LinkId(NamedTuple):
+    """A directed link, named by a switch port.
+
+    ``out``: the link that leaves the switch through the port (to a switch or to a host). ``in``: a host's link
+    into the fabric, which leaves through no switch port and is named by the edge port it arrives at.
+    """
+
+    dpid: Dpid
+    port: PortNo
+    direction: Literal["out", "in"] = "out"
+
+    @property
+    def at(self) -> PortRef:
+        return PortRef(self.dpid, self.port)
+
+
+Path = tuple[LinkId, ...]
+"""Switch-to-switch links from the source's switch to the destination's; empty when they share a switch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port as its switch describes it. ``up`` is administratively and physically up."""
+
+    number: PortNo
+    name: str
+    mac: str
+    up: bool
+    speed_bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    dpid: Dpid
+    name: str
+    ports: Mapping[PortNo, Port]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A usable directed cable between two switches: seen in both directions and not held down."""
+
+    src: PortRef
+    dst: PortRef
+    capacity_bps: float
+
+    @property
+    def id(self) -> LinkId:
+        return LinkId(self.src.dpid, self.src.port)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host at an edge port. ``mac`` is None between a restart, when the address is adopted from the rules of
+    the switch, and the host's next ARP packet."""
+
+    ip: str
+    mac: str | None
+    at: PortRef
+    nic_bps: float
+
+    @property
+    def uplink(self) -> LinkId:
+        return LinkId(self.at.dpid, self.at.port, "in")
+
+    @property
+    def downlink(self) -> LinkId:
+        return LinkId(self.at.dpid, self.at.port, "out")
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """What is usable now. ``generation`` grows by one with every change of it."""
+
+    generation: int = 0
+    switches: Mapping[Dpid, Switch] = field(default_factory=dict)
+    links: Mapping[LinkId, Link] = field(default_factory=dict)
+    hosts: Mapping[str, Host] = field(default_factory=dict)
+
+    def name(self, dpid: Dpid) -> str:
+        """The switch's name, or its dpid in hexadecimal when it has left."""
+        switch = self.switches.get(dpid)
+        return switch.name if switch else f"{dpid:#x}"
+
+    def link_name(self, link_id: LinkId) -> str:
+        """``leaf1:2>spine2`` for a fabric link, ``leaf1:5>10.0.1.2`` and ``10.0.1.2>leaf1:5`` at the edge."""
+        port = f"{self.name(link_id.dpid)}:{link_id.port}"
+        link = self.links.get(link_id)
+        if link:
+            return f"{port}>{self.name(link.dst.dpid)}"
+        peer = next((h.ip for h in self.hosts.values() if h.at == link_id.at), "?")
+        return f"{peer}>{port}" if link_id.direction == "in" else f"{port}>{peer}"
+
+    def path_names(self, path: Path, src_leaf: Dpid) -> tuple[str, ...]:
+        """The switches on a path, in order, by name."""
+        return (self.name(src_leaf), *(self.name(self.links[link].dst.dpid) for link in path if link in self.links))

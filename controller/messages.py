@@ -1,0 +1,299 @@
+"""What goes into the control loop and what comes out: frozen messages and commands.
+
+The edges (southbound, api, planning worker) put messages into the inbox; the loop answers each with commands that
+the edges carry out. Wire types stop at the edges: nothing here knows OpenFlow, gRPC or Ryu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.jobs.spec import JobId, JobSpec
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.problem import PlanLimits, Problem
+from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage
+
+
+class Strategy(StrEnum):
+    """``shadow`` plans and reports what it would gain, and installs nothing."""
+
+    ECMP = "ecmp"
+    PLANNED = "planned"
+    SHADOW = "shadow"
+
+
+# ---- southbound -> loop
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConnected:
+    """The OpenFlow handshake is done and the ports are known. A reconnect sends it again."""
+
+    dpid: Dpid
+    name: str
+    ports: tuple[Port, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchLeft:
+    dpid: Dpid
+
+
+@dataclass(frozen=True, slots=True)
+class PortChanged:
+    dpid: Dpid
+    port: Port
+    removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSeen:
+    """Discovery believes in the directed link now (sent once, not per probe)."""
+
+    src: PortRef
+    dst: PortRef
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """Probes have stopped coming although both ports are up. Port and switch losses are not reported here."""
+
+    src: PortRef
+    dst: PortRef
+
+
+@dataclass(frozen=True, slots=True)
+class ArpSeen:
+    """An ARP packet that a switch handed up. ``target_ip`` is asked for (request) or spoken to (reply)."""
+
+    at: PortRef
+    op: Literal["request", "reply"]
+    sender_ip: str
+    sender_mac: str
+    target_ip: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRules:
+    """The read-back of one switch: everything with our cookie, all groups and meters, and how many flow rules are
+    somebody else's."""
+
+    dpid: Dpid
+    rules: RuleSet
+    foreign: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchResult:
+    """``rejected``: mods the switch refused, with its reason. ``timed_out``: no barrier reply; state unknown."""
+
+    rejected: tuple[tuple[RuleMod, str], ...] = ()
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """Every switch of a stage has answered its barrier, left, or timed out. The loop sends the next stage."""
+
+    change_id: int
+    stage: int
+    results: Mapping[Dpid, SwitchResult]
+
+
+@dataclass(frozen=True, slots=True)
+class PortCount:
+    """Cumulative bytes. None where the switch does not support the counter."""
+
+    tx_bytes: int | None
+    rx_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """One poll of one switch: port counters, and byte counters of the pinned table's rules of ours, read together.
+    ``at``: monotonic seconds when the reply came in."""
+
+    dpid: Dpid
+    at: float
+    ports: Mapping[PortNo, PortCount]
+    flows: Mapping[FlowKey, int]
+
+
+# ---- api -> loop. The loop resolves ``reply`` (with a value or a SignalboxError) through a Reply command.
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterJob:
+    spec: JobSpec
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterJob:
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLease:
+    """Replies with the seconds left."""
+
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTime:
+    index: int
+    duration_s: float
+    communication_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReportIterations:
+    job_id: JobId
+    iterations: tuple[IterationTime, ...]
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Replies with a ``ReplanOutcome``."""
+
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetStrategy:
+    """Replies with a ``StrategySet`` after the last barrier."""
+
+    strategy: Strategy
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanOutcome:
+    outcome: Literal["adopted", "kept", "no plan"]
+    reason: str
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySet:
+    strategy: Strategy
+    install_s: float
+    pins: int
+
+
+# ---- planning worker -> loop
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The worker's answer to one ``SolvePlan``."""
+
+    answer: Plan | NoPlan
+
+
+# ---- timer -> loop
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Sent a few times a second; time-outs, leases and periodic work happen on it."""
+
+
+Message = (
+    SwitchConnected
+    | SwitchLeft
+    | PortChanged
+    | LinkSeen
+    | LinkLost
+    | ArpSeen
+    | SwitchRules
+    | StageDone
+    | Counters
+    | RegisterJob
+    | DeregisterJob
+    | RenewLease
+    | ReportIterations
+    | Replan
+    | SetStrategy
+    | Planned
+    | Tick
+)
+
+
+# ---- loop -> southbound
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """Read back flows, groups and meters of a switch; answered by ``SwitchRules`` (nothing when it leaves)."""
+
+    dpid: Dpid
+
+
+@dataclass(frozen=True, slots=True)
+class InstallStage:
+    """Send the mods, then a barrier on each switch; answered by ``StageDone``."""
+
+    change_id: int
+    number: int
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class SendArpRequest:
+    """Ask for ``ip`` out of each of these edge ports, as an ARP probe (RFC 5227: sender address 0.0.0.0)."""
+
+    ip: str
+    ports: tuple[PortRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendArpReply:
+    """Tell the asker at ``at`` that ``ip`` is at ``mac``."""
+
+    at: PortRef
+    asker_ip: str
+    asker_mac: str
+    ip: str
+    mac: str
+
+
+# ---- loop -> planning worker
+
+
+@dataclass(frozen=True, slots=True)
+class SolvePlan:
+    """A waiting request is replaced by a newer one; the one being solved is finished."""
+
+    problem: Problem
+    limits: PlanLimits
+
+
+# ---- loop -> api, store
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception."""
+
+    future: Future[Any]
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class SaveJobs:
+    """Write the accepted specs to the state directory, so that a restart knows them."""
+
+    specs: tuple[JobSpec, ...]
+
+
+Command = ReadRules | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Reply | SaveJobs

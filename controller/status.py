@@ -1,0 +1,122 @@
+"""The one frozen picture of the controller that everybody else reads.
+
+The control loop publishes a new ``Status`` after every message that changed something; gRPC reads, watch streams
+and metrics take it from ``StatusBoard`` and never see the loop's own state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.jobs.spec import JobId, JobSpec
+from controller.messages import Strategy
+from controller.planning.plan import Plan
+from controller.planning.problem import FlowId
+
+JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """``level``: L_j of the running routes, 0 while unknown. ``routes``: the pinned path of every virtual link whose
+    switches confirmed it, None under ECMP. ``routes_generation`` grows when they change."""
+
+    spec: JobSpec
+    state: JobState
+    missing_hosts: tuple[str, ...]
+    lease_ends_at: float
+    level: float
+    ideal_communication_s: float
+    iterations: int
+    last_communication_s: float
+    mean_communication_s: float
+    routes: Mapping[FlowId, Path | None]
+    routes_generation: int
+
+    @property
+    def pinned(self) -> int:
+        return sum(path is not None for path in self.routes.values())
+
+    @property
+    def efficiency_predicted(self) -> float:
+        return 1 / self.level if self.level else 0.0
+
+    @property
+    def efficiency_measured(self) -> float:
+        """Ideal over measured communication time (mean of the latest reports); 0 until there is one."""
+        return self.ideal_communication_s / self.mean_communication_s if self.mean_communication_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchStatus:
+    in_sync: bool
+    rules: int
+    foreign_rules: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """``bytes_total``: cumulative port counter. Rates in bit/s over the load window; None before two samples."""
+
+    bytes_total: int
+    rate_bps: float
+    background_bps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first."""
+
+    fabric: Fabric = field(default_factory=Fabric)
+    strategy: Strategy = Strategy.PLANNED
+    adopting: bool = False
+    switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
+    links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
+    jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
+    plan: Plan | None = None
+    plan_installed: bool = False
+    pins: int = 0
+    moved_flows_total: int = 0
+    plans_total: int = 0
+    counters_at: float | None = None
+    alarms: tuple[str, ...] = ()
+
+    @property
+    def network_efficiency(self) -> float:
+        """min over jobs with known level of 1 / L_j; 1 when there is none."""
+        return min((j.efficiency_predicted for j in self.jobs.values() if j.level), default=1.0)
+
+
+class StatusBoard:
+    """Holds the newest ``Status``. Written by the loop's thread, read by any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._status = Status()
+        self._listeners: list[Callable[[], None]] = []
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    def publish(self, status: Status) -> None:
+        with self._lock:
+            self._status = status
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` (quick, from the loop's thread) after every publication; returns the way to stop it."""
+        with self._lock:
+            self._listeners.append(listener)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._listeners.remove(listener)
+
+        return unsubscribe
