@@ -94,8 +94,8 @@ class CountersConfig(_Section):
 
 
 class PlanningConfig(_Section):
-    """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing level
-    that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
+    """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing
+    level that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
 
     strategy: Strategy = Strategy.PLANNED
     time_limit_s: Seconds = 2.0

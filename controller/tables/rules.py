@@ -1,8 +1,8 @@
 """Frozen rule types: what a switch holds, independent of any OpenFlow library.
 
 ``southbound.openflow_codec`` turns them into messages and back; everything else compares and diffs these. The
-cookie of a rule says who owns it: 16 bits of magic, 8 bits of table, 40 bits of owner (the job's hash in the pinned table,
-0 elsewhere). Neither cookies nor group ids hold a generation, so that a restarted controller recognises its own
+cookie of a rule says who owns it: 16 bits of magic, 8 bits of table, 40 bits of owner (the job's hash in the pinned
+table, 0 elsewhere). Neither cookies nor group ids hold a generation, so that a restarted controller recognises its own
 rules (DESIGN section 4).
 """
 
@@ -107,13 +107,18 @@ class FlowKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowRule:
-    """Meter first, then actions, then the next table; no actions and no ``goto`` is a drop."""
+    """Meter first, then actions, then the next table; no actions and no ``goto`` is a drop.
+
+    ``distance``: switches still to cross to the destination. It orders installation, downstream first; no switch
+    stores it and it does not count in comparisons.
+    """
 
     key: FlowKey
     cookie: int
     actions: tuple[Action, ...] = ()
     goto: Table | None = None
     meter: int | None = None
+    distance: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,7 @@ class GroupRule:
     group_id: int
     kind: Literal["select", "fast_failover"]
     buckets: tuple[Bucket, ...]
+    distance: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
