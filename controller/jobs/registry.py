@@ -1,0 +1,154 @@
+"""The accepted jobs: their specs, virtual links, leases and reported times.
+
+Owns which jobs there are. In: specs, heartbeats and reports, with ``now`` in monotonic seconds. Out: frozen ``Job``
+snapshots, or an error from ``controller.errors`` and no change. Knows nothing of hosts or routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Protocol
+
+from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound
+from controller.jobs.collectives import VirtualLink, virtual_links
+from controller.jobs.spec import JobId, JobSpec
+
+MEASURED_WINDOW = 16
+"""Reports that the mean communication time is taken over."""
+
+Pair = tuple[str, str]
+
+
+class Timed(Protocol):
+    """An iteration whose communication took so many seconds (``messages.IterationTime``)."""
+
+    @property
+    def communication_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An accepted job. ``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them
+    since the routes last changed, oldest first."""
+
+    spec: JobSpec
+    virtual_links: tuple[VirtualLink, ...]
+    lease_ends_at: float
+    iterations: int = 0
+    last_communication_s: float = 0.0
+    recent_communication_s: tuple[float, ...] = ()
+
+    @property
+    def id(self) -> JobId:
+        return JobId(self.spec.job_id)
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        """(source, destination) addresses of the virtual links."""
+        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+
+    @property
+    def mean_communication_s(self) -> float:
+        """Over ``recent_communication_s``; 0 when there is none."""
+        recent = self.recent_communication_s
+        return sum(recent) / len(recent) if recent else 0.0
+
+
+class JobRegistry:
+    """Single-threaded: the control loop owns it. Each change replaces the mapping, so ``jobs`` may be kept."""
+
+    def __init__(self, max_jobs: int) -> None:
+        self._max_jobs = max_jobs
+        self._jobs: dict[JobId, Job] = {}
+        self._announced_by: dict[Pair, JobId] = {}
+
+    @property
+    def jobs(self) -> Mapping[JobId, Job]:
+        """The accepted jobs now, a snapshot."""
+        return MappingProxyType(self._jobs)
+
+    def register(self, spec: JobSpec, now: float) -> Job:
+        """Accept a job, or renew the lease of the one that has this spec already.
+
+        Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another spec has the id,
+        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``.
+        """
+        job_id = JobId(spec.job_id)
+        known = self._jobs.get(job_id)
+        if known:
+            if known.spec != spec:
+                raise AlreadyExists(f"job '{job_id}' is registered with another spec; deregister it first")
+            return self._put(replace(known, lease_ends_at=now + spec.lease_s))
+        if len(self._jobs) >= self._max_jobs:
+            raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
+        job = Job(spec, virtual_links(spec), now + spec.lease_s)
+        pairs = job.pairs
+        self._refuse_conflict(job_id, pairs)
+        self._announced_by.update(dict.fromkeys(pairs, job_id))
+        return self._put(job)
+
+    def deregister(self, job_id: JobId) -> None:
+        """Raises ``NotFound``."""
+        self._remove([self._get(job_id)])
+
+    def renew(self, job_id: JobId, now: float) -> float:
+        """Returns the seconds left. Raises ``NotFound``."""
+        job = self._get(job_id)
+        self._put(replace(job, lease_ends_at=now + job.spec.lease_s))
+        return job.spec.lease_s
+
+    def report(self, job_id: JobId, iterations: Iterable[Timed]) -> None:
+        """Take in how long iterations really took, in order. Raises ``NotFound``."""
+        job = self._get(job_id)
+        times = tuple(iteration.communication_s for iteration in iterations)
+        if not times:
+            return
+        self._put(
+            replace(
+                job,
+                iterations=job.iterations + len(times),
+                last_communication_s=times[-1],
+                recent_communication_s=(job.recent_communication_s + times)[-MEASURED_WINDOW:],
+            )
+        )
+
+    def reset_measured(self, job_id: JobId) -> None:
+        """Forget the recent times: they were measured on routes that have changed. Raises ``NotFound``."""
+        self._put(replace(self._get(job_id), recent_communication_s=()))
+
+    def expire(self, now: float) -> tuple[JobId, ...]:
+        """Forget the jobs whose lease has ended; returns which, sorted."""
+        ended = [job for job in self._jobs.values() if job.lease_ends_at <= now]
+        if ended:
+            self._remove(ended)
+        return tuple(sorted(job.id for job in ended))
+
+    def _get(self, job_id: JobId) -> Job:
+        try:
+            return self._jobs[job_id]
+        except KeyError:
+            raise NotFound(f"there is no job '{job_id}'") from None
+
+    def _put(self, job: Job) -> Job:
+        self._jobs = {**self._jobs, job.id: job}
+        return job
+
+    def _remove(self, gone: Iterable[Job]) -> None:
+        jobs = dict(self._jobs)
+        for job in gone:
+            del jobs[job.id]
+            for pair in job.pairs:
+                del self._announced_by[pair]
+        self._jobs = jobs
+
+    def _refuse_conflict(self, job_id: JobId, pairs: frozenset[Pair]) -> None:
+        taken = sorted(pairs & self._announced_by.keys())
+        if not taken:
+            return
+        src, dst = taken[0]
+        more = f" (and {len(taken) - 1} more pairs are taken)" if len(taken) > 1 else ""
+        raise Conflict(
+            f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}"
+        )

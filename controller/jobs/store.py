@@ -1,0 +1,75 @@
+"""The accepted job specs on disk, so that a restarted controller knows them.
+
+Owns one JSON file in the state directory. In: the specs of all accepted jobs. Out: the same specs after a restart. A
+file that cannot be read back is set aside, not fatal: its jobs register again with their next heartbeat.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import structlog
+
+from controller.errors import InvalidInput
+from controller.jobs.spec import JobSpec
+
+log = structlog.get_logger(__name__)
+
+FORMAT = 1
+
+
+class JobStore:
+    """``state_dir`` None keeps nothing."""
+
+    def __init__(self, state_dir: Path | None) -> None:
+        self._path = state_dir / "jobs.json" if state_dir else None
+
+    def load(self) -> tuple[JobSpec, ...]:
+        """The specs last saved; none when there is no file or it is set aside as ``jobs.json.corrupt``. Raises
+        ``OSError`` when the file is there and cannot be opened."""
+        if self._path is None:
+            return ()
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return ()
+        try:
+            return _decode(content)
+        except (ValueError, KeyError, TypeError, RecursionError, InvalidInput) as error:
+            aside = self._path.with_suffix(".json.corrupt")
+            self._path.replace(aside)
+            log.error("saved jobs cannot be read, set aside", file=str(self._path), aside=str(aside), why=str(error))
+            return ()
+
+    def save(self, specs: Iterable[JobSpec]) -> None:
+        """Replace the file in one step (write, fsync, rename, fsync of the directory). Raises ``OSError``."""
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        jobs = [spec.model_dump(mode="json") for spec in specs]
+        temporary = self._path.with_suffix(".json.new")
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump({"format": FORMAT, "jobs": jobs}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        _sync_directory(self._path.parent)
+
+
+def _decode(content: bytes) -> tuple[JobSpec, ...]:
+    data = json.loads(content)
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']} is not {FORMAT}")
+    return tuple(JobSpec.parse(job) for job in data["jobs"])
+
+
+def _sync_directory(directory: Path) -> None:
+    """A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
