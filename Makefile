@@ -1,14 +1,47 @@
-# Everything runs from a clean checkout; the set-up is scripts/bootstrap.sh and is skipped when nothing changed.
+# Everything runs from a clean checkout; the set-up is scripts/bootstrap.sh and does nothing when nothing changed.
 PY := .venv/bin/python
 PB := controller/api/pb
 PROTO := signalbox/v1/signalbox.proto
+PYTHON_CODE := controller mininet_topos deploy/grafana tests $(wildcard benchmarks)
+WITH_OVS := scripts/openvswitch.sh run
 
-.PHONY: lock proto
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint proto-check dashboard proto lock clean
 
-lock:  ## Pin every dependency with its hashes
-	.venv/bin/uv pip compile -q --upgrade --all-extras --generate-hashes --no-emit-index-url --no-annotate --no-header \
-		--build-constraints requirements/build-constraints.txt -p 3.11 -o requirements/lock.txt pyproject.toml
+help:  ## This list
+	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-proto:  ## Generate the Python side of the API
+setup:  ## Install what is missing (needs root only for system packages)
+	@scripts/bootstrap.sh
+
+demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
+	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
+
+test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
+	@$(WITH_OVS) $(PY) -m pytest
+
+lint: setup  ## Formatting, style, types, import rules
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy $(PYTHON_CODE)
+	.venv/bin/lint-imports
+
+proto: setup  ## Generate the Python side of the API
 	$(PY) -m grpc_tools.protoc -I proto --python_out=$(PB) --pyi_out=$(PB) --grpc_python_out=$(PB) $(PROTO)
 	sed -i 's/^from signalbox\.v1 import/from controller.api.pb.signalbox.v1 import/' $(PB)/signalbox/v1/*_pb2_grpc.py
+
+proto-check: setup
+	@mkdir -p out/proto-check && $(MAKE) --silent --no-print-directory proto PB=out/proto-check
+	diff -r -x __init__.py -x __pycache__ $(PB) out/proto-check
+
+dashboard: setup  ## Generate the Grafana dashboard
+	$(PY) deploy/grafana/dashboard.py
+
+lock: setup  ## Pin every dependency with its hashes
+	.venv/bin/uv pip compile -q --upgrade --all-extras --generate-hashes --no-emit-index-url --no-annotate --no-header \
+		--build-constraints requirements/build-constraints.txt -p 3.11 -o requirements/lock.txt pyproject.toml
+	awk '/^uv==/ { uv = 1 } uv; uv && !/\\$$/ { exit }' requirements/lock.txt > requirements/uv.txt
+
+clean:  ## Remove the environment, caches and results
+	rm -rf .venv out build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,144 @@
+#!/usr/bin/env bash
+# Prepares this checkout: system packages that are missing, and the Python environment in .venv.
+#
+#   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
+#   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
+#
+# Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
+# Python packages come from requirements/lock.txt, every file checked against its hash.
+set -Eeuo pipefail
+
+readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly venv=$root/.venv
+readonly stamp=$venv/signalbox-setup
+readonly mininet_package=/usr/lib/python3/dist-packages/mininet
+PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ovs-vswitchd and ethtool, and a plain user's PATH does not look
+
+say() { printf 'bootstrap: %s\n' "$*"; }
+
+die() {
+    printf 'bootstrap: %s\n' "$@" >&2
+    exit 1
+}
+
+has() { command -v "$1" >/dev/null; }
+
+# The first Python that is new enough; 3.11 is the version everything is tested with.
+find_python() {
+    local name
+    for name in python3.11 python3 python3.12 python3.13; do
+        if has "$name" && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            printf '%s\n' "$name"
+            return
+        fi
+    done
+}
+
+# Debian splits venv and ensurepip off into a package of their own.
+lacks_venv() { ! "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+missing_packages() {
+    local python
+    has make || echo make
+    { has ovs-vswitchd && has ovs-vsctl && has ovs-ofctl; } || echo openvswitch-switch
+    { has mnexec && [[ -d $mininet_package ]]; } || echo mininet
+    { has ip && has tc; } || echo iproute2
+    has ethtool || echo ethtool
+    has ping || echo iputils-ping
+    has ps || echo procps
+    { has prometheus && has promtool; } || echo prometheus
+    [[ -x $venv/bin/python ]] && return
+    python=$(find_python)
+    if [[ -z $python ]]; then
+        echo python3 python3-venv
+    elif lacks_venv "$python"; then
+        echo "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+    fi
+}
+
+distribution() { (. /etc/os-release 2>/dev/null && printf '%s' "${ID:-unknown} ${VERSION_ID:-}") || printf unknown; }
+
+install_packages() {
+    local system
+    system=$(distribution)
+    case $system in
+        "debian 12") ;;
+        debian* | ubuntu*) say "$system is untested; Debian 12 is what this is tested on" ;;
+        *) die "this system ($system) has no apt packages that are known to work." \
+            "Install the equivalents of: $*" "and run this again; it then needs no root." ;;
+    esac
+    ((EUID == 0)) || die "these system packages are missing: $*" \
+        "Installing them needs root:  sudo apt-get install --no-install-recommends $*" \
+        "or run this script as root once. Without them present, nothing else here needs root."
+    say "installing as root, with apt: $*"
+    export DEBIAN_FRONTEND=noninteractive
+    { apt-get -q update && apt-get -q install -y --no-install-recommends "$@"; } >"$log" 2>&1 || {
+        tail -n 20 "$log" >&2
+        die "apt could not install: $*" "Its last lines are above."
+    }
+    # Debian's package starts a server that listens on every address; only the binaries are wanted here.
+    if [[ " $* " == *" prometheus "* && -d /run/systemd/system ]]; then
+        systemctl disable --now prometheus >>"$log" 2>&1 || say "could not stop the prometheus service; see systemctl"
+    fi
+}
+
+fingerprint() {
+    (cd "$root" && printf '%s\n' "$root" && sha256sum scripts/bootstrap.sh pyproject.toml requirements/*.txt) | sha256sum
+}
+
+up_to_date() { [[ -x $venv/bin/python && -e $stamp && $(<"$stamp") == "$(fingerprint)" ]]; }
+
+create_venv() {
+    local python
+    "$venv/bin/python" -c '' 2>/dev/null && return
+    python=$(find_python)
+    [[ -n $python ]] || die "no Python 3.11 or newer is on PATH." "Install one and run this again."
+    say "creating .venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
+}
+
+install_python_packages() {
+    cd "$root"
+    create_venv
+    say "installing the locked Python packages into .venv"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/uv.txt
+    export VIRTUAL_ENV=$venv
+    "$venv/bin/uv" pip sync --quiet --require-hashes --build-constraints requirements/build-constraints.txt \
+        requirements/lock.txt
+    "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation -e .
+    # Mininet alone: the rest of the system's packages must not leak into a locked environment.
+    ln -sfn "$mininet_package" "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mininet"
+    fingerprint >"$stamp"
+}
+
+check() {
+    local missing
+    missing=$(missing_packages | xargs)
+    [[ -z $missing ]] || say "missing system packages (installing them needs root): $missing"
+    up_to_date || say ".venv is missing or out of date (needs no root)"
+    [[ -z $missing ]] && up_to_date && say "everything is in place"
+}
+
+main() {
+    local missing
+    if [[ $# -eq 1 && $1 == --check ]]; then
+        check
+        return
+    fi
+    [[ $# -eq 0 ]] || die "usage: scripts/bootstrap.sh [--check]"
+    exec 9<"${BASH_SOURCE[0]}" # two makes at once: the second waits and finds everything done
+    flock 9
+    missing=$(missing_packages | xargs)
+    if [[ -n $missing ]]; then
+        log=$(mktemp)
+        trap 'rm -f "$log"' EXIT
+        # shellcheck disable=SC2086 # a list of words
+        install_packages $missing
+    fi
+    up_to_date && return
+    trap 'die "the Python environment could not be made; what failed is above."' ERR
+    install_python_packages
+    say "ready: .venv/bin/signalbox"
+}
+
+main "$@"
