@@ -83,7 +83,8 @@ class TopologyState:
         if switch is None:
             return False
         self._changed = True
-        return any([self._forget(PortRef(dpid, port)) for port in switch.ports])
+        lost = [self._forget(PortRef(dpid, port)) for port in switch.ports]
+        return any(lost)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
         """True when a usable link was lost."""

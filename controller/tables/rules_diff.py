@@ -1,0 +1,71 @@
+"""The difference of desired and installed rules, as stages that are safe in every intermediate state.
+
+This is the only way by which rules reach a switch. First what only takes next hops away (repairs: quick, and never
+wrong), then additions and changes by distance to the destination, downstream first, groups before the flows that point
+at them, flows deleted after everything that replaces them, groups after the flows that used them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from controller.fabric.topology import Dpid
+from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage, ToGroup
+
+
+def mods(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
+    """What turns the installed rules of one switch into the desired ones."""
+    pairs: tuple[tuple[Mapping[object, Rule], Mapping[object, Rule]], ...] = (
+        (desired.meters, installed.meters),  # type: ignore[assignment]
+        (desired.groups, installed.groups),
+        (desired.flows, installed.flows),
+    )
+    for wanted, held in pairs:
+        for key, rule in wanted.items():
+            if key not in held:
+                yield RuleMod("add", rule)
+            elif held[key] != rule:
+                yield RuleMod("modify", rule)
+        yield from (RuleMod("delete", rule) for key, rule in held.items() if key not in wanted)
+
+
+def stages(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:
+    """The stages, in order, for every switch that is in both; empty when nothing differs."""
+    staged: dict[tuple[int, int], dict[Dpid, list[RuleMod]]] = defaultdict(lambda: defaultdict(list))
+    for dpid, rules in desired.items():
+        if dpid in installed:
+            for mod in mods(rules, installed[dpid]):
+                staged[_order(mod, installed[dpid])][dpid].append(mod)
+    names = ("narrow", "install", "delete flows", "delete groups")
+    return [
+        Stage(
+            f"{names[rank]} {distance}".removesuffix(" 0"),
+            {dpid: tuple(sorted(changes, key=_within_switch)) for dpid, changes in staged[rank, distance].items()},
+        )
+        for rank, distance in sorted(staged)
+    ]
+
+
+def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
+    rule = mod.rule
+    if mod.op == "delete":
+        return (2, 0) if isinstance(rule, FlowRule) else (3, 0)
+    if isinstance(rule, MeterRule):
+        return (1, 0)
+    if isinstance(rule, GroupRule) and mod.op == "modify":
+        before = installed.groups[rule.group_id]
+        if before.kind == rule.kind and set(rule.buckets) < set(before.buckets):
+            return (0, 0)
+    return (1, rule.distance)
+
+
+def _within_switch(mod: RuleMod) -> int:
+    """Meters, groups that point at ports, groups that point at groups, flows; deletions the other way round."""
+    if isinstance(mod.rule, MeterRule):
+        rank = 0
+    elif isinstance(mod.rule, GroupRule):
+        rank = 2 if any(isinstance(bucket.action, ToGroup) for bucket in mod.rule.buckets) else 1
+    else:
+        rank = 3
+    return -rank if mod.op == "delete" else rank
