@@ -1,6 +1,6 @@
 """Table 0: what the controller itself must see, limited per port; everything else goes on to the pinned table.
 
-LLDP and broadcast ARP come up. Unicast ARP does not: hosts refresh their neighbour entries with it, and it is forwarded
+LLDP, broadcast ARP and answers to the controller's own questions come up. Other unicast ARP does not: hosts refresh their neighbour entries with it, and it is forwarded
 by target address like IP, so that neighbours stay alive when the controller is not (DESIGN section 4).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from controller.fabric.topology import Switch
 from controller.tables.rules import (
     BROADCAST_MAC,
+    CONTROLLER_MAC,
     ETH_ARP,
     ETH_LLDP,
     FlowKey,
@@ -34,6 +35,7 @@ def control_rules(switch: Switch, punt_rate_pps: int) -> RuleSet:
         for match in (
             Match(in_port=port, eth_type=ETH_LLDP),
             Match(in_port=port, eth_type=ETH_ARP, eth_dst=BROADCAST_MAC),
+            Match(in_port=port, eth_type=ETH_ARP, eth_dst=CONTROLLER_MAC),
         ):
             key = FlowKey(Table.CONTROL, PUNT_PRIORITY, match)
             flows.append(FlowRule(key, ours, (ToController(),), meter=int(port)))
