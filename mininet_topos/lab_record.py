@@ -1,0 +1,192 @@
+"""What a lab leaves on the machine, written down before it is made, so that it can always be taken away again.
+
+Owns the records in ``/run/signalbox-labs``: one file per lab, locked for as long as its owner lives (the kernel gives
+the lock back even after SIGKILL), naming its bridges, namespaces and interfaces. In: the names of a lab. Out: a
+machine without the lab. Nothing that is in no record, and no bridge without our mark, is ever touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import structlog
+
+RECORDS = Path("/run/signalbox-labs")
+BRIDGE_MARK = "signalbox-lab"
+DEADLINE_S = 30.0
+
+log = structlog.get_logger(__name__)
+
+
+class LabError(Exception):
+    """The lab cannot be as asked; the message says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabRecord:
+    """The names that a lab with ``prefix`` takes on this machine. ``owner`` is the process that runs it."""
+
+    prefix: str
+    owner: int
+    bridges: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    interfaces: tuple[str, ...]
+
+    @property
+    def mark(self) -> str:
+        """The value of ``BRIDGE_MARK`` in the ``external_ids`` of its bridges."""
+        return self.prefix or "default"
+
+
+def run(*argv: str) -> str:
+    """The output of a command, in a session of its own so that a Ctrl-C meant for us does not reach it.
+
+    Raises ``LabError`` with what the command said.
+    """
+    try:
+        result = subprocess.run(argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S)
+    except FileNotFoundError:
+        raise LabError(f"{argv[0]} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise LabError(f"no answer within {DEADLINE_S:.0f} s: {' '.join(argv)}") from None
+    if result.returncode:
+        raise LabError(f"{' '.join(argv)}: {result.stderr.strip() or result.stdout.strip()}")
+    return result.stdout
+
+
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Return once ``condition`` holds; ``LabError`` naming ``what`` if it does not within ``deadline_s``."""
+    ends = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > ends:
+            raise LabError(f"waited {deadline_s:.0f} s in vain for {what}")
+        time.sleep(0.01)
+
+
+def claim(record: LabRecord) -> TextIO:
+    """Remove what dead labs left, check that every name of ``record`` is free and write it down.
+
+    Returns the locked record, to be given to ``release``. Raises ``LabError`` when a living lab has the prefix or
+    something that is not ours has one of the names.
+    """
+    RECORDS.mkdir(mode=0o755, exist_ok=True)
+    with _registry():
+        for path in sorted(RECORDS.glob("*.json")):
+            _remove_if_dead(path)
+        path = RECORDS / f"{record.mark}.json"
+        if path.exists():
+            raise LabError(f"a lab with prefix {record.prefix!r} is running: process {_read(path).owner}")
+        for bridge in _marked_bridges(record.mark):
+            run("ovs-vsctl", "--if-exists", "del-br", bridge)
+        _check_free(record)
+        file = path.open("w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump(asdict(record), file)
+        file.flush()
+        return file
+
+
+def release(record: LabRecord, file: TextIO) -> None:
+    """Remove everything that ``record`` names, then the record."""
+    remove(record)
+    with _registry():
+        Path(file.name).unlink()
+        file.close()
+
+
+def remove(record: LabRecord) -> None:
+    """Kill the programs in the lab's namespaces, then delete its bridges, interfaces and namespaces."""
+    existing = namespaces()
+    mine = [name for name in record.namespaces if name in existing]
+    _kill_programs(mine)
+    bridges = _marked_bridges(record.mark)
+    if bridges:
+        run("ovs-vsctl", *" -- ".join(f"--if-exists del-br {bridge}" for bridge in bridges).split())
+    for interface in record.interfaces:
+        if interface_exists(interface):
+            with suppress(LabError):  # the other end of its pair has just taken it along
+                run("ip", "link", "delete", interface)
+    for name in mine:
+        run("ip", "netns", "delete", name)
+    wait_for(lambda: not any(map(interface_exists, record.interfaces)), "interfaces to go")
+
+
+def interface_exists(name: str) -> bool:
+    return Path("/sys/class/net", name).exists()
+
+
+def namespaces() -> set[str]:
+    """The named network namespaces of this machine."""
+    return {line.split()[0] for line in run("ip", "netns", "list").splitlines() if line}
+
+
+def _kill_programs(names: list[str]) -> None:
+    def programs() -> list[int]:
+        return [int(pid) for name in names for pid in run("ip", "netns", "pids", name).split()]
+
+    def killed() -> bool:
+        living = [pid for pid in programs() if not _is_zombie(pid)]
+        for pid in living:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not living
+
+    wait_for(killed, f"the programs in {', '.join(names)} to end")
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _marked_bridges(mark: str) -> list[str]:
+    return run("ovs-vsctl", "--bare", "--columns=name", "find", "Bridge", f"external_ids:{BRIDGE_MARK}={mark}").split()
+
+
+def _check_free(record: LabRecord) -> None:
+    taken = sorted(
+        (set(run("ovs-vsctl", "list-br").split()) & set(record.bridges))
+        | (namespaces() & set(record.namespaces))
+        | {name for name in (*record.interfaces, *record.bridges) if interface_exists(name)}
+    )
+    if taken:
+        raise LabError(f"these exist and are not a lab's: {', '.join(taken)}; remove them or give the lab a prefix")
+
+
+def _remove_if_dead(path: Path) -> None:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        if path.stat().st_size:
+            record = _read(path)
+            log.info("lab_left_over", prefix=record.prefix, owner=record.owner)
+            remove(record)
+        path.unlink()
+
+
+def _read(path: Path) -> LabRecord:
+    fields: Any = json.loads(path.read_text())
+    names = {what: tuple(fields[what]) for what in ("bridges", "namespaces", "interfaces")}
+    return LabRecord(prefix=fields["prefix"], owner=fields["owner"], **names)
+
+
+@contextmanager
+def _registry() -> Iterator[None]:
+    """One process at a time looks at or changes the set of records."""
+    with (RECORDS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
