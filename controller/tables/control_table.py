@@ -1,7 +1,8 @@
 """Table 0: what the controller itself must see, limited per port; everything else goes on to the pinned table.
 
-LLDP, broadcast ARP and answers to the controller's own questions come up. Other unicast ARP does not: hosts refresh their neighbour entries with it, and it is forwarded
-by target address like IP, so that neighbours stay alive when the controller is not (DESIGN section 4).
+LLDP, broadcast ARP and the answers to the controller's own questions come up. Other unicast ARP does not: hosts refresh
+their neighbour entries with it, and it is forwarded by target address like IP, so that neighbours stay alive when the
+controller is not (DESIGN section 4).
 """
 
 from __future__ import annotations

@@ -23,11 +23,9 @@ ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
 ETH_LLDP = 0x88CC
 BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
-CONTROLLER_MAC = "02:5b:17:00:00:01"
-"""Who the controller is in the ARP packets it sends; answers to it are handed up."""
 CONTROLLER_MAC = "02:53:42:00:00:01"
-"""Sender of the controller's ARP probes, locally administered: hosts answer a probe with unicast ARP to this address, so
-table 0 has to hand that up."""
+"""Sender of the controller's ARP probes, locally administered: hosts answer a probe with unicast ARP to this address,
+so table 0 has to hand that up."""
 
 
 class Table(IntEnum):
