@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from controller.observability import logs
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    levels = {name: logging.getLogger(name).level for name in logs.QUIET_LOGGERS}
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, before in levels.items():
+        logging.getLogger(name).setLevel(before)
+
+
+def test_json_lines_carry_event_fields_logger_and_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json=True)
+    try:
+        raise ValueError("broken cable")
+    except ValueError:
+        structlog.get_logger("controller.x").exception("link lost", link="leaf1:2>spine1")
+    captured = capsys.readouterr()
+    line = json.loads(captured.err)
+    assert captured.out == ""
+    assert (line["event"], line["level"], line["logger"]) == ("link lost", "error", "controller.x")
+    assert line["link"] == "leaf1:2>spine1"
+    assert "broken cable" in line["exception"]
+
+
+def test_without_a_terminal_lines_are_key_value(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    structlog.get_logger("controller.x").info("plan adopted", level_after=1.0)
+    line = capsys.readouterr().err
+    assert 'level=info logger=controller.x event="plan adopted" level_after=1.0' in line
+    assert line.count("\n") == 1
+
+
+def test_libraries_are_heard_only_when_something_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json=True)
+    logging.getLogger("ryu.base.app_manager").info("loading app")
+    logging.getLogger("ryu.controller").warning("unsupported version %d", 1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "unsupported version 1"
+
+
+def test_the_level_holds_for_our_lines_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json=True, level="error")
+    structlog.get_logger("controller.x").warning("not this")
+    structlog.get_logger("controller.x").error("this")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["event"] == "this"
+
+
+def test_configuring_twice_does_not_double_the_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+    logs.configure(json=True)
+    structlog.get_logger("controller.x").info("once")
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.fabric.topology import Fabric
+from controller.messages import Strategy
+from controller.observability.metrics import FAMILIES, StatusCollector
+from controller.status import Status, StatusBoard
+from tests.unit.observability import example
+
+
+def exposition(status: Status, now: float = 104.0) -> str:
+    board = StatusBoard()
+    board.publish(status)
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(board, clock=lambda: now))
+    return generate_latest(registry).decode()
+
+
+class Scrape:
+    def __init__(self, text: str) -> None:
+        self.samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        self.names = {sample.name for sample in self.samples}
+
+    def series(self, name: str) -> list[Mapping[str, str]]:
+        return [sample.labels for sample in self.samples if sample.name == name]
+
+    def value(self, name: str, **labels: str) -> float:
+        found = [s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
+        assert len(found) == 1, f"{name}{labels}: {found}"
+        return found[0]
+
+
+@pytest.fixture
+def scrape() -> Scrape:
+    return Scrape(exposition(example.status()))
+
+
+def test_every_declared_metric_has_a_sample_once_there_is_something_of_everything(scrape: Scrape) -> None:
+    assert scrape.names == {family.name for family in FAMILIES}
+
+
+@pytest.mark.parametrize("status", [example.status(), Status()], ids=["running", "just started"])
+def test_promtool_finds_no_fault_with_names_units_and_help(status: Status) -> None:
+    check = subprocess.run(
+        ["promtool", "check", "metrics"], input=exposition(status), capture_output=True, text=True, check=False
+    )
+    assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+
+
+def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape: Scrape) -> None:
+    uplink = {"link": "leaf1:2>spine1", "src": "leaf1", "dst": "spine1", "kind": "fabric"}
+    assert scrape.value("signalbox_link_capacity_bytes_per_second", **uplink) == 625_000
+    assert scrape.value("signalbox_link_bytes_total", **uplink) == 1_000_000
+    assert scrape.value("signalbox_link_background_bytes_per_second", **uplink) == 100_000
+    host_link = {"link": "10.0.1.1>leaf1:1", "src": "10.0.1.1", "dst": "leaf1", "kind": "edge"}
+    assert scrape.value("signalbox_link_bytes_total", **host_link) == 2_000_000
+    fabric = example.fabric()
+    names = {series["link"] for series in scrape.series("signalbox_link_capacity_bytes_per_second")}
+    hosts = fabric.hosts.values()
+    assert names == {
+        fabric.link_name(link) for link in (*fabric.links, *(h.uplink for h in hosts), *(h.downlink for h in hosts))
+    }
+
+
+def test_jobs_show_prediction_beside_measurement(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_job_efficiency_predicted_ratio", job="llama") == pytest.approx(0.8)
+    assert scrape.value("signalbox_job_efficiency_measured_ratio", job="llama") == pytest.approx(0.8)
+    assert scrape.value("signalbox_network_efficiency_ratio") == pytest.approx(0.8)
+    assert scrape.value("signalbox_job_pinned_flows", job="llama") == 1
+    assert scrape.value("signalbox_job_flows", job="llama") == 2
+
+
+def test_what_is_unknown_has_no_series_rather_than_a_zero(scrape: Scrape) -> None:
+    assert scrape.series("signalbox_job_level") == [{"job": "llama"}]
+    assert scrape.value("signalbox_job_missing_hosts", job="bert") == 1
+    fresh = Scrape(exposition(Status()))
+    assert not {name for name in fresh.names if name.startswith(("signalbox_plan_level", "signalbox_counters_age"))}
+
+
+def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrape) -> None:
+    states = {series["state"] for series in scrape.series("signalbox_jobs")}
+    assert states == {"pending", "ecmp", "partly_pinned", "pinned"}
+    assert scrape.value("signalbox_jobs", state="pending") == 1
+    assert scrape.value("signalbox_jobs", state="ecmp") == 0
+    assert {s.value: scrape.value("signalbox_strategy", strategy=s) for s in Strategy} == {
+        "ecmp": 0,
+        "planned": 1,
+        "shadow": 0,
+    }
+
+
+def test_the_plan_stands_beside_its_bound_and_ecmp(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_plan_level") == 1.25
+    assert scrape.value("signalbox_plan_bound") == 1.0
+    assert scrape.value("signalbox_plan_gap_ratio") == pytest.approx(0.25)
+    assert scrape.value("signalbox_ecmp_level_mean") == 2.1
+    assert scrape.value("signalbox_plan_duration_seconds", stage="solve") == pytest.approx(0.2)
+    assert scrape.value("signalbox_plan_info", solver="cp-sat", certificate="gap") == 1
+
+
+def test_counter_age_grows_with_the_clock_between_polls() -> None:
+    assert Scrape(exposition(example.status(), now=104.0)).value("signalbox_counters_age_seconds") == 4.0
+    assert Scrape(exposition(example.status(), now=130.0)).value("signalbox_counters_age_seconds") == 30.0
+
+
+def test_what_left_leaves_no_series_behind() -> None:
+    board = StatusBoard()
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(board))
+    board.publish(example.status())
+    assert "leaf1:2>spine1" in generate_latest(registry).decode()
+    gone = replace(example.status(), jobs={}, links={}, switches={}, fabric=Fabric())
+    board.publish(gone)
+    scrape = Scrape(generate_latest(registry).decode())
+    labels = {
+        value for sample in scrape.samples for key, value in sample.labels.items() if key in {"job", "switch", "link"}
+    }
+    assert labels == set()
+
+
+def test_counters_of_a_link_that_left_the_fabric_are_not_shown() -> None:
+    fabric = example.fabric()
+    without = replace(fabric, links={k: v for k, v in fabric.links.items() if k != example.UP1})
+    scrape = Scrape(exposition(replace(example.status(), fabric=without)))
+    assert [series["link"] for series in scrape.series("signalbox_link_bytes_total")] == ["10.0.1.1>leaf1:1"]
+
+
+def test_switches_of_one_name_stay_two_series() -> None:
+    scrape = Scrape(exposition(example.status(example.fabric(second_leaf_name="leaf1"))))
+    names = {series["switch"] for series in scrape.series("signalbox_switch_in_sync")}
+    assert names == {"leaf1(0x1)", "leaf1(0x2)", "spine1"}
+    assert scrape.value("signalbox_link_bytes_total", link="leaf1(0x1):2>spine1") == 1_000_000
+
+
+def test_a_name_with_quotes_and_newlines_cannot_break_the_format() -> None:
+    fabric = example.fabric(second_leaf_name='a"b\\c\nd')
+    scrape = Scrape(exposition(example.status(fabric)))
+    assert scrape.value("signalbox_switch_in_sync", switch='a"b\\c\nd') == 0
