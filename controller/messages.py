@@ -129,6 +129,8 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class RegisterJob:
+    """Replies with the job's ``JobStatus``."""
+
     spec: JobSpec
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
@@ -290,10 +292,18 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class SaveJobs:
-    """Write the accepted specs to the state directory, so that a restart knows them."""
+class SavedState:
+    """What a restart should know: the accepted jobs and the strategy set last (None: the configured one)."""
 
-    specs: tuple[JobSpec, ...]
+    specs: tuple[JobSpec, ...] = ()
+    strategy: Strategy | None = None
 
 
-Command = ReadRules | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Reply | SaveJobs
+@dataclass(frozen=True, slots=True)
+class SaveState:
+    """Write it to the state directory."""
+
+    state: SavedState
+
+
+Command = ReadRules | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Reply | SaveState

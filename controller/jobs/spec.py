@@ -113,10 +113,10 @@ class JobSpec(_Frozen):
                     problems.append(FieldProblem(f"{where}.ranks[{r}]", message))
             if len(set(group.ranks)) < len(group.ranks):
                 problems.append(FieldProblem(f"{where}.ranks", "a rank appears twice"))
+        known = ", ".join(sorted(names)[:8])
         for c, collective in enumerate(self.collectives):
             for g, name in enumerate(collective.groups):
                 if name not in names:
-                    known = ", ".join(sorted(names)[:8])
                     path = f"collectives[{c}].groups[{g}]"
                     problems.append(FieldProblem(path, f"no group is called '{name}'; there are: {known}"))
         return problems

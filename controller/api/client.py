@@ -1,0 +1,174 @@
+"""The Python client of the API: synchronous, typed, our own errors.
+
+Owns one channel. In: our frozen types. Out: the API's messages, or an error of ``controller.errors`` where the status
+maps to one, ``Unreachable`` where the controller does not answer, and ``grpc.RpcError`` otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NoReturn, Self
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from controller.api import convert
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
+from controller.jobs.spec import JobId, JobSpec
+from controller.messages import IterationTime, Strategy
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+LONG_CALL_S = 150.0
+"""For calls that wait for the solver and the switches, when that is more than the client's time-out."""
+
+_RETRY = {
+    "methodConfig": [
+        {
+            "name": [{}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times."""
+
+_ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
+    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,
+}
+
+
+class Unreachable(SignalboxError):
+    """Nobody answers at the address, or not in time."""
+
+
+class Client:
+    """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none."""
+
+    def __init__(self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0) -> None:
+        self._address = address
+        self._timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.service_config", json.dumps(_RETRY)),
+                # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
+                ("grpc.max_receive_message_length", -1),
+            ],
+        )
+        self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # ---- jobs
+
+    def register_job(self, spec: JobSpec) -> pb.Job:
+        """Announce a job; the same spec again renews its lease."""
+        request = pb.RegisterJobRequest(spec=convert.spec_message(spec))
+        response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
+        return response.job
+
+    def get_job(self, job_id: str) -> pb.Job:
+        response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
+        return response.job
+
+    def list_jobs(self) -> tuple[pb.Job, ...]:
+        response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, pb.ListJobsRequest())
+        return tuple(response.jobs)
+
+    def deregister_job(self, job_id: str) -> None:
+        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id))
+
+    def renew_lease(self, job_id: str) -> float:
+        """Returns the seconds left. Raises ``NotFound`` when the lease had run out."""
+        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, pb.RenewLeaseRequest(job_id=job_id))
+        return convert.seconds(response.lease_left)
+
+    def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
+        messages = [convert.iteration_message(iteration) for iteration in iterations]
+        self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
+
+    def watch_routes(self, job_id: JobId | str) -> Iterator[pb.WatchRoutesResponse]:
+        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes. Close the iterator to
+        stop watching."""
+        stream = self._jobs.WatchRoutes(pb.WatchRoutesRequest(job_id=job_id))
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            self._raise(error)
+        finally:
+            stream.cancel()
+
+    # ---- fabric, plan, status
+
+    def get_fabric(self) -> pb.GetFabricResponse:
+        response: pb.GetFabricResponse = self._call(self._controller.GetFabric, pb.GetFabricRequest())
+        return response
+
+    def get_plan(self) -> pb.Plan | None:
+        """None before the first plan."""
+        response: pb.GetPlanResponse = self._call(self._controller.GetPlan, pb.GetPlanRequest())
+        return response.plan if response.HasField("plan") else None
+
+    def get_status(self) -> pb.GetStatusResponse:
+        response: pb.GetStatusResponse = self._call(self._controller.GetStatus, pb.GetStatusRequest())
+        return response
+
+    def replan(self) -> pb.ReplanResponse:
+        """Plan now; returns when the plan was adopted or rejected."""
+        response: pb.ReplanResponse = self._call(self._controller.Replan, pb.ReplanRequest(), LONG_CALL_S)
+        return response
+
+    def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
+        """Returns when the switches confirmed the rules of the strategy."""
+        request = pb.SetStrategyRequest(strategy=convert.strategy_value(strategy))
+        response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
+        return response
+
+    def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
+        try:
+            return method(request, timeout=max(self._timeout_s, at_least_s))
+        except grpc.RpcError as error:
+            self._raise(error)
+
+    def _raise(self, error: grpc.RpcError) -> NoReturn:
+        assert isinstance(error, grpc.Call)
+        code, text = error.code(), error.details() or ""
+        if code is grpc.StatusCode.INVALID_ARGUMENT:
+            raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
+        if code in _ERRORS:
+            raise _ERRORS[code](text) from None
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            raise Unreachable(f"no answer from the controller at {self._address}: {text}") from None
+        raise error
+
+
+def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
+    """The fields of the status's ``google.rpc.BadRequest`` details; the server may have left some out."""
+    status = rpc_status.from_call(error)
+    found = []
+    for detail in status.details if status else ():
+        request = error_details_pb2.BadRequest()
+        if detail.Unpack(request):
+            found += [FieldProblem(v.field, v.description) for v in request.field_violations]
+    return tuple(found)
