@@ -1,0 +1,262 @@
+"""The Ryu app: shims between OpenFlow events and the sans-IO parts of the southbound.
+
+In: Ryu's events and, through ``carry_out``, the control loop's commands. Out: messages for the loop through ``put``. A
+handler translates, hands on and returns; it never waits. Everything here runs in the hub.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from controller.config import Config
+from controller.fabric.topology import Dpid, Port, PortRef
+from controller.messages import (
+    ArpSeen,
+    Command,
+    InstallStage,
+    Message,
+    PortChanged,
+    ReadRules,
+    SendArpReply,
+    SendArpRequest,
+    SwitchConnected,
+    SwitchLeft,
+)
+from controller.southbound import arp
+from controller.southbound import openflow_codec as codec
+from controller.southbound.counter_poller import CounterPoller
+from controller.southbound.discovery import Discovery
+from controller.southbound.framework import (
+    DEAD_DISPATCHER,
+    MAIN_DISPATCHER,
+    Connection,
+    Outbox,
+    RyuApp,
+    ofp,
+    ofp_event,
+    on,
+    pause,
+    spawn,
+)
+from controller.southbound.installer import Installer
+from controller.southbound.rule_reader import RuleReader
+from controller.tables.rules import ETH_ARP, ETH_LLDP
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.05
+LOG_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Switch:
+    connection: Connection
+    name: str
+
+
+class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
+    OFP_VERSIONS = (ofp.OFP_VERSION,)
+
+    def __init__(self, config: Config, put: Callable[[Message], None], outbox: Outbox) -> None:
+        super().__init__()
+        self.outbox = outbox
+        self._put = put
+        self._switches: dict[Dpid, _Switch] = {}
+        self._discovery = Discovery(config.discovery.probe_interval_s, config.discovery.link_timeout_s)
+        self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
+        self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
+        self._poller = CounterPoller(config.counters.interval_s, self._send, put)
+        self._ignored: Counter[str] = Counter()
+        self._log_at = 0.0
+
+    def start(self) -> None:
+        super().start()
+        spawn(self.outbox, self._keep_time)
+
+    # ---- commands
+
+    def carry_out(self, command: Command) -> None:
+        """Raises ``TypeError`` for a command that is not the southbound's."""
+        if isinstance(command, InstallStage):
+            for _ in self._installer.install(command, self._switches, time.monotonic()):
+                pause()
+        elif isinstance(command, ReadRules):
+            if command.dpid in self._switches:
+                self._reader.read(command.dpid, time.monotonic())
+        elif isinstance(command, SendArpRequest):
+            for at in command.ports:
+                self._send_frame(at, arp.probe(command.ip))
+        elif isinstance(command, SendArpReply):
+            self._send_frame(command.at, arp.reply(command.ip, command.mac, command.asker_ip, command.asker_mac))
+        else:
+            raise TypeError(f"{type(command).__name__} is no command for the southbound")
+
+    def disconnect(self) -> None:
+        """Ends every connection without telling the loop; the switches keep their rules."""
+        for dpid in list(self._switches):
+            self._switches.pop(dpid).connection.close()
+            self._end_conversations(dpid)
+            self._discovery.switch_left(dpid)
+
+    def _send(self, dpid: Dpid, message: Any) -> int:
+        return self._switches[dpid].connection.send(message)
+
+    def _send_frame(self, at: PortRef, frame: bytes) -> None:
+        if at.dpid in self._switches:
+            self._send(at.dpid, codec.PacketOut(at.port, frame))
+
+    # ---- time
+
+    def _keep_time(self) -> None:
+        while True:
+            now = time.monotonic()
+            for probe in self._discovery.tick(now):
+                self._send_frame(probe.at, probe.frame)
+            for link_lost in self._discovery.lost():
+                self._put(link_lost)
+            self._installer.expire(now)
+            self._poller.tick(now)
+            for dpid in self._reader.failed(now):
+                log.warning("switch does not tell its rules; disconnecting", dpid=f"{dpid:#x}")
+                self._switches[dpid].connection.close()
+            self._log_ignored(now)
+            pause(TICK_S)
+
+    def _log_ignored(self, now: float) -> None:
+        if now < self._log_at:
+            return
+        self._log_at = now + LOG_EVERY_S
+        if self._ignored or self._discovery.refused:
+            log.warning("packets ignored", refused_probes=self._discovery.refused, **self._ignored)
+            self._ignored.clear()
+            self._discovery.refused = 0
+
+    # ---- switches and ports
+
+    @on(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
+    def on_handshake_done(self, ev: Any) -> None:
+        datapath = ev.datapath
+        dpid = Dpid(datapath.id)
+        descs = list(datapath.ports.values())
+        before = self._switches.pop(dpid, None)
+        if before:
+            log.warning("switch connected again; its old connection ends", switch=before.name)
+            before.connection.close()
+            self._end_conversations(dpid)
+        switch = self._switches[dpid] = _Switch(Connection(datapath), codec.switch_name(dpid, descs))
+        ports = tuple(port for port in map(codec.port, descs) if port)
+        log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
+        self._put(SwitchConnected(dpid, switch.name, ports))
+        self._discovery.switch_connected(dpid, ports)
+        self._poller.switch_connected(dpid, time.monotonic())
+
+    @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
+    def on_connection_dead(self, ev: Any) -> None:
+        dpid = self._heard_from(ev.datapath)
+        if dpid is None:
+            return
+        switch = self._switches.pop(dpid)
+        switch.connection.close()
+        log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
+        self._end_conversations(dpid)
+        self._discovery.switch_left(dpid)
+        self._put(SwitchLeft(dpid))
+
+    def _end_conversations(self, dpid: Dpid) -> None:
+        self._installer.switch_left(dpid)
+        self._reader.switch_left(dpid)
+        self._poller.switch_left(dpid)
+
+    def _heard_from(self, datapath: Any) -> Dpid | None:
+        """The switch that a connection speaks for; None when the connection was replaced by another."""
+        switch = self._switches.get(datapath.id)
+        if switch is None or switch.connection.datapath is not datapath:
+            return None
+        dpid = Dpid(datapath.id)
+        self._discovery.alive(dpid)
+        return dpid
+
+    @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
+    def on_port_status(self, ev: Any) -> None:
+        dpid = self._heard_from(ev.msg.datapath)
+        port: Port | None = codec.port(ev.msg.desc)
+        if dpid is None or port is None:
+            return
+        removed = ev.msg.reason == ofp.OFPPR_DELETE
+        self._put(PortChanged(dpid, port, removed))
+        self._discovery.port_changed(dpid, port, removed)
+
+    # ---- packets
+
+    @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
+    def on_packet_in(self, ev: Any) -> None:
+        dpid = self._heard_from(ev.msg.datapath)
+        port = ev.msg.match.get("in_port")
+        if dpid is None or port is None:
+            return
+        at, frame = PortRef(dpid, port), bytes(ev.msg.data)
+        eth_type = int.from_bytes(frame[12:14], "big")
+        if eth_type == ETH_LLDP:
+            for news in self._discovery.received(at, frame):
+                self._put(news)
+        elif eth_type == ETH_ARP and (packet := arp.parse(frame)):
+            self._put(ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip))
+        else:
+            self._ignored["malformed_arp" if eth_type == ETH_ARP else "other_packets"] += 1
+
+    # ---- answers
+
+    @on(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
+    def on_error(self, ev: Any) -> None:
+        dpid = self._heard_from(ev.msg.datapath)
+        if dpid is None:
+            return
+        reason, xid = codec.error_reason(ev.msg), ev.msg.xid
+        if not (
+            self._installer.error(dpid, xid, reason) or self._reader.error(dpid, xid) or self._poller.error(dpid, xid)
+        ):
+            self._ignored[f"errors {reason}"] += 1
+
+    @on(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
+    def on_barrier_reply(self, ev: Any) -> None:
+        dpid = self._heard_from(ev.msg.datapath)
+        if dpid is not None:
+            self._installer.barrier_reply(dpid, ev.msg.xid)
+
+    @on(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
+    def on_echo_reply(self, ev: Any) -> None:
+        self._heard_from(ev.msg.datapath)
+
+    @on(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
+    def on_flow_stats(self, ev: Any) -> None:
+        self._on_part(ev.msg)
+
+    @on(ofp_event.EventOFPAggregateStatsReply, MAIN_DISPATCHER)
+    def on_flow_count(self, ev: Any) -> None:
+        self._on_part(ev.msg)
+
+    @on(ofp_event.EventOFPGroupDescStatsReply, MAIN_DISPATCHER)
+    def on_group_desc(self, ev: Any) -> None:
+        self._on_part(ev.msg)
+
+    @on(ofp_event.EventOFPMeterConfigStatsReply, MAIN_DISPATCHER)
+    def on_meter_config(self, ev: Any) -> None:
+        self._on_part(ev.msg)
+
+    @on(ofp_event.EventOFPPortStatsReply, MAIN_DISPATCHER)
+    def on_port_stats(self, ev: Any) -> None:
+        self._on_part(ev.msg)
+
+    def _on_part(self, message: Any) -> None:
+        dpid = self._heard_from(message.datapath)
+        if dpid is None:
+            return
+        more = bool(message.flags & ofp.OFPMPF_REPLY_MORE)
+        if not self._reader.part(dpid, message.xid, message.body, more):
+            self._poller.part(dpid, message.xid, message.body, more, time.monotonic())

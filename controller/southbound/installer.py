@@ -1,0 +1,124 @@
+"""Installs stages: mods to each switch, then a barrier; ties what switches reject to the mod they rejected.
+
+In: ``InstallStage``, and what switches answer. Out: messages through ``send``, which returns their transaction ids,
+and one ``StageDone`` per stage. ``now`` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from controller.fabric.topology import Dpid
+from controller.messages import InstallStage, StageDone, SwitchResult
+from controller.southbound import openflow_codec as codec
+from controller.tables.rules import RuleMod
+
+log = structlog.get_logger(__name__)
+
+BATCH = 64
+"""Messages to serialise before others may run: about 5 ms."""
+
+
+@dataclass(slots=True)
+class _Stage:
+    command: InstallStage
+    deadline: float
+    missing: set[Dpid]
+    results: dict[Dpid, SwitchResult] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _OnSwitch:
+    """One stage on one switch: mods by transaction id, what was rejected, and the barrier's id when it was sent."""
+
+    stage: _Stage
+    mods: dict[int, RuleMod] = field(default_factory=dict)
+    rejected: list[tuple[RuleMod, str]] = field(default_factory=list)
+    barrier: int | None = None
+
+
+class Installer:
+    def __init__(
+        self, barrier_timeout_s: float, send: Callable[[Dpid, Any], int], put: Callable[[StageDone], None]
+    ) -> None:
+        self._barrier_timeout_s = barrier_timeout_s
+        self._send = send
+        self._put = put
+        self._open: dict[Dpid, list[_OnSwitch]] = {}
+
+    def install(self, command: InstallStage, connected: Container[Dpid], now: float) -> Iterator[None]:
+        """Sends the stage; yields where others may run. Switches that are not ``connected`` count as timed out."""
+        stage = _Stage(command, now + self._barrier_timeout_s, set(command.stage.mods))
+        work = {dpid: _OnSwitch(stage) for dpid in command.stage.mods}
+        for dpid, on_switch in work.items():
+            self._open.setdefault(dpid, []).append(on_switch)
+        for dpid in work:
+            if dpid not in connected:
+                self.switch_left(dpid)
+        if not work:
+            self._report(stage)
+        for dpid, on_switch in work.items():
+            mods = command.stage.mods[dpid]
+            for start in range(0, len(mods), BATCH):
+                self._send_mods(dpid, on_switch, mods[start : start + BATCH])
+                yield
+            self._send_barrier(dpid, on_switch)
+            yield
+
+    def _send_mods(self, dpid: Dpid, on_switch: _OnSwitch, mods: tuple[RuleMod, ...]) -> None:
+        if dpid in on_switch.stage.missing:
+            on_switch.mods |= {self._send(dpid, codec.mod_message(mod)): mod for mod in mods}
+
+    def _send_barrier(self, dpid: Dpid, on_switch: _OnSwitch) -> None:
+        if dpid in on_switch.stage.missing:
+            on_switch.barrier = self._send(dpid, codec.barrier())
+
+    def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
+        """The switch rejected a message; False when it was none of a stage that is open."""
+        for on_switch in self._open.get(dpid, ()):
+            if (mod := on_switch.mods.get(xid)) is not None:
+                on_switch.rejected.append((mod, reason))
+                return True
+            if on_switch.barrier == xid:
+                self._close(dpid, on_switch, timed_out=True)
+                return True
+        return False
+
+    def barrier_reply(self, dpid: Dpid, xid: int) -> None:
+        for on_switch in self._open.get(dpid, ()):
+            if on_switch.barrier == xid:
+                return self._close(dpid, on_switch, timed_out=False)
+        return None
+
+    def switch_left(self, dpid: Dpid) -> None:
+        for on_switch in list(self._open.get(dpid, ())):
+            self._close(dpid, on_switch, timed_out=True)
+
+    def expire(self, now: float) -> None:
+        """Gives up on the barriers that are overdue."""
+        overdue = [
+            (dpid, on_switch)
+            for dpid, all_on_switch in self._open.items()
+            for on_switch in all_on_switch
+            if on_switch.stage.deadline <= now
+        ]
+        for dpid, on_switch in overdue:
+            log.warning("no barrier reply", dpid=f"{dpid:#x}", stage=on_switch.stage.command.stage.name)
+            self._close(dpid, on_switch, timed_out=True)
+
+    def _close(self, dpid: Dpid, on_switch: _OnSwitch, timed_out: bool) -> None:
+        self._open[dpid].remove(on_switch)
+        if not self._open[dpid]:
+            del self._open[dpid]
+        stage = on_switch.stage
+        stage.missing.remove(dpid)
+        stage.results[dpid] = SwitchResult(tuple(on_switch.rejected), timed_out)
+        if not stage.missing:
+            self._report(stage)
+
+    def _report(self, stage: _Stage) -> None:
+        self._put(StageDone(stage.command.change_id, stage.command.number, stage.results))

@@ -1,0 +1,258 @@
+"""The southbound against real Open vSwitch: two bridges with a patch cable between them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from controller.config import Config
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.messages import (
+    Counters,
+    InstallStage,
+    LinkSeen,
+    PortChanged,
+    ReadRules,
+    StageDone,
+    SwitchConnected,
+    SwitchLeft,
+    SwitchResult,
+    SwitchRules,
+)
+from controller.tables.rules import (
+    BROADCAST_MAC,
+    ETH_ARP,
+    ETH_IPV4,
+    ETH_LLDP,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    Prefix,
+    Rule,
+    RuleMod,
+    RuleSet,
+    Stage,
+    Table,
+    ToController,
+    ToGroup,
+    cookie,
+)
+from tests.wire.openflow_controller import Southbound, free_port, southbound
+
+pytestmark = pytest.mark.lab
+
+PATCH, PLAIN = PortNo(1), PortNo(2)
+
+
+def vsctl(*arguments: str) -> str:
+    done = subprocess.run(["ovs-vsctl", "--timeout=20", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def ofctl(command: str, bridge: str, *arguments: str) -> str:
+    line = ["ovs-ofctl", "-O", "OpenFlow13", command, bridge, *arguments]
+    return subprocess.run(line, check=True, capture_output=True, text=True).stdout
+
+
+@dataclass(frozen=True)
+class Lab:
+    controller: Southbound
+    names: tuple[str, str]
+    dpids: tuple[Dpid, Dpid]
+    target: str
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    tag = uuid4().hex[:6]
+    names = (f"sb{tag}a", f"sb{tag}b")
+    dpids = tuple(Dpid(int(f"5b{tag}{n}", 16)) for n in (1, 2))
+    port = free_port()
+    config = Config.model_validate(
+        {
+            "openflow": {"port": port},
+            "discovery": {"probe_interval_s": 0.3},
+            "counters": {"interval_s": 0.5},
+        }
+    )
+    target = f"tcp:127.0.0.1:{port}"
+    try:
+        for number, name in enumerate(names):
+            add_bridge(name, dpids[number], f"{tag}p{number}", f"{tag}p{1 - number}", f"{tag}d{number}")
+        with southbound(config) as controller:
+            for name in names:
+                vsctl("set-controller", name, target)
+            yield Lab(controller, names, (dpids[0], dpids[1]), target)
+    finally:
+        for name in names:
+            vsctl("--if-exists", "del-br", name)
+
+
+def add_bridge(name: str, dpid: Dpid, patch: str, peer: str, plain: str) -> None:
+    vsctl(
+        *("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "fail_mode=secure"),
+        *("protocols=OpenFlow13", f"other_config:datapath-id={dpid:016x}"),
+        *("--", "add-port", name, patch, "--", "set", "interface", patch),
+        *("type=patch", f"options:peer={peer}", f"ofport_request={PATCH}"),
+        *("--", "add-port", name, plain, "--", "set", "interface", plain, "type=internal", f"ofport_request={PLAIN}"),
+    )
+
+
+def punt_lldp(dpid: Dpid) -> InstallStage:
+    key = FlowKey(Table.CONTROL, 100, Match(eth_type=ETH_LLDP))
+    return one_stage(dpid, RuleMod("add", FlowRule(key, cookie(Table.CONTROL), (ToController(),))))
+
+
+def one_stage(dpid: Dpid, *mods: RuleMod, change_id: int = 1) -> InstallStage:
+    return InstallStage(change_id, 0, Stage("test", {dpid: mods}))
+
+
+def install(lab: Lab, dpid: Dpid, *mods: RuleMod) -> SwitchResult:
+    since = len(lab.controller.received)
+    lab.controller.send(one_stage(dpid, *mods, change_id=since))
+    return lab.controller.first(StageDone, since, change_id=since).results[dpid]
+
+
+def read(lab: Lab, dpid: Dpid) -> SwitchRules:
+    since = len(lab.controller.received)
+    lab.controller.send(ReadRules(dpid))
+    return lab.controller.first(SwitchRules, since, dpid=dpid)
+
+
+def every_kind() -> RuleSet:
+    host, leaf = Prefix("10.0.1.2"), Prefix("10.0.2.0", 24)
+    pinned, default = cookie(Table.PINNED, 0x12_3456_789A), cookie(Table.DEFAULT)
+    ecmp, path = 0x1234, 0x7FFF_FFFE
+    groups = (
+        GroupRule(ecmp, "select", tuple(Bucket(Output(PATCH), watch_port=PATCH) for _ in range(3))),
+        GroupRule(
+            path, "fast_failover", (Bucket(Output(PLAIN), watch_port=PLAIN), Bucket(ToGroup(ecmp), watch_group=ecmp))
+        ),
+    )
+    meters = (MeterRule(7, 50, 50), MeterRule(8, 1, 5))
+    arp = Match(in_port=PLAIN, eth_type=ETH_ARP, eth_dst=BROADCAST_MAC)
+    flows = (
+        FlowRule(FlowKey(Table.CONTROL, 0, Match()), cookie(Table.CONTROL), goto=Table.PINNED),
+        FlowRule(FlowKey(Table.CONTROL, 90, arp), cookie(Table.CONTROL), (ToController(),), meter=7),
+        FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT),
+        FlowRule(
+            FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ipv4_src=host, ipv4_dst=Prefix("10.0.2.9"))),
+            pinned,
+            (ToGroup(path),),
+        ),
+        FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_IPV4, ipv4_dst=leaf)), default, (ToGroup(ecmp),)),
+        FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_ARP, arp_tpa=leaf)), default, (ToGroup(ecmp),)),
+        FlowRule(FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ipv4_dst=host)), default, (Output(PLAIN),)),
+        FlowRule(FlowKey(Table.DEFAULT, 1, Match(eth_type=ETH_IPV4)), default),
+        FlowRule(FlowKey(Table.DEFAULT, 2, Match(eth_type=ETH_IPV4)), default, (Output(PATCH), Output(PLAIN))),
+    )
+    return RuleSet.of(flows, groups, meters)
+
+
+def all_rules(rules: RuleSet) -> list[Rule]:
+    return [*rules.meters.values(), *rules.groups.values(), *rules.flows.values()]
+
+
+def test_switches_are_named_after_their_bridges_and_describe_their_ports(lab: Lab) -> None:
+    for name, dpid in zip(lab.names, lab.dpids, strict=True):
+        connected = lab.controller.first(SwitchConnected, dpid=dpid)
+        assert connected.name == name
+        assert {port.number: port.up for port in connected.ports} == {PATCH: True, PLAIN: False}
+
+
+def test_a_cable_is_seen_once_in_each_direction(lab: Lab) -> None:
+    a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
+    for dpid in lab.dpids:
+        lab.controller.first(SwitchConnected, dpid=dpid)
+        lab.controller.send(punt_lldp(dpid))
+    lab.controller.first(LinkSeen, src=a, dst=b)
+    lab.controller.first(LinkSeen, src=b, dst=a)
+    for _ in range(3):
+        lab.controller.first(Counters, since=len(lab.controller.received))
+    assert sum(isinstance(message, LinkSeen) for message in lab.controller.received) == 2
+
+
+def test_every_kind_of_rule_reads_back_as_it_was_sent(lab: Lab) -> None:
+    dpid = lab.dpids[0]
+    before = read(lab, dpid).rules
+    ofctl("add-flow", lab.names[0], "table=5,cookie=0x77,priority=9,actions=drop")
+    wanted = every_kind()
+    assert install(lab, dpid, *(RuleMod("add", rule) for rule in all_rules(wanted))) == SwitchResult()
+    held = read(lab, dpid)
+    assert held.foreign == 1
+    assert held.rules == RuleSet({**before.flows, **wanted.flows}, wanted.groups, wanted.meters)
+
+    assert install(lab, dpid, *(RuleMod("modify", rule) for rule in all_rules(wanted))) == SwitchResult()
+    assert read(lab, dpid).rules == held.rules
+
+    gone = [RuleMod("delete", rule) for rule in reversed(all_rules(wanted))]
+    assert install(lab, dpid, *gone) == SwitchResult()
+    assert read(lab, dpid).rules == before
+    assert "cookie=0x77" in ofctl("dump-flows", lab.names[0])
+
+
+def test_a_rejected_rule_comes_back_with_the_switchs_reason_and_the_others_stand(lab: Lab) -> None:
+    dpid = lab.dpids[0]
+    good = FlowRule(FlowKey(Table.DEFAULT, 5, Match(eth_type=ETH_IPV4)), cookie(Table.DEFAULT), (Output(PATCH),))
+    bad = FlowRule(FlowKey(Table.DEFAULT, 6, Match(eth_type=ETH_IPV4)), cookie(Table.DEFAULT), (ToGroup(404),))
+    result = install(lab, dpid, RuleMod("add", bad), RuleMod("add", good))
+    assert [mod for mod, _ in result.rejected] == [RuleMod("add", bad)]
+    assert "OFPBAC_BAD_OUT_GROUP" in result.rejected[0][1]
+    assert not result.timed_out
+    assert good.key in read(lab, dpid).rules.flows
+    install(lab, dpid, RuleMod("delete", good))
+
+
+def test_a_stage_counts_a_switch_that_is_not_there_as_timed_out(lab: Lab) -> None:
+    assert install(lab, Dpid(0xDEAD), RuleMod("add", MeterRule(1, 1, 1))) == SwitchResult(timed_out=True)
+
+
+def test_a_port_that_is_switched_on_or_off_is_reported(lab: Lab) -> None:
+    for wanted in ("up", "down"):
+        since = len(lab.controller.received)
+        ofctl("mod-port", lab.names[1], str(PLAIN), wanted)
+        change = port_change(lab, since, wanted == "up")
+        assert (change.dpid, change.port.number, change.removed) == (lab.dpids[1], PLAIN, False)
+
+
+def port_change(lab: Lab, since: int, up: bool) -> PortChanged:
+    return lab.controller.wait_for(
+        lambda messages: next((m for m in messages if isinstance(m, PortChanged) and m.port.up is up), None), since
+    )
+
+
+def test_counters_of_ports_and_of_pinned_rules_come_together(lab: Lab) -> None:
+    dpid = lab.dpids[0]
+    match = Match(eth_type=ETH_IPV4, ipv4_src=Prefix("10.9.0.1"), ipv4_dst=Prefix("10.9.0.2"))
+    pin = FlowRule(FlowKey(Table.PINNED, 100, match), cookie(Table.PINNED, 9), (Output(PATCH),))
+    install(lab, dpid, RuleMod("add", pin))
+    since = len(lab.controller.received)
+    counters = lab.controller.wait_for(
+        lambda messages: next((m for m in messages if isinstance(m, Counters) and pin.key in m.flows), None), since
+    )
+    assert counters.flows == {pin.key: 0}
+    assert set(counters.ports) == {PATCH, PLAIN}
+    assert (counters.ports[PATCH].tx_bytes or 0) > 0
+    install(lab, dpid, RuleMod("delete", pin))
+
+
+def test_a_switch_that_reconnects_leaves_and_is_back_with_its_rules_and_links(lab: Lab) -> None:
+    name, dpid = lab.names[1], lab.dpids[1]
+    rules = read(lab, dpid).rules
+    since = len(lab.controller.received)
+    vsctl("set-controller", name, "tcp:127.0.0.1:1")  # without any controller, Open vSwitch would flush its rules
+    lab.controller.first(SwitchLeft, since, dpid=dpid)
+    vsctl("set-controller", name, lab.target)
+    lab.controller.first(SwitchConnected, since, dpid=dpid)
+    assert read(lab, dpid).rules == rules
+    a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
+    lab.controller.first(LinkSeen, since, src=a, dst=b)
+    lab.controller.first(LinkSeen, since, src=b, dst=a)

@@ -1,0 +1,108 @@
+"""The southbound in a process of its own, as ``serve`` runs it: the hub in the main thread, nothing else."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+from controller.config import Config
+from controller.messages import Command, Message
+
+Found = TypeVar("Found")
+DEADLINE_S = 30.0
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def _serve(config: Config, pipe: Connection) -> None:
+    from controller.southbound.framework import Outbox, run_hub
+
+    outbox = Outbox()
+
+    def forward() -> None:
+        while True:
+            try:
+                outbox.send([pipe.recv()])
+            except EOFError:
+                return
+
+    threading.Thread(target=forward, daemon=True).start()
+    run_hub(config, pipe.send, outbox, on_ready=lambda: pipe.send("ready"))
+
+
+class Southbound:
+    """``received``: every message so far, in order."""
+
+    def __init__(self, config: Config) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(config, theirs))
+        self._process.start()
+        theirs.close()
+        self.received: list[Message] = []
+
+    def send(self, command: Command) -> None:
+        self._pipe.send(command)
+
+    def wait_ready(self) -> None:
+        if not self._pipe.poll(DEADLINE_S):
+            raise AssertionError("the southbound did not get ready")
+        assert self._pipe.recv() == "ready"
+
+    def wait_for(self, find: Callable[[list[Message]], Found | None], since: int = 0) -> Found:
+        """What ``find`` makes of the messages from number ``since`` on, as soon as it is not None or False."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            found = find(self.received[since:])
+            if found is not None and found is not False:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._pipe.poll(left):
+                raise AssertionError(f"not seen in {self.received[since:]}")
+            self.received.append(self._pipe.recv())
+
+    def first(self, kind: type[Found], since: int = 0, **fields: object) -> Found:
+        """The first message of a kind with these field values."""
+
+        def find(messages: list[Message]) -> Found | None:
+            matching = (
+                m for m in messages if isinstance(m, kind) and all(getattr(m, k) == v for k, v in fields.items())
+            )
+            return next(matching, None)
+
+        return self.wait_for(find, since)
+
+    def stop(self, number: int = signal.SIGTERM) -> int | None:
+        """The exit status after the signal."""
+        if self._process.is_alive() and self._process.pid:
+            os.kill(self._process.pid, number)
+        return self.wait_end()
+
+    def wait_end(self) -> int | None:
+        self._process.join(DEADLINE_S)
+        if self._process.is_alive():
+            self._process.kill()
+            raise AssertionError("the southbound did not end")
+        return self._process.exitcode
+
+
+@contextmanager
+def southbound(config: Config) -> Iterator[Southbound]:
+    controller = Southbound(config)
+    try:
+        controller.wait_ready()
+        yield controller
+    finally:
+        controller.stop()
