@@ -10,10 +10,10 @@ is treated as noise. Pure: monotonic times come with the samples.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from controller.fabric.topology import LinkId
+from controller.fabric.topology import LinkId, PortRef
 
 SMOOTHING = 0.5
 
@@ -61,11 +61,11 @@ class LinkLoad:
         for pair, total in totals.items():
             self._flows.setdefault(pair, _Series()).add(at, total, self._window_s)
 
-    def forget(self, links: Mapping[LinkId, object], pairs: Mapping[Pair, object]) -> None:
-        """Keep only these links and flows."""
-        self._links = {link: series for link, series in self._links.items() if link in links}
+    def forget(self, ports: Set[PortRef], pairs: Set[Pair]) -> None:
+        """Keep only the links at these ports and these flows."""
+        self._links = {link: series for link, series in self._links.items() if link.at in ports}
         self._flows = {pair: series for pair, series in self._flows.items() if pair in pairs}
-        self._background = {link: bps for link, bps in self._background.items() if link in links}
+        self._background = {link: bps for link, bps in self._background.items() if link.at in ports}
 
     def routes_changed(self, now: float, uses: Mapping[Pair, frozenset[LinkId]]) -> None:
         """From ``now`` on each flow uses (at most) these links."""

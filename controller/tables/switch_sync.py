@@ -34,12 +34,17 @@ class Refusal:
 
 
 class SwitchSync:
-    """State for all switches; the control loop asks it what to send next."""
+    """State for all switches; the control loop asks it what to send next.
+
+    ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to send, and the rest.
+    """
 
     def __init__(self) -> None:
         self.installed: dict[Dpid, RuleSet] = {}
         self.foreign: dict[Dpid, int] = {}
         self.refused: dict[RuleId, Refusal] = {}
+        self.settled: frozenset[Dpid] = frozenset()
+        self.unsettled: frozenset[Dpid] = frozenset()
         self._connected: set[Dpid] = set()
         self._reread_at: dict[Dpid, float] = {}
         self._under_way: InstallStage | None = None
@@ -74,18 +79,28 @@ class SwitchSync:
             del self._reread_at[dpid]
         return [ReadRules(dpid) for dpid in due]
 
+    @property
+    def all_read(self) -> bool:
+        """Every connected switch has been read back."""
+        return self._connected == self.installed.keys()
+
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
         """The first stage of what is left to do; None when a stage is under way or nothing is left."""
         if self._under_way is not None:
             return None
+        to_send = []
         for stage in rules_diff.stages(desired, self.installed):
             mods = {dpid: self._worth_sending(dpid, changes) for dpid, changes in stage.mods.items()}
             mods = {dpid: changes for dpid, changes in mods.items() if changes}
             if mods:
-                self._changes += 1
-                self._under_way = InstallStage(self._changes, 0, Stage(stage.name, mods))
-                return self._under_way
-        return None
+                to_send.append(Stage(stage.name, mods))
+        self.unsettled = frozenset(dpid for stage in to_send for dpid in stage.mods)
+        self.settled = frozenset(self.installed) - self.unsettled
+        if not to_send:
+            return None
+        self._changes += 1
+        self._under_way = InstallStage(self._changes, 0, to_send[0])
+        return self._under_way
 
     def in_sync(self, dpid: Dpid, desired: RuleSet) -> bool:
         """The switch holds exactly its desired rules; a refused rule counts as out of sync."""

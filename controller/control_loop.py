@@ -1,0 +1,358 @@
+"""The control loop: the one place where state changes.
+
+``handle(message, now)`` takes in what happened and returns the commands that follow; the edges carry them out
+(``serve`` wires them). One job from gRPC to a switch: ``RegisterJob`` puts it into the registry, the schedule lets
+a problem be taken and sent to the planning worker, ``Planned`` brings the plan back, the replan policy adopts it into
+the running routes, and ``_advance`` turns those into desired rules and sends the first stage of the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from controller.config import Config
+from controller.errors import SignalboxError
+from controller.fabric.candidate_paths import candidate_paths
+from controller.fabric.host_discovery import HostDiscovery
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState, place_declared
+from controller.jobs.registry import JobRegistry
+from controller.jobs.spec import JobId
+from controller.messages import (
+    ArpSeen,
+    Command,
+    Counters,
+    DeregisterJob,
+    LinkLost,
+    LinkSeen,
+    Message,
+    Planned,
+    PortChanged,
+    RegisterJob,
+    RenewLease,
+    Replan,
+    Reply,
+    ReportIterations,
+    SavedState,
+    SaveState,
+    SendArpReply,
+    SendArpRequest,
+    SetStrategy,
+    StageDone,
+    Strategy,
+    StrategySet,
+    SwitchConnected,
+    SwitchLeft,
+    SwitchRules,
+    Tick,
+)
+from controller.planning.problem import FlowId
+from controller.planning.snapshot import missing_hosts
+from controller.replanning import Replanning
+from controller.tables.adoption import installed_fabric_ports, installed_hosts
+from controller.tables.control_table import control_rules
+from controller.tables.pinned_table import Pin
+from controller.tables.pipeline import PipelineSettings, desired_rules
+from controller.tables.rules import RuleSet, Table
+from controller.tables.running_routes import RunningRoutes, confirmed_paths, possible_links
+from controller.tables.switch_sync import SwitchSync
+
+UNKNOWN_PORT_BPS = 10e9
+
+
+@dataclass(frozen=True, slots=True)
+class _StrategyWaiter:
+    """Somebody waits until the switches do what the strategy says, after a planning cycle beyond ``cycles_done``."""
+
+    future: Future[Any]
+    strategy: Strategy
+    since: float
+    cycles_done: int
+
+
+class ControlLoop:
+    """Single-threaded. ``now`` is monotonic seconds and never goes back."""
+
+    def __init__(self, config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> None:
+        self.config = config
+        self.strategy = saved.strategy or config.planning.strategy
+        self.adopting = True
+        settings = TopologySettings(
+            config.discovery.hold_down_s, config.discovery.edge_after_s, partial(_capacity, config)
+        )
+        self.topology = TopologyState(settings)
+        self.hosts = HostDiscovery(self.topology)
+        self.registry = JobRegistry(config.jobs.max_jobs)
+        self.routes = RunningRoutes()
+        self.load = LinkLoad(config.counters.window_s, config.counters.noise_fraction)
+        self.replanning = Replanning(config, self.routes, self.load, now)
+        self.sync = SwitchSync()
+        self.desired: Mapping[Dpid, RuleSet] = {}
+        self.pins: tuple[Pin, ...] = ()
+        self.confirmed: Mapping[FlowId, Path] = {}
+        self.routes_generation: dict[JobId, int] = {}
+        self.counters_at: dict[Dpid, float] = {}
+        self._declared = tuple(declared)
+        self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
+        self._stale = True
+        self._desired_for = -1
+        self._diff_due = True
+        self._first_switch_at: float | None = None
+        self._orphans_until = 0.0
+        self._waiters: list[_StrategyWaiter] = []
+        for spec in saved.specs:
+            self.registry.register(spec, now)
+
+    @property
+    def fabric(self) -> Fabric:
+        return self.topology.fabric
+
+    def handle(self, message: Message, now: float) -> list[Command]:
+        """Take in one message. Errors of a request become its reply; anything else that raises is a bug."""
+        match message:
+            case RegisterJob() | DeregisterJob() | RenewLease() | ReportIterations() | Replan() | SetStrategy():
+                try:
+                    commands = self._request(message, now)
+                except SignalboxError as error:
+                    commands = [Reply(message.reply, error)]
+            case Planned(answer):
+                commands = self.replanning.answered(answer, self.strategy, self.fabric)
+                self._stale = True
+            case Tick():
+                commands = self._tick(now)
+            case _:
+                commands = self._network(message, now)
+        return commands + self._advance(now, urgent=not isinstance(message, LinkSeen | ArpSeen | Counters))
+
+    # ---- the network
+
+    def _network(self, message: Message, now: float) -> list[Command]:
+        match message:
+            case SwitchConnected(dpid, name, ports):
+                self._first_switch_at = self._first_switch_at or now
+                self.topology.switch_connected(dpid, name, ports, now)
+                place_declared(self.topology, self._declared)
+                self._changed(now)
+                return [self.sync.connected(dpid)]
+            case SwitchLeft(dpid):
+                self.sync.left(dpid)
+                self.counters_at.pop(dpid, None)
+                self._lost(self.topology.switch_left(dpid), now)
+            case PortChanged(dpid, port, removed):
+                self._lost(self.topology.port_changed(dpid, port, removed, now), now)
+            case LinkSeen(src, dst):
+                self.topology.link_seen(src, dst, now)
+            case LinkLost(src, dst):
+                self._lost(self.topology.link_lost(src, dst), now)
+            case SwitchRules(dpid, rules, _):
+                self.sync.rules_read(message)
+                for ip, at in installed_hosts({dpid: rules}):
+                    if ip not in self.fabric.hosts:
+                        self.topology.place_host(ip, None, at)
+                self._changed(now)
+                self._diff_due = True
+            case StageDone():
+                self.sync.stage_done(message, now)
+                self._diff_due = True
+            case Counters():
+                self._count(message)
+            case ArpSeen():
+                return self._arp(message, now)
+        return []
+
+    def _lost(self, usable_link: bool, now: float) -> None:
+        """A port or switch changed; losing a usable link is repaired before anything is planned."""
+        self._changed(now)
+        if usable_link:
+            self._stale = True
+
+    def _changed(self, now: float) -> None:
+        self._stale = True
+        self.replanning.changed(now)
+
+    def _arp(self, message: ArpSeen, now: float) -> list[Command]:
+        learned, answers, questions = self.hosts.arp_seen(
+            message.at, message.op, (message.sender_ip, message.sender_mac), message.target_ip, now
+        )
+        if learned in ("new", "moved"):
+            self._changed(now)
+        return [
+            *(SendArpReply(a.asker.at, a.asker.ip, a.asker.mac, a.ip, a.mac) for a in answers),
+            *(SendArpRequest(q.ip, q.ports) for q in questions),
+        ]
+
+    def _count(self, message: Counters) -> None:
+        self.counters_at[message.dpid] = message.at
+        edge = {host.at for host in self.fabric.hosts.values() if host.at.dpid == message.dpid}
+        totals = {}
+        for port, count in message.ports.items():
+            if count.tx_bytes is not None:
+                totals[LinkId(message.dpid, port)] = count.tx_bytes
+            if count.rx_bytes is not None and PortRef(message.dpid, port) in edge:
+                totals[LinkId(message.dpid, port, "in")] = count.rx_bytes
+        self.load.count_links(message.at, totals)
+        flows = {}
+        for key, total in message.flows.items():
+            src, dst = key.match.ipv4_src, key.match.ipv4_dst
+            source = self.fabric.hosts.get(src.address) if src else None
+            if key.table == Table.PINNED and dst and source and source.at.dpid == message.dpid:
+                flows[source.ip, dst.address] = total
+        self.load.count_flows(message.at, flows)
+
+    # ---- requests
+
+    def _request(self, message: Message, now: float) -> list[Command]:
+        match message:
+            case RegisterJob(spec, reply):
+                known = spec.job_id in self.registry.jobs
+                job = self.registry.register(spec, now)
+                if known:
+                    return [Reply(reply, job.id)]
+                if self.strategy is Strategy.PLANNED:
+                    self.routes.claim(job)
+                self._changed(now)
+                return [self._save(), Reply(reply, job.id)]
+            case DeregisterJob(job_id, reply):
+                self.registry.deregister(job_id)
+                self._changed(now)
+                return [self._save(), Reply(reply, None)]
+            case RenewLease(job_id, reply):
+                return [Reply(reply, self.registry.renew(job_id, now))]
+            case ReportIterations(job_id, iterations, reply):
+                self.registry.report(job_id, iterations)
+                return [Reply(reply, None)]
+            case Replan(reply):
+                self.replanning.at_once(now, reply)
+            case SetStrategy(strategy, reply):
+                self.strategy = strategy
+                self._waiters.append(_StrategyWaiter(reply, strategy, now, self.replanning.cycles_done))
+                if strategy is not Strategy.PLANNED:
+                    self.routes.paths = {}
+                self._stale = True
+                self.replanning.at_once(now)
+                return [self._save()]
+        return []
+
+    def _save(self) -> SaveState:
+        return SaveState(SavedState(tuple(job.spec for job in self.registry.jobs.values()), self.strategy))
+
+    # ---- time
+
+    def _tick(self, now: float) -> list[Command]:
+        commands: list[Command] = [*self.sync.due_reads(now)]
+        self.topology.advance(now)
+        if self.registry.expire(now):
+            commands.append(self._save())
+            self._changed(now)
+        if self.adopting:
+            self._adopt_when_settled(now)
+        elif self.routes.orphans and now >= self._orphans_until:
+            self.routes.orphans = ()
+            self._stale = True
+        silent = [host.ip for host in self.fabric.hosts.values() if host.mac is None]
+        missing = [ip for job in self.registry.jobs.values() for ip in missing_hosts(self.fabric, job)]
+        commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.ask(missing + silent, now)]
+        self.replanning.take_counters(self.fabric, now)
+        if not self.adopting:
+            runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
+            commands += self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
+        return commands
+
+    def _adopt_when_settled(self, now: float) -> None:
+        """After a start nothing is deleted or narrowed until the picture is complete: every link that installed rules
+        name has been seen, or one LLDP time-out has passed."""
+        if self._first_switch_at is None or not self.sync.all_read:
+            return
+        waiting = (
+            (dpid, port)
+            for dpid, rules in self.sync.installed.items()
+            for port in installed_fabric_ports(rules)
+            if LinkId(dpid, port) not in self.fabric.links and self._port_is_up(dpid, port)
+        )
+        patience = self.config.discovery.link_timeout_s + self.config.discovery.hold_down_s
+        if now < self._first_switch_at + patience and next(waiting, None) is not None:
+            return
+        self.adopting = False
+        self._orphans_until = now + self.config.jobs.orphan_lease_s
+        self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
+        if self.strategy is not Strategy.PLANNED:
+            self.routes.paths = {}
+        self._changed(now)
+
+    def _port_is_up(self, dpid: Dpid, port: PortNo) -> bool:
+        switch = self.fabric.switches.get(dpid)
+        return switch is not None and port in switch.ports and switch.ports[port].up
+
+    # ---- what follows: desired rules, the next stage, those who wait for it
+
+    def _advance(self, now: float, urgent: bool) -> list[Command]:
+        if urgent and (self._stale or self._desired_for != self.fabric.generation):
+            self._stale, self._desired_for = False, self.fabric.generation
+            self._make_desired(now)
+            self._diff_due = True
+        if self.sync.busy:
+            return []
+        if self._diff_due:
+            self._diff_due = False
+            stage = self.sync.next_stage(self.desired)
+            for dpid in self.sync.settled:
+                self.topology.switch_ready(dpid, now)
+            self._confirm()
+            if stage:
+                return [stage]
+        return self._strategy_reached(now)
+
+    def _make_desired(self, now: float) -> None:
+        jobs = self.registry.jobs.values()
+        if self.adopting:
+            self.desired = {dpid: self._control_over(dpid, rules) for dpid, rules in self.sync.installed.items()}
+            return
+        self.routes.release(FlowId(*pair) for job in jobs for pair in job.pairs)
+        self.pins = self.routes.pins(self.fabric, jobs)
+        ports = {PortRef(dpid, port) for dpid, switch in self.fabric.switches.items() for port in switch.ports}
+        self.load.forget(ports, {pin.flow for pin in self.pins})
+        self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
+        leaves = {self.fabric.hosts[ip].at.dpid for pin in self.pins for ip in pin.flow}
+        pairs = [(a, b) for a in sorted(leaves) for b in sorted(leaves) if a != b]
+        candidates = candidate_paths(self.fabric, pairs, self.config.planning.max_paths)
+        self.load.routes_changed(now, possible_links(self.fabric, self.pins, candidates))
+
+    def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:
+        """While adopting: what the switch has, and what discovery needs."""
+        control = control_rules(self.fabric.switches[dpid], self._pipeline.punt_rate_pps)
+        return RuleSet({**installed.flows, **control.flows}, installed.groups, {**installed.meters, **control.meters})
+
+    def _confirm(self) -> None:
+        """Which pins the switches have confirmed; jobs whose routes changed by that are measured afresh."""
+        if self.adopting:
+            return
+        confirmed = confirmed_paths(self.fabric, self.pins, self.desired, self.sync.installed)
+        if confirmed == self.confirmed:
+            return
+        for job in self.registry.jobs.values():
+            flows = [FlowId(*pair) for pair in job.pairs]
+            if any(confirmed.get(flow) != self.confirmed.get(flow) for flow in flows):
+                self.routes_generation[job.id] = self.routes_generation.get(job.id, 0) + 1
+                self.registry.reset_measured(job.id)
+        self.confirmed = confirmed
+
+    def _strategy_reached(self, now: float) -> list[Command]:
+        """Replies to those who set a strategy that the switches now follow."""
+        if self._stale or self.sync.unsettled:
+            return []
+        reached = [w for w in self._waiters if self.replanning.cycles_done > w.cycles_done]
+        self._waiters = [w for w in self._waiters if w not in reached]
+        return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed))) for w in reached]
+
+
+def _capacity(config: Config, switch: Switch, port: Port, at_edge: bool) -> float:
+    """Bit/s each way of what is plugged into a port: as configured, else as the port says."""
+    for link in config.fabric.link:
+        if (link.switch, link.port) == (switch.name, port.name):
+            return link.bps
+    return (config.fabric.host_link_bps if at_edge else config.fabric.link_bps) or port.speed_bps or UNKNOWN_PORT_BPS

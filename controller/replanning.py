@@ -1,0 +1,120 @@
+"""One planning cycle after another: when to plan, from what, and what becomes of the answer.
+
+Owned by the control loop. In: changes, ticks, counters and the worker's answers. Out: ``SolvePlan`` commands, new
+running routes when the policy adopts a plan, and replies to those who asked for a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from controller.config import Config
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.topology import Fabric, LinkId
+from controller.jobs.registry import Job
+from controller.jobs.spec import JobId
+from controller.messages import Command, ReplanOutcome, Reply, SolvePlan, Strategy
+from controller.planning.baselines.ecmp import ecmp_job_levels
+from controller.planning.efficiency import job_levels
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.replan_policy import decide
+from controller.planning.schedule import ReplanSchedule
+from controller.planning.snapshot import capacities, take_snapshot
+from controller.tables.running_routes import RunningRoutes
+
+
+class Replanning:
+    """``levels``: L_j of the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
+    ``adopted``: it is what the switches should do."""
+
+    def __init__(self, config: Config, routes: RunningRoutes, load: LinkLoad, now: float) -> None:
+        self._config = config.planning
+        self._routes = routes
+        self._load = load
+        self._load_interval_s = config.counters.interval_s
+        self._load_at = now
+        self._background: Mapping[LinkId, float] = {}
+        self._schedule = ReplanSchedule(config.planning.debounce_s, config.planning.interval_s)
+        self._solving: Problem | None = None
+        self._generation = 0
+        self._waiters: list[Future[Any]] = []
+        self.levels: Mapping[JobId, float] = {}
+        self.plan: Plan | None = None
+        self.adopted = False
+        self.reason = ""
+        self.cycles_done = 0
+        self.plans_total = 0
+        self.moved_flows_total = 0
+
+    def changed(self, now: float) -> None:
+        """Links, hosts or jobs changed."""
+        self._schedule.changed(now)
+
+    def at_once(self, now: float, waiter: Future[Any] | None = None) -> None:
+        """Plan with the next tick; a plan that is being solved was asked for earlier and is not waited for."""
+        self._solving = None
+        self._schedule.at_once(now)
+        if waiter is not None:
+            self._waiters.append(waiter)
+
+    def take_counters(self, fabric: Fabric, now: float) -> None:
+        """Turn the counters of the last interval into background."""
+        if now >= self._load_at + self._load_interval_s:
+            self._load_at = now
+            self._background = self._load.update(now, capacities(fabric, {}))
+
+    def start_if_due(self, strategy: Strategy, fabric: Fabric, jobs: Iterable[Job], now: float) -> list[Command]:
+        """Begin a cycle when it is time. ``jobs``: those whose hosts are all known."""
+        if self._solving is not None or not self._schedule.due(now):
+            return []
+        self._schedule.started(now)
+        self._generation += 1
+        problem = take_snapshot(
+            self._generation, fabric, jobs, self._background, self._routes.paths, self._config.max_paths
+        )
+        if self._routes.paths:
+            self.levels = job_levels(problem, self._routes.paths)
+        else:
+            self.levels = ecmp_job_levels(problem, self._config.ecmp_draws, 1)
+        if strategy is Strategy.ECMP or not problem.flows:
+            self.plan, self.adopted = None, False
+            why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
+            return self._conclude("no plan", why)
+        self._solving = problem
+        limits = PlanLimits(
+            time_limit_s=self._config.time_limit_s,
+            max_moves=self._config.max_moves,
+            ecmp_draws=self._config.ecmp_draws,
+        )
+        return [SolvePlan(problem, limits)]
+
+    def answered(self, answer: Plan | NoPlan, strategy: Strategy, fabric: Fabric) -> list[Command]:
+        """The worker's answer; one for a problem that is not awaited any more is dropped."""
+        problem = self._solving
+        if problem is None or answer.generation != problem.generation:
+            return []
+        self._solving = None
+        if isinstance(answer, NoPlan):
+            return self._conclude("no plan", answer.reason)
+        if any(link not in fabric.links for path in answer.paths.values() for link in path):
+            return []  # a link went while it was solved: that change has its own cycle coming
+        self.plan, self.adopted = answer, False
+        self.plans_total += 1
+        if strategy is not Strategy.PLANNED:
+            return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
+        decision = decide(problem, answer, self._config.min_gain)
+        if decision.adopt:
+            self.moved_flows_total += answer.moves
+            self._routes.paths = dict(answer.paths)
+            self.levels = answer.job_level
+        self.adopted = self._routes.paths == answer.paths
+        return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
+
+    def _conclude(self, outcome: str, reason: str) -> list[Command]:
+        self.cycles_done += 1
+        self.reason = f"{outcome}: {reason}"
+        waiters, self._waiters = self._waiters, []
+        return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]

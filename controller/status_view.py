@@ -1,0 +1,101 @@
+"""Builds the published ``Status`` from the control loop's state. Reads, never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controller.control_loop import ControlLoop
+from controller.fabric.topology import Fabric, LinkId
+from controller.jobs.registry import Job
+from controller.planning.efficiency import ideal_communication_s
+from controller.planning.problem import FlowId
+from controller.planning.snapshot import missing_hosts
+from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
+
+
+def build_status(loop: ControlLoop) -> Status:
+    """Everything that others may see, as of now."""
+    fabric = loop.fabric
+    return Status(
+        fabric=fabric,
+        strategy=loop.strategy,
+        adopting=loop.adopting,
+        switches={
+            dpid: SwitchStatus(
+                in_sync=dpid in loop.sync.settled and not any(rule[0] == dpid for rule in loop.sync.refused),
+                rules=len(loop.sync.installed.get(dpid, ())),
+                foreign_rules=loop.sync.foreign.get(dpid, 0),
+            )
+            for dpid in fabric.switches
+        },
+        links={link: _link_status(loop, link) for link in _all_links(fabric)},
+        jobs={job.id: _job_status(loop, job) for job in loop.registry.jobs.values()},
+        plan=loop.replanning.plan,
+        plan_installed=loop.replanning.adopted,
+        pins=len(loop.confirmed),
+        moved_flows_total=loop.replanning.moved_flows_total,
+        plans_total=loop.replanning.plans_total,
+        counters_at=min(loop.counters_at.values(), default=None),
+        alarms=tuple(_alarms(loop)),
+    )
+
+
+def _all_links(fabric: Fabric) -> Iterator[LinkId]:
+    yield from fabric.links
+    for host in fabric.hosts.values():
+        yield host.uplink
+        yield host.downlink
+
+
+def _link_status(loop: ControlLoop, link: LinkId) -> LinkStatus:
+    load = loop.load
+    return LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link))
+
+
+def _job_status(loop: ControlLoop, job: Job) -> JobStatus:
+    fabric = loop.fabric
+    missing = missing_hosts(fabric, job)
+    routes = {FlowId(*pair): loop.confirmed.get(FlowId(*pair)) for pair in sorted(job.pairs)}
+    nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair if ip in fabric.hosts}
+    return JobStatus(
+        spec=job.spec,
+        state="pending" if missing else _routed_state(fabric, routes),
+        missing_hosts=missing,
+        lease_ends_at=job.lease_ends_at,
+        level=0.0 if missing else loop.replanning.levels.get(job.id, 0.0),
+        ideal_communication_s=0.0 if missing else ideal_communication_s(job.virtual_links, nic_bps),
+        iterations=job.iterations,
+        last_communication_s=job.last_communication_s,
+        mean_communication_s=job.mean_communication_s,
+        routes=routes,
+        routes_generation=loop.routes_generation.get(job.id, 0),
+    )
+
+
+def _routed_state(fabric: Fabric, routes: dict[FlowId, tuple[LinkId, ...] | None]) -> JobState:
+    crossing = [
+        path for flow, path in routes.items() if fabric.hosts[flow.src_ip].at.dpid != fabric.hosts[flow.dst_ip].at.dpid
+    ]
+    pinned = sum(path is not None for path in crossing)
+    if pinned == 0:
+        return "ecmp"
+    return "pinned" if pinned == len(crossing) else "partly_pinned"
+
+
+def _alarms(loop: ControlLoop) -> Iterator[str]:
+    """One sentence for each thing an operator should look at."""
+    plan = loop.replanning.plan
+    if loop.replanning.adopted and plan and plan.max_level > plan.ecmp.mean:
+        yield f"the plan's worst level {plan.max_level:.2f} is worse than ECMP's mean {plan.ecmp.mean:.2f}"
+    if plan and plan.unrouted:
+        pairs = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in plan.unrouted[:4])
+        yield f"{len(plan.unrouted)} flows have no path: {pairs}"
+    for (dpid, _), refusal in loop.sync.refused.items():
+        yield f"{loop.fabric.name(dpid)} refused a rule ({refusal.reason}); its flow stays on ECMP"
+    for dpid, count in loop.sync.foreign.items():
+        if count:
+            yield f"{loop.fabric.name(dpid)} holds {count} rules of somebody else"
+    for job in loop.registry.jobs.values():
+        missing = missing_hosts(loop.fabric, job)
+        if missing:
+            yield f"job {job.id} waits for {len(missing)} hosts: {', '.join(missing[:4])}"

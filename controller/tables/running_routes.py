@@ -1,0 +1,81 @@
+"""The routes that are wanted now, and the pins that follow from them.
+
+Owns the running plan: which path each announced flow is pinned to. After a restart it is read back from the switches;
+pins of jobs that nobody has announced again are *orphans* and kept for one lease (DESIGN section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.jobs.registry import Job
+from controller.planning.problem import FlowId
+from controller.tables.adoption import installed_pins
+from controller.tables.pinned_table import Pin, both_directions, pin_key
+from controller.tables.rules import RuleSet, job_owner
+
+
+class RunningRoutes:
+    """``paths``: the pinned flows. A flow that is announced and not here is on ECMP."""
+
+    def __init__(self) -> None:
+        self.paths: dict[FlowId, Path] = {}
+        self.orphans: tuple[Pin, ...] = ()
+
+    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[Job]) -> None:
+        """Take what the switches do for the running plan."""
+        self.orphans = tuple(installed_pins(fabric, installed))
+        for job in jobs:
+            self.claim(job)
+
+    def claim(self, job: Job) -> None:
+        """The job is known (again): its orphans are its routes."""
+        owner, pairs = job_owner(job.id), job.pairs
+        mine = [pin for pin in self.orphans if pin.owner == owner]
+        self.paths |= {pin.flow: pin.path for pin in mine if pin.path is not None and pin.flow in pairs}
+        self.orphans = tuple(pin for pin in self.orphans if pin.owner != owner)
+
+    def release(self, announced: Iterable[FlowId]) -> None:
+        """Keep only the routes of these flows."""
+        known = set(announced)
+        self.paths = {flow: path for flow, path in self.paths.items() if flow in known}
+
+    def pins(self, fabric: Fabric, jobs: Iterable[Job]) -> tuple[Pin, ...]:
+        """Both directions of every announced flow whose hosts are known, then the orphans."""
+        owner_of = {
+            FlowId(*pair): job_owner(job.id)
+            for job in jobs
+            for pair in sorted(job.pairs)
+            if pair[0] in fabric.hosts and pair[1] in fabric.hosts
+        }
+        routes = {flow: self.paths.get(flow) for flow in owner_of}
+        pins = tuple(both_directions(fabric, routes, owner_of))
+        taken = {pin.flow for pin in pins}
+        return pins + tuple(pin for pin in self.orphans if pin.flow not in taken)
+
+
+def confirmed_paths(
+    fabric: Fabric, pins: Iterable[Pin], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
+) -> dict[FlowId, Path]:
+    """The pins that the source's switch holds as they should be."""
+    confirmed = {}
+    for pin in pins:
+        source = fabric.hosts[pin.flow.src_ip].at.dpid
+        if pin.path and source in installed and source in desired:
+            wanted = desired[source].flows.get(pin_key(pin.flow))
+            if wanted and wanted.goto is None and installed[source].flows.get(wanted.key) == wanted:
+                confirmed[pin.flow] = pin.path
+    return confirmed
+
+
+def possible_links(
+    fabric: Fabric, pins: Iterable[Pin], candidates: Mapping[tuple[Dpid, Dpid], tuple[Path, ...]]
+) -> dict[tuple[str, str], frozenset[LinkId]]:
+    """Every link a flow may use: its pinned path, or all candidate paths under ECMP; the hosts' own links too."""
+    uses: dict[tuple[str, str], frozenset[LinkId]] = {}
+    for pin in pins:
+        src, dst = fabric.hosts[pin.flow.src_ip], fabric.hosts[pin.flow.dst_ip]
+        paths = (pin.path,) if pin.path is not None else candidates.get((src.at.dpid, dst.at.dpid), ())
+        uses[pin.flow] = frozenset((src.uplink, dst.downlink, *(link for path in paths for link in path)))
+    return uses
