@@ -1,0 +1,215 @@
+"""One rank of a training job: computes, runs the collective with its neighbours, checks the result, and again.
+
+Runs inside a host's namespace, one process per rank:
+
+    python -m mininet_topos.trainer --job ring1 --rank 0 --peers 10.0.1.1,10.0.2.1 --rendezvous DIR --out rank0.jsonl
+
+Rank 0 also announces the job to the controller and reports its iterations, in a thread whose troubles never reach the
+training. SIGTERM to rank 0 ends all ranks after the iteration that it starts next; a second one kills. Out: a file of
+JSON lines, one when the connections are up, one per iteration (``TrainingLog``), one at the agreed end.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import numpy as np
+import structlog
+import typer
+
+from controller.jobs.spec import Algorithm
+from mininet_topos import training_data
+from mininet_topos.collective import COLLECTIVES, ProtocolError, Vector, neighbours
+from mininet_topos.mesh import Mesh, PeerLostError, connect
+
+FLOAT_BYTES = 4
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle time per iteration."""
+
+    job_id: str
+    rank: int
+    peers: tuple[str, ...]
+    algorithm: Algorithm = Algorithm.RING_ALL_REDUCE
+    elements: int = 120_000
+    compute_s: float = 0.0
+    iterations: int | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.peers)
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """Times in seconds on CLOCK_MONOTONIC, which all namespaces share. ``start`` is the end of the one before;
+    ``arrivals``: when each slice was complete."""
+
+    index: int
+    start: float
+    end: float
+    communication_s: float
+    ok: bool
+    arrivals: tuple[float, ...]
+
+
+class TrainingLog:
+    """The raw timestamps of one rank, a JSON line per event, flushed so that nothing is lost with the process.
+
+    ``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``, then per iteration ``{"i", "start",
+    "end", "wall", "comm_s", "ok", "slices_ms"}`` (``slices_ms``: arrivals after ``start``), at the agreed end
+    ``{"ended": mono}``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w")
+
+    def begin(self, spec: RankSpec) -> None:
+        self._line(
+            job=spec.job_id,
+            rank=spec.rank,
+            ip=spec.peers[spec.rank],
+            size=spec.size,
+            elements=spec.elements,
+            algorithm=spec.algorithm.value,
+            mono=time.monotonic(),
+            wall=time.time(),
+        )
+
+    def iteration(self, done: Iteration) -> None:
+        self._line(
+            i=done.index,
+            start=round(done.start, 4),
+            end=round(done.end, 4),
+            wall=round(time.time(), 4),
+            comm_s=round(done.communication_s, 4),
+            ok=done.ok,
+            slices_ms=[round((arrival - done.start) * 1000, 1) for arrival in done.arrivals],
+        )
+
+    def end(self) -> None:
+        self._line(ended=time.monotonic())
+        self._file.close()
+
+    def _line(self, **values: Any) -> None:
+        self._file.write(json.dumps(values, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+
+class StopRequest:
+    """Whether SIGTERM or SIGINT came; the next one of them kills."""
+
+    def __init__(self) -> None:
+        self.made = False
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        self.made = True
+        signal.signal(number, signal.SIG_DFL)
+
+
+def train(spec: RankSpec, mesh: Mesh, stop: StopRequest) -> Iterator[Iteration]:
+    """Run iterations until rank 0's stop, or the number it was given, is agreed. Raises ``PeerLostError`` and
+    ``ProtocolError``.
+
+    The next data and the right result are computed while the network is busy.
+    """
+    collective = COLLECTIVES[spec.algorithm]
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        prepared = pool.submit(_prepare, spec, 0)
+        index, start, agreed = 0, time.monotonic(), False
+        while not agreed:
+            vector, expected = prepared.result()
+            prepared = pool.submit(_prepare, spec, index + 1)
+            if spec.compute_s:
+                time.sleep(spec.compute_s)
+            wish = spec.rank == 0 and (stop.made or index + 1 == spec.iterations)
+            began = time.monotonic()
+            result, agreed = collective(mesh, index, vector, wish)
+            communication_s = time.monotonic() - began
+            ok = np.array_equal(result, expected)
+            end = time.monotonic()
+            yield Iteration(index, start, end, communication_s, ok, tuple(mesh.take_arrivals()))
+            index, start = index + 1, end
+
+
+def _prepare(spec: RankSpec, iteration: int) -> tuple[Vector, Vector]:
+    vector = training_data.vector(spec.job_id, spec.rank, iteration, spec.elements)
+    expected = training_data.expected(spec.algorithm, spec.job_id, spec.rank, spec.size, iteration, spec.elements)
+    return vector, expected
+
+
+@contextmanager
+def _announced(spec: RankSpec, api: str | None, lease_s: float) -> Iterator[Callable[[Iteration], None]]:
+    """Where to report iterations: rank 0 of a job with a controller announces it meanwhile."""
+    if api is None or spec.rank:
+        yield lambda _iteration: None
+        return
+    # Imported here because only rank 0 needs gRPC: a demo starts twelve of these processes on two cores.
+    from controller.api.client import Client
+    from controller.messages import IterationTime
+    from mininet_topos.announcer import Announcer, announcement
+
+    job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s)
+    with Client(api) as client, Announcer(client, job) as announcer:
+        yield lambda done: announcer.report(IterationTime(done.index, done.end - done.start, done.communication_s))
+
+
+def run(
+    job: Annotated[str, typer.Option(help="job id, the same on every rank")],
+    rank: Annotated[int, typer.Option(min=0, help="this process's index into --peers")],
+    peers: Annotated[str, typer.Option(help="the IP address of every rank, separated by commas")],
+    rendezvous: Annotated[Path, typer.Option(help="directory that only this job's ranks share")],
+    out: Annotated[Path, typer.Option(help="file for the raw timestamps")],
+    algorithm: Annotated[Algorithm, typer.Option()] = Algorithm.RING_ALL_REDUCE,
+    elements: Annotated[int, typer.Option(min=1, help="float32 values per vector")] = 120_000,
+    iterations: Annotated[int | None, typer.Option(min=1, help="stop after so many; otherwise on SIGTERM")] = None,
+    compute_s: Annotated[float, typer.Option(min=0, help="idle seconds before each collective")] = 0.0,
+    api: Annotated[str | None, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
+    lease_s: Annotated[float, typer.Option(min=1, help="lease of the announced job")] = 60.0,
+    stall_timeout_s: Annotated[float, typer.Option(min=1, help="silence after which a peer is given up")] = 60.0,
+) -> None:
+    """Train as one rank of a job until rank 0 stops it."""
+    spec = RankSpec(job, rank, tuple(peers.split(",")), algorithm, elements, compute_s, iterations)
+    if algorithm not in COLLECTIVES:
+        raise typer.BadParameter(f"{algorithm} is not emulated; there are: {', '.join(COLLECTIVES)}")
+    if not rank < spec.size >= 2:
+        raise typer.BadParameter(f"rank {rank} of {spec.size} peers; at least two, ranks from 0 to size - 1")
+    to, from_ = neighbours(algorithm, rank, spec.size)
+    stop, raw = StopRequest(), TrainingLog(out)
+    stop.listen()
+    try:
+        with (
+            _announced(spec, api, lease_s) as report,
+            connect(rendezvous, rank, spec.peers, to, from_, stall_timeout_s=stall_timeout_s) as mesh,
+        ):
+            raw.begin(spec)
+            for done in train(spec, mesh, stop):
+                raw.iteration(done)
+                report(done)
+                if not done.ok:
+                    log.error("wrong result", job=job, rank=rank, iteration=done.index)
+    except (PeerLostError, ProtocolError, TimeoutError) as error:
+        log.error("training ended", job=job, rank=rank, reason=str(error))
+        raise typer.Exit(1) from None
+    raw.end()
+
+
+if __name__ == "__main__":
+    typer.run(run)

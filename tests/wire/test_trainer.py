@@ -1,0 +1,238 @@
+"""Training over real TCP on loopback: exact results, an agreed stop, slow and dead peers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from controller.jobs.spec import Algorithm
+from mininet_topos import rendezvous
+from mininet_topos.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
+from mininet_topos.mesh import Mesh, PeerLostError, connect
+from mininet_topos.trainer import Iteration, RankSpec, StopRequest, train
+
+DEADLINE_S = 60.0
+T = TypeVar("T")
+
+
+def addresses(size: int) -> tuple[str, ...]:
+    return tuple(f"127.0.0.{rank + 1}" for rank in range(size))
+
+
+def in_parallel(size: int, body: Callable[[int], T]) -> list[T]:
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(body, range(size), timeout=DEADLINE_S))
+
+
+def mesh_of(
+    directory: Path, rank: int, size: int, algorithm: Algorithm = Algorithm.RING_ALL_REDUCE, stall_timeout_s: float = 60
+) -> Mesh:
+    to, from_ = neighbours(algorithm, rank, size)
+    return connect(directory, rank, addresses(size), to, from_, stall_timeout_s=stall_timeout_s)
+
+
+def train_together(directory: Path, specs: list[RankSpec], stop: StopRequest) -> list[list[Iteration]]:
+    def one_rank(rank: int) -> list[Iteration]:
+        with mesh_of(directory, rank, len(specs), specs[rank].algorithm) as mesh:
+            return list(train(specs[rank], mesh, stop))
+
+    return in_parallel(len(specs), one_rank)
+
+
+@pytest.mark.parametrize("algorithm", COLLECTIVES)
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+@pytest.mark.parametrize("elements", [1, 50_021])
+def test_every_result_is_exact(tmp_path: Path, algorithm: Algorithm, size: int, elements: int) -> None:
+    specs = [RankSpec("job", rank, addresses(size), algorithm, elements, iterations=3) for rank in range(size)]
+    for iterations in train_together(tmp_path, specs, StopRequest()):
+        assert [done.index for done in iterations] == [0, 1, 2]
+        assert all(done.ok for done in iterations)
+
+
+def test_a_wrong_vector_is_noticed_by_every_rank(tmp_path: Path) -> None:
+    jobs = ["job", "job", "another"]
+    specs = [RankSpec(jobs[rank], rank, addresses(3), elements=1000, iterations=1) for rank in range(3)]
+    for iterations in train_together(tmp_path, specs, StopRequest()):
+        assert not iterations[0].ok
+
+
+def test_arrivals_tell_when_each_slice_came(tmp_path: Path) -> None:
+    specs = [RankSpec("job", rank, addresses(4), elements=4 * 10_000, iterations=2) for rank in range(4)]
+    for iterations in train_together(tmp_path, specs, StopRequest()):
+        for done in iterations:
+            slices_per_chunk = -(-10_000 // 2048)
+            assert len(done.arrivals) == 6 * slices_per_chunk
+            assert list(done.arrivals) == sorted(done.arrivals)
+            assert done.start <= done.arrivals[0] <= done.arrivals[-1] <= done.end
+
+
+def test_iterations_follow_each_other_without_a_gap(tmp_path: Path) -> None:
+    specs = [RankSpec("job", rank, addresses(2), elements=1000, iterations=4) for rank in range(2)]
+    for iterations in train_together(tmp_path, specs, StopRequest()):
+        assert [done.start for done in iterations[1:]] == [done.end for done in iterations[:-1]]
+
+
+@pytest.mark.parametrize("algorithm", COLLECTIVES)
+def test_a_stop_of_rank_0_is_agreed_by_all_in_one_iteration(tmp_path: Path, algorithm: Algorithm) -> None:
+    stop = StopRequest()
+    specs = [RankSpec("job", rank, addresses(4), algorithm, 5000) for rank in range(4)]
+
+    def one_rank(rank: int) -> int:
+        with mesh_of(tmp_path, rank, 4, algorithm) as mesh:
+            count = 0
+            for done in train(specs[rank], mesh, stop):
+                count += 1
+                if rank == 2 and done.index == 5:
+                    stop.made = True
+            return count
+
+    counts = in_parallel(4, one_rank)
+    assert len(set(counts)) == 1
+    assert counts[0] >= 6
+
+
+def test_a_peer_that_pauses_delays_everybody_and_breaks_nothing(tmp_path: Path) -> None:
+    specs = [
+        RankSpec("job", rank, addresses(3), elements=100_000, iterations=2, compute_s=1.0 if rank == 1 else 0.0)
+        for rank in range(3)
+    ]
+    for iterations in train_together(tmp_path, specs, StopRequest()):
+        assert all(done.ok for done in iterations)
+        assert iterations[-1].end - iterations[0].start > 1.0
+
+
+def test_a_peer_that_dies_ends_its_neighbours_with_its_name(tmp_path: Path) -> None:
+    def one_rank(rank: int) -> str:
+        with mesh_of(tmp_path, rank, 3) as mesh:
+            if rank == 1:
+                return "died"
+            with pytest.raises(PeerLostError) as lost:
+                ring_all_reduce(mesh, 0, np.ones(100_000, np.float32), False)
+            return str(lost.value)
+
+    answers = in_parallel(3, one_rank)
+    assert answers[2].startswith("rank 1 (127.0.0.2)")
+
+
+def test_a_silent_peer_is_given_up_after_the_stall_time_out(tmp_path: Path) -> None:
+    given_up = threading.Event()
+
+    def one_rank(rank: int) -> str:
+        with mesh_of(tmp_path, rank, 2, stall_timeout_s=0.2) as mesh:
+            if rank == 1:
+                given_up.wait(DEADLINE_S)
+                return ""
+            with pytest.raises(PeerLostError) as lost:
+                ring_all_reduce(mesh, 0, np.ones(10, np.float32), False)
+            given_up.set()
+            return str(lost.value)
+
+    assert "rank 1 (127.0.0.2): not a byte for" in in_parallel(2, one_rank)[0]
+
+
+def test_ranks_in_different_iterations_notice(tmp_path: Path) -> None:
+    def one_rank(rank: int) -> str:
+        with mesh_of(tmp_path, rank, 2) as mesh, pytest.raises((ProtocolError, PeerLostError)) as wrong:
+            ring_all_reduce(mesh, 3 + rank, np.ones(10, np.float32), False)
+        return str(wrong.value)
+
+    assert any("iteration" in answer for answer in in_parallel(2, one_rank))
+
+
+def test_more_data_than_all_buffers_hold_does_not_deadlock(tmp_path: Path) -> None:
+    def one_rank(rank: int) -> float:
+        with mesh_of(tmp_path, rank, 2) as mesh:
+            result, _ = ring_all_reduce(mesh, 0, np.ones(8_000_000, np.float32), False)
+            return float(result.min())
+
+    assert in_parallel(2, one_rank) == [2.0, 2.0]
+
+
+def test_a_stranger_s_connection_is_turned_away(tmp_path: Path) -> None:
+    def one_rank(rank: int) -> bool:
+        if rank == 2:
+            with socket.create_connection(rendezvous.find(tmp_path, "rank-0", DEADLINE_S)) as stranger:
+                stranger.sendall(HEADER.pack(0, 0, False))
+            return True
+        with mesh_of(tmp_path, rank, 2) as mesh:
+            result, _ = ring_all_reduce(mesh, 0, np.ones(10, np.float32), False)
+            return bool((result == 2).all())
+
+    assert all(in_parallel(3, one_rank))
+
+
+def start_rank(directory: Path, rank: int, size: int, *options: str) -> subprocess.Popen[bytes]:
+    argv = ["--job", "job", "--rank", str(rank), "--peers", ",".join(addresses(size)), *options]
+    paths = ["--rendezvous", str(directory / "ports"), "--out", str(directory / f"{rank}.jsonl")]
+    command = [sys.executable, "-m", "mininet_topos.trainer", *argv, *paths]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def lines_of(directory: Path, rank: int) -> list[dict[str, Any]]:
+    path = directory / f"{rank}.jsonl"
+    complete = path.read_text().rpartition("\n")[0] if path.exists() else ""
+    return [json.loads(line) for line in complete.splitlines()]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_processes_stop_together_on_sigterm_to_rank_0(tmp_path: Path) -> None:
+    ranks = [start_rank(tmp_path, rank, 2, "--compute-s", "0.02") for rank in range(2)]
+    try:
+        wait_until(lambda: all(len(lines_of(tmp_path, rank)) > 3 for rank in range(2)))
+        ranks[0].send_signal(signal.SIGTERM)
+        assert [process.wait(DEADLINE_S) for process in ranks] == [0, 0]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    first, second = lines_of(tmp_path, 0), lines_of(tmp_path, 1)
+    assert first[0]["ip"] == "127.0.0.1"
+    assert "ended" in first[-1]
+    assert "ended" in second[-1]
+    assert [line["i"] for line in first[1:-1]] == [line["i"] for line in second[1:-1]]
+    assert all(line["ok"] for line in first[1:-1] + second[1:-1])
+
+
+def test_training_goes_on_when_the_controller_is_not_there(tmp_path: Path) -> None:
+    nowhere = f"unix:{tmp_path}/nobody"
+    ranks = [start_rank(tmp_path, rank, 2, "--api", nowhere, "--iterations", "5") for rank in range(2)]
+    try:
+        assert [process.wait(DEADLINE_S) for process in ranks] == [0, 0]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    assert [line["i"] for line in lines_of(tmp_path, 0)[1:-1]] == list(range(5))
+
+
+def test_a_killed_rank_ends_the_job_with_a_clear_error(tmp_path: Path) -> None:
+    ranks = [start_rank(tmp_path, rank, 2, "--compute-s", "0.02") for rank in range(2)]
+    try:
+        wait_until(lambda: len(lines_of(tmp_path, 0)) > 2)
+        ranks[1].kill()
+        said, _ = ranks[0].communicate(timeout=DEADLINE_S)
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+    assert ranks[0].returncode == 1
+    assert b"rank 1 (127.0.0.2)" in said
+    assert b"Traceback" not in said
