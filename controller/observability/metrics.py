@@ -55,7 +55,7 @@ Sample = tuple[tuple[str, ...], float]
 @dataclass(frozen=True, slots=True)
 class Family:
     """One metric. ``samples`` gives label values, in the order of ``labels``, and the value. A counter's ``name`` ends
-    in ``_total``."""
+    in ``_total``. A label must not be called ``job``: Prometheus puts its own on every series."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -200,58 +200,62 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # jobs
     Family("signalbox_jobs", "gauge", "Jobs by state.", _jobs, ("state",)),
-    Family("signalbox_job_flows", "gauge", "Virtual links of the job.", _per_job(lambda j: len(j.routes)), ("job",)),
+    Family("signalbox_job_flows", "gauge", "Virtual links of the job.", _per_job(lambda j: len(j.routes)), ("job_id",)),
     Family(
         "signalbox_job_pinned_flows",
         "gauge",
         "Virtual links of the job that are pinned to a path.",
         _per_job(lambda j: j.pinned),
-        ("job",),
+        ("job_id",),
     ),
     Family(
         "signalbox_job_missing_hosts",
         "gauge",
         "Endpoints of the job that are not found yet.",
         _per_job(lambda j: len(j.missing_hosts)),
-        ("job",),
+        ("job_id",),
     ),
     Family(
         "signalbox_job_level",
         "gauge",
         "Predicted slow-down of the job's communication against an idle fabric; 1 is ideal.",
         _per_known_job(lambda j: j.level),
-        ("job",),
+        ("job_id",),
     ),
     Family(
         "signalbox_job_efficiency_predicted_ratio",
         "gauge",
         "1 / level of the job.",
         _per_known_job(lambda j: j.efficiency_predicted),
-        ("job",),
+        ("job_id",),
     ),
     Family(
         "signalbox_job_efficiency_measured_ratio",
         "gauge",
         "Ideal over reported communication time of the job.",
         _per_known_job(lambda j: j.efficiency_measured),
-        ("job",),
+        ("job_id",),
     ),
     Family(
         "signalbox_job_ideal_communication_seconds",
         "gauge",
         "Communication time of one iteration, alone on an idle fabric.",
         _per_known_job(lambda j: j.ideal_communication_s),
-        ("job",),
+        ("job_id",),
     ),
     Family(
         "signalbox_job_communication_seconds",
         "gauge",
         "Communication time of the latest reported iteration.",
         _per_known_job(lambda j: j.last_communication_s),
-        ("job",),
+        ("job_id",),
     ),
     Family(
-        "signalbox_job_iterations_total", "counter", "Iterations reported.", _per_job(lambda j: j.iterations), ("job",)
+        "signalbox_job_iterations_total",
+        "counter",
+        "Iterations reported.",
+        _per_job(lambda j: j.iterations),
+        ("job_id",),
     ),
     # the planner
     Family("signalbox_plans_total", "counter", "Plans made.", _one(lambda s: s.plans_total)),

@@ -71,16 +71,16 @@ def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape
 
 
 def test_jobs_show_prediction_beside_measurement(scrape: Scrape) -> None:
-    assert scrape.value("signalbox_job_efficiency_predicted_ratio", job="llama") == pytest.approx(0.8)
-    assert scrape.value("signalbox_job_efficiency_measured_ratio", job="llama") == pytest.approx(0.8)
+    assert scrape.value("signalbox_job_efficiency_predicted_ratio", job_id="llama") == pytest.approx(0.8)
+    assert scrape.value("signalbox_job_efficiency_measured_ratio", job_id="llama") == pytest.approx(0.8)
     assert scrape.value("signalbox_network_efficiency_ratio") == pytest.approx(0.8)
-    assert scrape.value("signalbox_job_pinned_flows", job="llama") == 1
-    assert scrape.value("signalbox_job_flows", job="llama") == 2
+    assert scrape.value("signalbox_job_pinned_flows", job_id="llama") == 1
+    assert scrape.value("signalbox_job_flows", job_id="llama") == 2
 
 
 def test_what_is_unknown_has_no_series_rather_than_a_zero(scrape: Scrape) -> None:
-    assert scrape.series("signalbox_job_level") == [{"job": "llama"}]
-    assert scrape.value("signalbox_job_missing_hosts", job="bert") == 1
+    assert scrape.series("signalbox_job_level") == [{"job_id": "llama"}]
+    assert scrape.value("signalbox_job_missing_hosts", job_id="bert") == 1
     fresh = Scrape(exposition(Status()))
     assert not {name for name in fresh.names if name.startswith(("signalbox_plan_level", "signalbox_counters_age"))}
 
@@ -121,7 +121,10 @@ def test_what_left_leaves_no_series_behind() -> None:
     board.publish(gone)
     scrape = Scrape(generate_latest(registry).decode())
     labels = {
-        value for sample in scrape.samples for key, value in sample.labels.items() if key in {"job", "switch", "link"}
+        value
+        for sample in scrape.samples
+        for key, value in sample.labels.items()
+        if key in {"job_id", "switch", "link"}
     }
     assert labels == set()
 

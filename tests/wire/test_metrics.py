@@ -1,0 +1,132 @@
+"""The metrics server as Prometheus sees it, with the real Prometheus where it is about Prometheus."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.config import MetricsConfig
+from controller.errors import InvalidInput
+from controller.observability.metrics import MetricsServer
+from controller.status import Status, StatusBoard
+from tests.unit.observability import example
+from tests.unit.test_deploy import dashboard_expressions
+
+ANY_PORT = MetricsConfig(port=0)
+
+
+@pytest.fixture
+def board() -> StatusBoard:
+    board = StatusBoard()
+    board.publish(example.status())
+    return board
+
+
+@pytest.fixture
+def target(board: StatusBoard) -> Iterator[str]:
+    server = MetricsServer(ANY_PORT, board)
+    port = server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop()
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_each_scrape_shows_the_newest_status(target: str, board: StatusBoard) -> None:
+    assert "signalbox_pins 1.0\n" in get(f"http://{target}/metrics")
+    board.publish(Status(pins=42))
+    assert "signalbox_pins 42.0\n" in get(f"http://{target}/metrics")
+
+
+def test_the_process_reports_on_itself(target: str) -> None:
+    assert "process_resident_memory_bytes" in get(f"http://{target}/metrics")
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it(board: StatusBoard) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidInput, match=f"metrics: cannot listen on 127.0.0.1:{port}: Address already in use"):
+            MetricsServer(MetricsConfig(port=port), board).start()
+
+
+def test_stopping_frees_the_port_and_may_be_done_twice(board: StatusBoard) -> None:
+    server = MetricsServer(ANY_PORT, board)
+    port = server.start()
+    server.stop()
+    server.stop()
+    again = MetricsServer(MetricsConfig(port=port), board)
+    assert again.start() == port
+    again.stop()
+
+
+class Prometheus:
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        answer = get(f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression}))
+        result: list[dict[str, Any]] = json.loads(answer)["data"]["result"]
+        return result
+
+    def until_it_answers(self, expression: str, deadline_s: float = 60) -> list[dict[str, Any]]:
+        deadline = time.monotonic() + deadline_s
+        result: list[dict[str, Any]] = []
+        while not result:
+            assert time.monotonic() < deadline, f"no answer to {expression}"
+            time.sleep(0.1)
+            try:
+                result = self.query(expression)
+            except OSError:  # still starting
+                continue
+        return result
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def prometheus(target: str, tmp_path: Path) -> Iterator[Prometheus]:
+    deployed = (Path(__file__).parents[2] / "deploy/prometheus/prometheus.yml").read_text()
+    assert '"127.0.0.1:9464"' in deployed
+    config = tmp_path / "prometheus.yml"
+    config.write_text(deployed.replace("127.0.0.1:9464", target).replace("5s", "200ms"))
+    (tmp_path / "alerts.yml").write_text((Path(__file__).parents[2] / "deploy/prometheus/alerts.yml").read_text())
+    address = f"127.0.0.1:{free_port()}"
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["prometheus", f"--config.file={config}", f"--web.listen-address={address}",
+             f"--storage.tsdb.path={tmp_path / 'data'}"],
+            stdout=log, stderr=log,
+        )  # fmt: skip
+    yield Prometheus(address)
+    process.terminate()
+    process.wait(timeout=20)
+
+
+def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(prometheus: Prometheus) -> None:
+    assert prometheus.until_it_answers('up{job="signalbox"} == 1')
+    (bytes_total,) = prometheus.until_it_answers('signalbox_link_bytes_total{link="leaf1:2>spine1"}')
+    assert bytes_total["value"][1] == "1000000"
+    (worst,) = prometheus.query("bottomk(1, signalbox_job_efficiency_measured_ratio)")
+    assert worst["metric"]["job_id"] == "llama"
+    for expression in dashboard_expressions():
+        assert prometheus.until_it_answers(expression), expression
