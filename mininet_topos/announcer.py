@@ -15,7 +15,7 @@ from typing import Protocol, Self
 import structlog
 
 from controller.errors import NotFound
-from controller.jobs.spec import Algorithm, Collective, JobSpec, ParallelGroup
+from controller.jobs.spec import Algorithm, JobSpec
 from controller.messages import IterationTime
 
 MAX_PERIOD_S = 2.0
@@ -36,13 +36,16 @@ class Controller(Protocol):
 
 
 def announcement(job_id: str, peers: Sequence[str], algorithm: Algorithm, vector_bytes: int, lease_s: float) -> JobSpec:
-    """The spec of a job of one group that runs one collective per iteration, ranks in the order of ``peers``."""
-    return JobSpec(
-        job_id=job_id,
-        endpoints=tuple(peers),
-        groups=(ParallelGroup(name="all", ranks=tuple(range(len(peers)))),),
-        collectives=(Collective(algorithm=algorithm, groups=("all",), bytes_per_iteration=vector_bytes),),
-        lease_s=lease_s,
+    """The spec of a job of one group that runs one collective per iteration, ranks in the order of ``peers``. Raises
+    ``InvalidInput``."""
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": tuple(peers),
+            "groups": [{"name": "all", "ranks": tuple(range(len(peers)))}],
+            "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": vector_bytes}],
+            "lease_s": lease_s,
+        }
     )
 
 

@@ -26,6 +26,7 @@ import numpy as np
 import structlog
 import typer
 
+from controller.errors import InvalidInput
 from controller.jobs.spec import Algorithm
 from mininet_topos import training_data
 from mininet_topos.collective import COLLECTIVES, ProtocolError, Vector, neighbours
@@ -205,7 +206,7 @@ def run(
                 report(done)
                 if not done.ok:
                     log.error("wrong result", job=job, rank=rank, iteration=done.index)
-    except (PeerLostError, ProtocolError, TimeoutError) as error:
+    except (PeerLostError, ProtocolError, TimeoutError, InvalidInput) as error:
         log.error("training ended", job=job, rank=rank, reason=str(error))
         raise typer.Exit(1) from None
     raw.end()
