@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.messages import Strategy
 
+Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -62,15 +63,6 @@ class LinkCapacity(_Section):
     switch: str
     port: str
     bps: BitsPerSecond
-
-
-class InventoryHost(_Section):
-    """A host that is declared rather than found: where it is plugged in, by the switch's and the port's name."""
-
-    ip: str
-    mac: str | None = None
-    switch: str
-    port: str
 
 
 class FabricConfig(_Section):
@@ -130,20 +122,19 @@ class Config(_Section):
 
 def load(path: Path | None) -> Config:
     """The configuration in ``path``, or the defaults. Raises ``InvalidInput`` with every problem of the file."""
-    if path is None:
-        return Config()
+    return read_toml(path, Config) if path else Config()
+
+
+def read_toml(path: Path, model: type[Model]) -> Model:
+    """A TOML file as ``model``. Raises ``InvalidInput`` with every problem of the file, each with its path in it."""
     try:
-        data: dict[str, Any] = tomllib.loads(path.read_text())
+        return model.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
         raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
+    except ValidationError as error:
+        problems = (
+            FieldProblem(f"{path}: " + ".".join(map(str, e["loc"])), e["msg"]) for e in error.errors(include_url=False)
+        )
+        raise InvalidInput(tuple(problems)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput((FieldProblem(str(path), f"not TOML: {error}"),)) from None
-    try:
-        return Config.model_validate(data)
-    except ValidationError as error:
-        raise InvalidInput(
-            tuple(
-                FieldProblem(f"{path}: " + ".".join(map(str, e["loc"])), e["msg"])
-                for e in error.errors(include_url=False)
-            )
-        ) from None

@@ -129,7 +129,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class RegisterJob:
-    """Replies with the job's ``JobStatus``."""
+    """Replies with the ``JobId``."""
 
     spec: JobSpec
     reply: Future[Any] = field(default_factory=Future, compare=False)
@@ -285,7 +285,8 @@ class SolvePlan:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception."""
+    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception. The status that shows what the
+    request did is published first: the API reads it there once the reply is in."""
 
     future: Future[Any]
     value: object

@@ -1,69 +1,73 @@
-"""The accepted job specs on disk, so that a restarted controller knows them.
+"""The accepted jobs and the strategy on disk, so that a restarted controller knows them.
 
-Owns one JSON file in the state directory. In: the specs of all accepted jobs. Out: the same specs after a restart. A
-file that cannot be read back is set aside, not fatal: its jobs register again with their next heartbeat.
+Owns one JSON file in the state directory. In: ``SavedState``. Out: the same after a restart. A file that cannot be read
+back is set aside, not fatal: its jobs register again with their next heartbeat.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
 
 from controller.errors import InvalidInput
 from controller.jobs.spec import JobSpec
+from controller.messages import SavedState, Strategy
 
 log = structlog.get_logger(__name__)
 
 FORMAT = 1
 
 
-class JobStore:
+class StateStore:
     """``state_dir`` None keeps nothing."""
 
     def __init__(self, state_dir: Path | None) -> None:
-        self._path = state_dir / "jobs.json" if state_dir else None
+        self._path = state_dir / "state.json" if state_dir else None
 
-    def load(self) -> tuple[JobSpec, ...]:
-        """The specs last saved; none when there is no file or it is set aside as ``jobs.json.corrupt``. Raises
+    def load(self) -> SavedState:
+        """What was saved last; nothing when there is no file or it is set aside as ``state.json.corrupt``. Raises
         ``OSError`` when the file is there and cannot be opened."""
         if self._path is None:
-            return ()
+            return SavedState()
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
-            return ()
+            return SavedState()
         try:
             return _decode(content)
         except (ValueError, KeyError, TypeError, RecursionError, InvalidInput) as error:
             aside = self._path.with_suffix(".json.corrupt")
             self._path.replace(aside)
-            log.error("saved jobs cannot be read, set aside", file=str(self._path), aside=str(aside), why=str(error))
-            return ()
+            log.error(
+                "the saved state cannot be read, set aside", file=str(self._path), aside=str(aside), why=str(error)
+            )
+            return SavedState()
 
-    def save(self, specs: Iterable[JobSpec]) -> None:
+    def save(self, state: SavedState) -> None:
         """Replace the file in one step (write, fsync, rename, fsync of the directory). Raises ``OSError``."""
         if self._path is None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        jobs = [spec.model_dump(mode="json") for spec in specs]
+        jobs = [spec.model_dump(mode="json") for spec in state.specs]
         temporary = self._path.with_suffix(".json.new")
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "jobs": jobs}, file)
+            json.dump({"format": FORMAT, "strategy": state.strategy, "jobs": jobs}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
         _sync_directory(self._path.parent)
 
 
-def _decode(content: bytes) -> tuple[JobSpec, ...]:
+def _decode(content: bytes) -> SavedState:
     data = json.loads(content)
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']} is not {FORMAT}")
-    return tuple(JobSpec.parse(job) for job in data["jobs"])
+    strategy = data["strategy"]
+    specs = tuple(JobSpec.parse(job) for job in data["jobs"])
+    return SavedState(specs, Strategy(strategy) if strategy is not None else None)
 
 
 def _sync_directory(directory: Path) -> None:

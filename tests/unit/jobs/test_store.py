@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from controller.jobs.spec import JobSpec
-from controller.jobs.store import JobStore
+from controller.jobs.store import StateStore
+from controller.messages import SavedState, Strategy
 
 
 def spec(job_id: str) -> JobSpec:
@@ -18,38 +19,47 @@ def spec(job_id: str) -> JobSpec:
     )
 
 
-def test_saved_specs_come_back_equal(tmp_path: Path) -> None:
-    specs = (spec("a"), spec("b"))
-    JobStore(tmp_path / "new" / "state").save(specs)
-    assert JobStore(tmp_path / "new" / "state").load() == specs
+def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
+    state = SavedState((spec("a"), spec("b")), Strategy.SHADOW)
+    StateStore(tmp_path / "new" / "state").save(state)
+    assert StateStore(tmp_path / "new" / "state").load() == state
 
 
 def test_the_newest_save_wins_and_leaves_no_other_file(tmp_path: Path) -> None:
-    store = JobStore(tmp_path)
-    store.save([spec("a"), spec("b")])
-    store.save([spec("b")])
-    assert store.load() == (spec("b"),)
-    assert [path.name for path in tmp_path.iterdir()] == ["jobs.json"]
+    store = StateStore(tmp_path)
+    store.save(SavedState((spec("a"), spec("b"))))
+    store.save(SavedState((spec("b"),)))
+    assert store.load() == SavedState((spec("b"),))
+    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
-    assert JobStore(tmp_path / "missing").load() == ()
+    assert StateStore(tmp_path / "missing").load() == SavedState()
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff\xfe", b"[]", b"3", b'{"format": 2, "jobs": []}', b'{"format": 1, "jobs": [{"job_id": "A!"}]}'],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"3",
+        b'{"format": 2, "jobs": []}',
+        b'{"format": 1, "jobs": []}',
+        b'{"format": 1, "strategy": null, "jobs": [{}]}',
+    ],
 )
 def test_a_corrupt_file_is_set_aside_and_the_next_save_works(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "jobs.json").write_bytes(content)
-    store = JobStore(tmp_path)
-    assert store.load() == ()
-    assert (tmp_path / "jobs.json.corrupt").read_bytes() == content
-    store.save([spec("a")])
-    assert store.load() == (spec("a"),)
+    (tmp_path / "state.json").write_bytes(content)
+    store = StateStore(tmp_path)
+    assert store.load() == SavedState()
+    assert (tmp_path / "state.json.corrupt").read_bytes() == content
+    store.save(SavedState((spec("a"),)))
+    assert store.load() == SavedState((spec("a"),))
 
 
 def test_without_a_state_directory_nothing_is_kept() -> None:
-    store = JobStore(None)
-    store.save([spec("a")])
-    assert store.load() == ()
+    store = StateStore(None)
+    store.save(SavedState((spec("a"),)))
+    assert store.load() == SavedState()

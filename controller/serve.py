@@ -1,0 +1,153 @@
+"""Wires the controller: every queue is made here, under a comment that says who writes and who reads.
+
+southbound (Ryu's hub, main thread) ─▶ inbox ─▶ control loop (thread) ─▶ outbox ─▶ southbound
+gRPC server (thread)                ─▶ inbox                          ─▶ worker (thread) ─▶ inbox
+status board: control loop ─▶ gRPC server, metrics server
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import InvalidStateError
+
+import structlog
+
+from controller import inventory
+from controller.api.server import ApiServer
+from controller.config import Config
+from controller.control_loop import ControlLoop
+from controller.errors import SignalboxError
+from controller.jobs.store import StateStore
+from controller.messages import Command, Message, Reply, SaveState, SolvePlan, Tick
+from controller.observability.metrics import MetricsServer
+from controller.planning.worker import PlanningWorker
+from controller.southbound.framework import Outbox, run_hub
+from controller.status import StatusBoard
+from controller.status_view import build_status
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.1
+PUBLISH_S = 0.25
+"""The status is published this often, and before every reply, so that who was answered reads what was done."""
+
+
+def serve(config: Config) -> int:
+    """Run the controller until SIGTERM or SIGINT. Returns the exit status; raises ``InvalidInput`` for a bad inventory
+    and ``OSError`` when an address cannot be listened on."""
+    # southbound, gRPC server, worker -> control loop
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    # control loop -> southbound
+    outbox = Outbox()
+    # control loop -> gRPC server, metrics server
+    board = StatusBoard()
+    # control loop -> planning worker -> inbox
+    worker = PlanningWorker(inbox.put, outbox.fail)
+
+    store = StateStore(config.state_dir)
+    loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    driver = _Driver(loop, inbox, outbox, worker, store, board)
+    api = ApiServer(config.api, board, inbox.put)
+    metrics = MetricsServer(config.metrics, board)
+    try:
+        driver.start()
+        addresses = api.start()
+        metrics_port = metrics.start()
+        run_hub(
+            config,
+            inbox.put,
+            outbox,
+            on_ready=lambda: log.info(
+                "ready",
+                openflow=f"{config.openflow.host}:{config.openflow.port}",
+                api=" ".join(addresses),
+                metrics=f"{config.metrics.host}:{metrics_port}",
+                strategy=loop.strategy.value,
+            ),
+        )
+    finally:
+        api.stop()
+        metrics.stop()
+        driver.stop()
+        worker.stop()
+    return 0
+
+
+class _Driver:
+    """The control loop's thread: the only reader of the inbox, the only caller of ``handle``, the only reader of the
+    clock for it. What it raises stops the process."""
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        inbox: queue.SimpleQueue[Message],
+        outbox: Outbox,
+        worker: PlanningWorker,
+        store: StateStore,
+        board: StatusBoard,
+    ) -> None:
+        self._loop = loop
+        self._inbox = inbox
+        self._outbox = outbox
+        self._worker = worker
+        self._store = store
+        self._board = board
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            tick_at = publish_at = 0.0
+            while not self._stopping.is_set():
+                now = time.monotonic()
+                if now >= tick_at:
+                    tick_at = now + TICK_S
+                    commands = self._loop.handle(Tick(), now)
+                else:
+                    try:
+                        message = self._inbox.get(timeout=tick_at - now)
+                    except queue.Empty:
+                        continue
+                    now = time.monotonic()
+                    commands = self._loop.handle(message, now)
+                if now >= publish_at or any(isinstance(command, Reply) for command in commands):
+                    publish_at = now + PUBLISH_S
+                    self._board.publish(build_status(self._loop))
+                self._carry_out(commands)
+        except Exception as error:
+            log.exception("the control loop failed; stopping")
+            self._outbox.fail(error)
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        southbound = []
+        for command in commands:
+            match command:
+                case Reply():
+                    _resolve(command)
+                case SolvePlan():
+                    self._worker.submit(command)
+                case SaveState(state):
+                    self._store.save(state)
+                case _:
+                    southbound.append(command)
+        self._outbox.send(southbound)
+
+
+def _resolve(reply: Reply) -> None:
+    try:
+        if isinstance(reply.value, SignalboxError):
+            reply.future.set_exception(reply.value)
+        else:
+            reply.future.set_result(reply.value)
+    except InvalidStateError:
+        log.debug("nobody waits for this reply any more")

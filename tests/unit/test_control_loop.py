@@ -1,0 +1,352 @@
+"""The loop on a fabric of fake switches: what happens to traffic, whatever happens to the network."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+import pytest
+
+from controller.config import Config, DiscoveryConfig, FabricConfig, JobsConfig
+from controller.errors import AlreadyExists, Conflict
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.messages import (
+    ArpSeen,
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    Replan,
+    ReplanOutcome,
+    SetStrategy,
+    Strategy,
+    StrategySet,
+    SwitchConnected,
+)
+from controller.planning.problem import FlowId
+from controller.status_view import build_status
+from tests.unit.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+
+CONFIG = Config(
+    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
+)
+RINGS = [[f"10.0.{leaf}.{host}" for leaf in (1, 2, 3, 4)] for host in (1, 2, 3)]
+
+
+def register(fabric: FakeFabric, *jobs: int) -> None:
+    for job in jobs:
+        fabric.send(RegisterJob(ring_job(f"job{job}", RINGS[job])))
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Three jobs run, planned."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    return fabric
+
+
+def all_flows() -> list[FlowId]:
+    return [FlowId(ring[i], ring[(i + 1) % 4]) for ring in RINGS for i in range(4)]
+
+
+def spines_used(fabric: FakeFabric) -> dict[FlowId, str]:
+    used = {}
+    for flow in all_flows():
+        trace = fabric.trace(*flow)
+        assert trace is not None, f"{flow} is lost"
+        used[flow] = trace[1]
+    return used
+
+
+def assert_no_collision(fabric: FakeFabric) -> None:
+    spines = spines_used(fabric)
+    for leaf in (1, 2, 3, 4):
+        out = [spine for flow, spine in spines.items() if flow.src_ip.startswith(f"10.0.{leaf}.")]
+        into = [spine for flow, spine in spines.items() if flow.dst_ip.startswith(f"10.0.{leaf}.")]
+        assert len(set(out)) == len(out)
+        assert len(set(into)) == len(into)
+
+
+def test_finds_every_link_and_host_and_pins_every_flow_alone(fabric: FakeFabric) -> None:
+    status = build_status(fabric.loop)
+    assert len(status.fabric.links) == 32
+    assert len(status.fabric.hosts) == 12
+    assert all(switch.in_sync for switch in status.switches.values())
+    assert {job.state for job in status.jobs.values()} == {"pinned"}
+    assert status.network_efficiency == pytest.approx(1.0)
+    assert status.plan
+    assert status.plan.ecmp.mean > 1.5
+    assert_no_collision(fabric)
+
+
+def test_acknowledgements_come_back_over_the_same_spine(fabric: FakeFabric) -> None:
+    for flow, spine in spines_used(fabric).items():
+        assert fabric.trace(flow.dst_ip, flow.src_ip, entropy=3) == [
+            fabric.trace(*flow)[-1],  # type: ignore[index]
+            spine,
+            fabric.trace(*flow)[0],  # type: ignore[index]
+        ]
+
+
+def test_a_cut_cable_loses_nothing_and_moves_only_its_flows(fabric: FakeFabric) -> None:
+    before = spines_used(fabric)
+    fabric.cut(Dpid(1), PortNo(2))
+    spines_used(fabric)  # repaired before anything is planned
+    fabric.run(3)
+    assert_no_collision(fabric)
+    after = spines_used(fabric)
+    touched = {flow for flow, spine in before.items() if spine == "spine2" and "10.0.1." in flow.src_ip + flow.dst_ip}
+    assert {flow for flow in before if before[flow] != after[flow]} == touched
+
+
+def test_a_cable_that_returns_is_used_only_after_its_hold_down(fabric: FakeFabric) -> None:
+    fabric.cut(Dpid(1), PortNo(2))
+    fabric.run(3)
+    fabric.plug(Dpid(1), PortNo(2))
+    fabric.run(1)
+    assert len(fabric.loop.fabric.links) == 30
+    fabric.run(2)
+    assert len(fabric.loop.fabric.links) == 32
+    assert_no_collision(fabric)
+
+
+def test_packets_arrive_after_every_single_rule_change(fabric: FakeFabric) -> None:
+    """Make before break: in no intermediate state is a packet of a registered flow lost or looping."""
+
+    def check() -> None:
+        for flow in all_flows():
+            for entropy in range(4):
+                assert fabric.trace(*flow, entropy) is not None
+
+    fabric.after_each_mod = check
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(1)
+    fabric.send(SetStrategy(Strategy.PLANNED))
+    fabric.run(1)
+    fabric.send(DeregisterJob(fabric.loop.registry.jobs["job1"].id))  # type: ignore[index]
+    fabric.run(1)
+    register(fabric, 1)
+    fabric.run(1)
+    assert fabric.mods
+
+
+def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> None:
+    before = spines_used(fabric)
+    fabric.forget_mods()
+    fabric.start(CONFIG)
+    fabric.run(30)
+    assert fabric.mods == []
+    assert spines_used(fabric) == before
+    assert not fabric.loop.adopting
+    assert {job.state for job in build_status(fabric.loop).jobs.values()} == {"pinned"}
+
+
+def test_a_restart_that_finds_a_cable_missing_waits_and_then_repairs(fabric: FakeFabric) -> None:
+    for end in (PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(258), PortNo(1))):
+        fabric.switches[end.dpid].up[end.port] = False
+    fabric.forget_mods()
+    fabric.start(CONFIG)
+    fabric.run(10)
+    assert_no_collision(fabric)
+
+
+def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None:
+    before = spines_used(fabric)
+    fabric.forget_mods()
+    fabric.saved = type(fabric.saved)()
+    fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=20)}))
+    fabric.run(15)
+    register(fabric, 0)
+    fabric.run(2)
+    assert spines_used(fabric) == before
+    assert fabric.mods == []
+    fabric.run(10)
+    left = {
+        FlowId(key.match.ipv4_src.address, key.match.ipv4_dst.address)
+        for switch in fabric.switches.values()
+        for key in switch.flows
+        if key.match.ipv4_src and key.match.ipv4_dst
+    }
+    assert {flow.src_ip.rpartition(".")[2] for flow in left} == {"1"}, "only the job that came back has rules"
+    assert {job.state for job in build_status(fabric.loop).jobs.values()} == {"pinned"}
+
+
+def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
+    reply: Future[StrategySet] = Future()
+    fabric.send(SetStrategy(Strategy.ECMP, reply))
+    fabric.run(1)
+    (answer,) = [r.value for r in fabric.replies if r.future is reply]
+    assert isinstance(answer, StrategySet)
+    status = build_status(fabric.loop)
+    assert status.pins == 0
+    assert {job.state for job in status.jobs.values()} == {"ecmp"}
+    assert 0 < status.network_efficiency < 0.7
+    assert len({tuple(fabric.trace(*all_flows()[0], entropy) or ()) for entropy in range(4)}) == 4
+
+
+def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(1)
+    fabric.forget_mods()
+    fabric.start(CONFIG)
+    fabric.run(20)
+    assert fabric.loop.strategy is Strategy.ECMP
+    assert fabric.mods == []
+
+
+def test_shadow_plans_and_installs_nothing(fabric: FakeFabric) -> None:
+    fabric.send(SetStrategy(Strategy.SHADOW))
+    fabric.run(1)
+    status = build_status(fabric.loop)
+    assert status.plan
+    assert status.plan.max_level == pytest.approx(1)
+    assert not status.plan_installed
+    assert status.pins == 0
+
+
+def test_unannounced_traffic_makes_pinned_flows_move_away(fabric: FakeFabric) -> None:
+    victim = all_flows()[0]
+    spine = spines_used(fabric)[victim]
+    number = PortNo(int(spine[-1]))
+    stolen = {PortRef(Dpid(1), number), PortRef(Dpid(256 + number), PortNo(2))}
+    total = 0
+    for _ in range(10):
+        fabric.run(2)
+        total += int(0.5 * FABRIC_BPS / 8 * 2)
+        fabric.count(dict.fromkeys(stolen, total), {})
+    assert spines_used(fabric)[victim] != spine
+    assert_no_collision(fabric)
+    assert build_status(fabric.loop).moved_flows_total >= 1
+
+
+@pytest.mark.parametrize("strategy", [Strategy.PLANNED, Strategy.ECMP])
+def test_a_jobs_own_bytes_are_never_background(fabric: FakeFabric, strategy: Strategy) -> None:
+    fabric.send(SetStrategy(strategy))
+    fabric.run(1)
+    before = spines_used(fabric)
+    total = 0
+    for _ in range(10):
+        fabric.run(2)
+        total += int(0.9 * FABRIC_BPS / 8 * 2)
+        ports = {}
+        for flow, spine in spines_used(fabric).items():
+            src, dst, number = fabric.hosts[flow.src_ip], fabric.hosts[flow.dst_ip], int(spine[-1])
+            for at in (PortRef(src.dpid, PortNo(number)), PortRef(Dpid(256 + number), PortNo(dst.dpid)), dst):
+                ports[at] = ports.get(at, 0) + total
+        fabric.count(ports, {tuple(flow): total for flow in all_flows()})  # type: ignore[misc]
+    status = build_status(fabric.loop)
+    assert all(link.background_bps == 0 for link in status.links.values())
+    assert max(link.rate_bps for link in status.links.values()) > 0.8 * FABRIC_BPS
+    assert spines_used(fabric) == before
+
+
+def test_a_job_waits_for_hosts_that_are_not_found_yet() -> None:
+    fabric = FakeFabric()
+    fabric.silent_hosts = {RINGS[0][2]}
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    job = build_status(fabric.loop).jobs[fabric.loop.registry.jobs["job0"].id]  # type: ignore[index]
+    assert job.state == "pending"
+    assert job.missing_hosts == (RINGS[0][2],)
+    fabric.silent_hosts = set()
+    fabric.run(3)
+    assert build_status(fabric.loop).jobs[job.spec.job_id].state == "pinned"  # type: ignore[index]
+
+
+def test_errors_are_replies_and_change_nothing(fabric: FakeFabric) -> None:
+    fabric.forget_mods()
+    fabric.replies.clear()
+    fabric.send(RegisterJob(ring_job("job0", RINGS[1])))
+    fabric.send(RegisterJob(ring_job("other", RINGS[1])))
+    fabric.run(1)
+    assert [type(reply.value) for reply in fabric.replies] == [AlreadyExists, Conflict]
+    assert fabric.mods == []
+
+
+def test_a_lease_that_runs_out_releases_the_routes(fabric: FakeFabric) -> None:
+    for _ in range(5):
+        fabric.run(20)
+        for job in ("job0", "job1"):
+            fabric.send(RenewLease(fabric.loop.registry.jobs[job].id))  # type: ignore[index]
+    assert set(build_status(fabric.loop).jobs) == {"job0", "job1"}
+    assert not [
+        key
+        for switch in fabric.switches.values()
+        for key in switch.flows
+        if key.match.ipv4_src and key.match.ipv4_src.address in RINGS[2]
+    ]
+
+
+def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    from controller.tables.pinned_table import pin_key
+
+    flow = all_flows()[0]
+    fabric.switches[Dpid(1)].refuses = {pin_key(flow)}
+    register(fabric, 0)
+    fabric.run(3)
+    status = build_status(fabric.loop)
+    (job,) = status.jobs.values()
+    assert job.routes[flow] is None
+    assert job.pinned == 3
+    assert any("refused" in alarm for alarm in status.alarms)
+    assert fabric.trace(*flow) is not None
+    sent = len(fabric.mods)
+    fabric.run(5)
+    assert len(fabric.mods) == sent, "a refused rule is not sent again and again"
+
+
+def test_replan_tells_what_became_of_it(fabric: FakeFabric) -> None:
+    reply: Future[ReplanOutcome] = Future()
+    fabric.send(Replan(reply))
+    fabric.run(1)
+    (outcome,) = [r.value for r in fabric.replies if r.future is reply]
+    assert isinstance(outcome, ReplanOutcome)
+    assert outcome.outcome == "kept"
+
+
+def test_a_spine_that_leaves_and_returns_without_rules_is_used_only_with_them(fabric: FakeFabric) -> None:
+    spine = fabric.switches[Dpid(258)]
+    for port in spine.peers:
+        fabric.cut(spine.dpid, port)
+    fabric.lose(spine.dpid)
+    fabric.run(3)
+    assert_no_collision(fabric)
+    spine.flows, spine.groups, spine.meters = {}, {}, {}
+    spine.up = dict.fromkeys(spine.peers, True)
+    for switch in fabric.switches.values():
+        switch.up = dict.fromkeys(switch.up, True)
+
+    def check() -> None:
+        for flow in all_flows():
+            assert fabric.trace(*flow) is not None
+
+    fabric.after_each_mod = check
+    fabric.send(SwitchConnected(spine.dpid, spine.name, spine.ports()))
+    for port, peer in spine.peers.items():
+        assert peer
+        fabric.plug(peer.dpid, peer.port)
+        _ = port
+    fabric.run(5)
+    assert len(fabric.loop.fabric.links) == 32
+
+
+def test_arp_is_answered_from_knowledge(fabric: FakeFabric) -> None:
+    asker, target = "10.0.1.1", "10.0.3.2"
+    fabric.arp_replies.clear()
+    fabric.send(ArpSeen(fabric.hosts[asker], "request", asker, fabric.mac(asker), target))
+    (answer,) = fabric.arp_replies
+    assert (answer.at, answer.ip, answer.mac) == (fabric.hosts[asker], target, fabric.mac(target))
+
+
+def test_a_host_cannot_take_an_address_whose_port_is_up(fabric: FakeFabric) -> None:
+    victim, thief = "10.0.1.1", fabric.hosts["10.0.2.2"]
+    fabric.send(ArpSeen(thief, "request", victim, "02:00:00:00:99:99", "10.0.3.1"))
+    fabric.run(1)
+    assert fabric.loop.fabric.hosts[victim].at == fabric.hosts[victim]
