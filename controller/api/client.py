@@ -7,7 +7,7 @@ maps to one, ``Unreachable`` where the controller does not answer, and ``grpc.Rp
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn, Self
 
 import grpc
@@ -108,7 +108,7 @@ class Client:
         messages = [convert.iteration_message(iteration) for iteration in iterations]
         self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
 
-    def watch_routes(self, job_id: JobId | str) -> Iterator[pb.WatchRoutesResponse]:
+    def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:
         """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes. Close the iterator to
         stop watching."""
         stream = self._jobs.WatchRoutes(pb.WatchRoutesRequest(job_id=job_id))

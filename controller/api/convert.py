@@ -19,7 +19,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import MAX_VIRTUAL_LINKS, check
-from controller.jobs.spec import Algorithm, JobId, JobSpec
+from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec
 from controller.messages import IterationTime, ReplanOutcome, Strategy, StrategySet
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
@@ -105,17 +105,26 @@ def seconds(duration: Duration) -> float:
 
 
 def _refuse_oversized(message: pb.JobSpec) -> None:
-    """What ``JobSpec`` does not limit: lists that are only long when taken together."""
-    ranks = sum(len(group.ranks) for group in message.groups)
-    names = sum(len(collective.groups) for collective in message.collectives)
-    problems = []
-    if ranks > MAX_RANKS:
-        problems.append(FieldProblem("groups", f"{ranks} ranks in all groups; at most {MAX_RANKS} are allowed"))
-    if names > MAX_VIRTUAL_LINKS:
-        text = f"{names} groups in all collectives; at most {MAX_VIRTUAL_LINKS} are allowed"
-        problems.append(FieldProblem("collectives", text))
+    """Lists that are too long, alone or taken together, before anything is spent on their items."""
+    lists = (
+        ("endpoints", "endpoints", len(message.endpoints), MAX_ENDPOINTS),
+        ("groups", "groups", len(message.groups), MAX_GROUPS),
+        ("groups", "ranks in all groups", sum(len(group.ranks) for group in message.groups), MAX_RANKS),
+        ("collectives", "collectives", len(message.collectives), MAX_COLLECTIVES),
+        (
+            "collectives",
+            "groups in all collectives",
+            sum(len(c.groups) for c in message.collectives),
+            MAX_VIRTUAL_LINKS,
+        ),
+    )
+    problems = tuple(
+        FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
+        for path, what, count, limit in lists
+        if count > limit
+    )
     if problems:
-        raise InvalidInput(tuple(problems))
+        raise InvalidInput(problems)
 
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:

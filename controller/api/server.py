@@ -51,8 +51,8 @@ from controller.status import JobStatus, Status, StatusBoard
 
 log = structlog.get_logger(__name__)
 
-ANSWER_S = 10.0
-"""How long the control loop may take over what needs no switch and no solver."""
+ANSWER_S = 5.0
+"""How long the control loop may take over what needs no switch and no solver; less than clients wait."""
 
 INSTALL_S = 120.0
 """How long a plan and the barriers of all switches may take."""
@@ -138,16 +138,17 @@ class ApiServer:
         reflection.enable_server_reflection(names, server)
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        bound: list[str] = []
         try:
-            bound = tuple(_bind(server, address) for address in self._config.listen)
+            bound.extend(_bind(server, address) for address in self._config.listen)
             await server.start()
-            self._bound.set_result(bound)
+            self._bound.set_result(tuple(bound))
             log.info("API listens", addresses=bound)
             await self._stopping.wait()
             await self._health.enter_graceful_shutdown()
         finally:
             await server.stop(self._grace_s)
-            for path in filter(None, map(_socket_path, self._config.listen)):
+            for path in filter(None, map(_socket_path, bound)):
                 path.unlink(missing_ok=True)
 
 
@@ -281,7 +282,7 @@ class _Service:
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
-    async def _ask(self, message: Message, reply: Future[Any], limit_s: float = ANSWER_S) -> Any:
+    async def _ask(self, message: Message, reply: Future[Any], limit_s: float) -> Any:
         """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
         caller has gone."""
         loop = asyncio.get_running_loop()
@@ -297,8 +298,8 @@ class _JobService(_Service, pb_grpc.JobServiceServicer):
     @_answers_errors
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         message = RegisterJob(convert.job_spec(request))
-        job: JobStatus = await self._ask(message, message.reply)
-        return pb.RegisterJobResponse(job=convert.job_message(job, time.monotonic()))
+        job_id: JobId = await self._ask(message, message.reply, ANSWER_S)
+        return pb.RegisterJobResponse(job=convert.job_message(self._job(job_id), time.monotonic()))
 
     @_answers_errors
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
@@ -313,13 +314,13 @@ class _JobService(_Service, pb_grpc.JobServiceServicer):
     @_answers_errors
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         message = DeregisterJob(JobId(request.job_id))
-        await self._ask(message, message.reply)
+        await self._ask(message, message.reply, ANSWER_S)
         return pb.DeregisterJobResponse()
 
     @_answers_errors
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
         message = RenewLease(JobId(request.job_id))
-        left_s: float = await self._ask(message, message.reply)
+        left_s: float = await self._ask(message, message.reply, ANSWER_S)
         return pb.RenewLeaseResponse(lease_left=convert.duration(left_s))
 
     @_answers_errors
@@ -327,7 +328,7 @@ class _JobService(_Service, pb_grpc.JobServiceServicer):
         self, request: pb.ReportIterationsRequest, _: Context
     ) -> pb.ReportIterationsResponse:
         message = ReportIterations(JobId(request.job_id), convert.iterations(request))
-        await self._ask(message, message.reply)
+        await self._ask(message, message.reply, ANSWER_S)
         return pb.ReportIterationsResponse()
 
     @_answers_errors

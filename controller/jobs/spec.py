@@ -90,7 +90,7 @@ class JobSpec(_Frozen):
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
-            raise InvalidInput(tuple(_problem(e) for e in error.errors(include_url=False))) from None
+            raise InvalidInput(tuple(map(_problem, _own_errors(error)))) from None
         problems = tuple(spec._cross_checks())
         if problems:
             raise InvalidInput(problems)
@@ -120,6 +120,13 @@ class JobSpec(_Frozen):
                     path = f"collectives[{c}].groups[{g}]"
                     problems.append(FieldProblem(path, f"no group is called '{name}'; there are: {known}"))
         return problems
+
+
+def _own_errors(error: ValidationError) -> list[Any]:
+    """Without the "too short" of lists whose items are wrong: pydantic counts only the right ones."""
+    errors: list[Any] = list(error.errors(include_url=False))
+    parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
+    return [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
 
 
 def _problem(error: Any) -> FieldProblem:

@@ -75,7 +75,7 @@ def example_plan() -> Plan:
 
 @dataclass
 class ControlStandIn:
-    """``silent``: takes messages and never answers. ``routes``: what the jobs' routes are, set by ``set_route``."""
+    """``routes``: what the jobs are pinned to, set by ``set_route``. An iteration with index 666 is a defect."""
 
     board: StatusBoard
     registry: JobRegistry = field(default_factory=lambda: JobRegistry(max_jobs=3))
@@ -101,9 +101,7 @@ class ControlStandIn:
                 continue
             try:
                 answer = self.answer(message)
-            except SignalboxError as error:
-                message.reply.set_exception(error)
-            except ZeroDivisionError as error:
+            except (SignalboxError, ZeroDivisionError) as error:
                 message.reply.set_exception(error)
             else:
                 self.publish()
@@ -113,7 +111,7 @@ class ControlStandIn:
         now = time.monotonic()
         match message:
             case RegisterJob(spec=spec):
-                return self.job_status(self.registry.register(spec, now))
+                return self.registry.register(spec, now).id
             case DeregisterJob(job_id=job_id):
                 self.registry.deregister(job_id)
             case RenewLease(job_id=job_id):

@@ -1,0 +1,479 @@
+"""The real server and client over loopback and a Unix socket, in front of a stand-in control loop."""
+
+from __future__ import annotations
+
+import queue
+import socket
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_status import rpc_status
+
+from controller.api import server as server_module
+from controller.api.client import Client, Unreachable
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.server import ApiServer
+from controller.config import ApiConfig
+from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
+from controller.jobs.spec import JobSpec
+from controller.messages import IterationTime, Strategy
+from controller.planning.problem import FlowId
+from controller.status import StatusBoard
+from tests.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
+
+
+def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int = 1000) -> JobSpec:
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": endpoints,
+            "groups": [{"name": "dp", "ranks": range(len(endpoints))}],
+            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": size}],
+            "lease_s": 30,
+        }
+    )
+
+
+def message(**changes: Any) -> pb.JobSpec:
+    fields: dict[str, Any] = {
+        "job_id": "ring",
+        "endpoints": [H1, H2],
+        "groups": [pb.ParallelGroup(name="dp", ranks=[0, 1])],
+        "collectives": [pb.Collective(algorithm=pb.ALGORITHM_RING_ALL_REDUCE, groups=["dp"], bytes_per_iteration=1000)],
+    }
+    return pb.JobSpec(**{**fields, **changes})
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: Running) -> Iterator[Client]:
+    with Client(api.addresses[0]) as client:
+        yield client
+
+
+@pytest.fixture
+def channel(api: Running) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(api.addresses[0]) as channel:
+        yield channel
+
+
+@pytest.fixture
+def jobs(channel: grpc.Channel) -> Any:
+    """The generated stub, for requests that the typed client cannot make."""
+    return pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+
+
+def refused(stub_method: Any, request: Any) -> grpc.Call:
+    with pytest.raises(grpc.RpcError) as error:
+        stub_method(request, timeout=20)
+    assert isinstance(error.value, grpc.Call)
+    return error.value
+
+
+def violations(error: grpc.Call) -> dict[str, str]:
+    status = rpc_status.from_call(error)
+    details = error_details_pb2.BadRequest()
+    assert status.details[0].Unpack(details)
+    return {violation.field: violation.description for violation in details.field_violations}
+
+
+# ---- jobs
+
+
+def test_a_registered_job_is_described_and_listed(client: Client) -> None:
+    job = client.register_job(ring())
+    assert (job.spec.job_id, job.state, job.virtual_links, job.pinned) == ("ring", pb.JOB_STATE_ECMP, 2, 0)
+    assert 25 < job.lease_left.seconds + 1 <= 30
+    assert client.get_job("ring").spec == job.spec
+    assert [j.spec.job_id for j in client.list_jobs()] == ["ring"]
+
+
+def test_registering_the_same_spec_again_is_no_error_and_one_job(client: Client) -> None:
+    client.register_job(ring())
+    client.register_job(ring())
+    assert len(client.list_jobs()) == 1
+
+
+def test_hosts_that_are_not_found_leave_the_job_pending_and_are_named(client: Client) -> None:
+    job = client.register_job(ring(endpoints=(H1, "10.0.8.8", "10.0.9.9")))
+    assert job.state == pb.JOB_STATE_PENDING
+    assert list(job.missing_hosts) == ["10.0.8.8", "10.0.9.9"]
+
+
+def test_another_spec_under_a_taken_id_already_exists(client: Client) -> None:
+    client.register_job(ring())
+    with pytest.raises(AlreadyExists, match="another spec"):
+        client.register_job(ring(size=2000))
+
+
+def test_a_taken_pair_is_a_failed_precondition_naming_both_jobs(client: Client) -> None:
+    client.register_job(ring("first"))
+    with pytest.raises(Conflict, match=r"'second' cannot announce 10\.0\.1\.1 > 10\.0\.2\.1: job 'first'"):
+        client.register_job(ring("second"))
+
+
+def test_too_many_jobs_exhaust_the_controller(client: Client) -> None:
+    for n in range(3):
+        client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
+    with pytest.raises(Exhausted, match="3 jobs"):
+        client.register_job(ring("job3", ("10.0.3.1", "10.0.3.2")))
+
+
+def test_leases_are_renewed_and_jobs_deregistered(client: Client) -> None:
+    client.register_job(ring())
+    assert client.renew_lease("ring") == 30.0
+    client.deregister_job("ring")
+    assert client.list_jobs() == ()
+
+
+def test_unknown_jobs_are_not_found(client: Client) -> None:
+    for call in (client.get_job, client.renew_lease, client.deregister_job, lambda job: next(client.watch_routes(job))):
+        with pytest.raises(NotFound, match="there is no job 'nobody'"):
+            call("nobody")
+    with pytest.raises(NotFound):
+        client.report_iterations("nobody", [IterationTime(0, 2.0, 1.0)])
+
+
+def test_reported_iterations_become_measured_efficiency(client: Client) -> None:
+    client.register_job(ring())
+    client.report_iterations("ring", [IterationTime(0, 2.0, 0.5), IterationTime(1, 2.0, 1.5)])
+    job = client.get_job("ring")
+    assert (job.iterations, job.last_communication_s) == (2, 1.5)
+    assert job.efficiency_measured == pytest.approx(0.5)
+
+
+def test_times_that_are_no_times_are_refused(client: Client) -> None:
+    client.register_job(ring())
+    with pytest.raises(InvalidInput) as error:
+        client.report_iterations("ring", [IterationTime(0, 1.0, 1.0), IterationTime(1, float("nan"), -1.0)])
+    assert [p.path for p in error.value.problems] == ["iterations[1].duration_s", "iterations[1].communication_s"]
+
+
+def test_two_clients_see_the_same_jobs(api: Running, client: Client) -> None:
+    with Client(api.addresses[0]) as other:
+        client.register_job(ring())
+        assert other.get_job("ring").spec == client.get_job("ring").spec
+        other.deregister_job("ring")
+    assert client.list_jobs() == ()
+
+
+# ---- wrong requests
+
+
+def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
+    spec = message(
+        job_id="Not Allowed",
+        endpoints=[H1, "10.0.2.300"],
+        groups=[pb.ParallelGroup(name="dp", ranks=[0])],
+        collectives=[pb.Collective(groups=["dp"], bytes_per_iteration=-5)],
+    )
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    found = violations(error)
+    assert set(found) == {
+        "job_id",
+        "endpoints[1]",
+        "groups[0].ranks",
+        "collectives[0].algorithm",
+        "collectives[0].bytes_per_iteration",
+    }
+    assert "ALGORITHM_RING_ALL_REDUCE" in found["collectives[0].algorithm"]
+    assert all(f"{path}: " in error.details() for path in found)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1 << 51])
+def test_bytes_out_of_range_are_refused(jobs: Any, size: int) -> None:
+    collective = pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, groups=["dp"], bytes_per_iteration=size)
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(collectives=[collective])))
+    assert set(violations(error)) == {"collectives[0].bytes_per_iteration"}
+
+
+def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest())
+    assert set(violations(error)) == {"job_id", "endpoints", "groups", "collectives"}
+
+
+@pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])
+def test_a_hundred_thousand_endpoints_are_refused(jobs: Any, endpoint: str) -> None:
+    spec = message(endpoints=[endpoint] * 100_000)
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "endpoints" in error.details()
+
+
+def test_a_flood_of_problems_is_listed_in_part_and_counted(jobs: Any) -> None:
+    spec = message(endpoints=["host\u00e9" * 30] * 4000)
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert 1 < len(violations(error)) <= 17
+    assert error.details().endswith("more")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        message(groups=[pb.ParallelGroup(name=f"g{n}", ranks=[0, 1] * 400) for n in range(1000)]),
+        message(
+            groups=[pb.ParallelGroup(name=f"group{n}", ranks=[0, 1]) for n in range(4096)],
+            collectives=[
+                pb.Collective(algorithm=pb.ALGORITHM_BROADCAST, groups=["?"] * 4096, bytes_per_iteration=1)
+                for _ in range(256)
+            ],
+        ),
+        message(
+            groups=[pb.ParallelGroup(name=f"group{n}", ranks=[0, 1]) for n in range(4096)],
+            collectives=[
+                pb.Collective(algorithm=pb.ALGORITHM_BROADCAST, groups=["?"] * 250, bytes_per_iteration=1)
+                for _ in range(256)
+            ],
+        ),
+    ],
+    ids=["many ranks", "many group names", "many unknown group names"],
+)
+def test_long_lists_of_short_things_are_refused(jobs: Any, spec: pb.JobSpec) -> None:
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) -> None:
+    before = client.register_job(ring())
+    refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[])))
+    with pytest.raises(AlreadyExists):
+        client.register_job(ring(size=9))
+    assert client.get_job("ring").spec == before.spec
+
+
+def test_a_message_over_the_size_limit_exhausts_resources() -> None:
+    with running_api(max_message_bytes=2048) as api, grpc.insecure_channel(api.addresses[0]) as channel:
+        stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+        error = refused(stub.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[H1] * 1000)))
+        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert stub.ListJobs(pb.ListJobsRequest(), timeout=20).jobs == []
+
+
+def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
+    client.register_job(ring())
+    with pytest.raises(grpc.RpcError, match="INTERNAL"):
+        client.report_iterations("ring", [IterationTime(666, 1.0, 1.0)])
+    assert client.get_job("ring").iterations == 0
+
+
+def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "ANSWER_S", 0.05)
+    inbox: queue.Queue[Any] = queue.Queue()
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put)
+    try:
+        with Client(server.start()[0]) as client, pytest.raises(Unreachable, match="did not answer in time"):
+            client.renew_lease("ring")
+        assert not inbox.get_nowait().reply.cancelled()
+    finally:
+        server.stop(0)
+
+
+# ---- watching
+
+
+def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(api: Running, client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_routes("ring")
+    first = next(watch)
+    assert [(r.src, r.dst, r.pinned) for r in first.routes] == [(H1, H2, False), (H2, H1, False)]
+
+    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    second = next(watch)
+    assert second.generation > first.generation
+    assert list(second.routes[0].switches) == ["leaf1", "spine1", "leaf2"]
+    assert not second.routes[1].pinned
+
+    client.deregister_job("ring")
+    with pytest.raises(NotFound, match="there is no job 'ring'"):
+        next(watch)
+
+
+def test_what_does_not_change_the_routes_is_not_sent(api: Running, client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_routes("ring")
+    generation = next(watch).generation
+    client.report_iterations("ring", [IterationTime(0, 1.0, 1.0)])
+    client.renew_lease("ring")
+    api.control.set_route(FlowId(H2, H1), BACK)
+    assert next(watch).generation == generation + 1
+    watch.close()
+
+
+def test_a_reader_who_falls_behind_ends_up_with_the_newest_routes(api: Running, client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_routes("ring")
+    next(watch)
+    for _ in range(200):
+        api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    newest = api.control.routes_generation
+    while next(watch).generation < 201:
+        pass
+    assert newest <= 201
+    watch.close()
+
+
+def test_watchers_that_leave_are_forgotten(api: Running, client: Client) -> None:
+    client.register_job(ring())
+    watches = [client.watch_routes("ring") for _ in range(5)]
+    for watch in watches:
+        next(watch)
+        watch.close()
+    deadline = time.monotonic() + 20
+    while api.control.board._listeners and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not api.control.board._listeners
+
+
+# ---- operators
+
+
+def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> None:
+    fabric = client.get_fabric()
+    assert fabric.generation == 7
+    assert [(s.name, s.in_sync, s.rules, s.foreign_rules) for s in fabric.switches] == [
+        ("leaf1", True, 12, 1),
+        ("leaf2", False, 0, 0),
+        ("spine1", False, 0, 0),
+    ]
+    link = fabric.links[0]
+    assert (link.name, link.capacity_bps, link.rate_bps, link.background_bps) == ("leaf1:1>spine1", 5e6, 4e6, 1e6)
+    assert [(h.ip, h.mac, h.switch, h.port) for h in fabric.hosts] == [
+        (H1, "02:00:00:00:01:01", "leaf1", 2),
+        (H2, "", "leaf2", 2),
+    ]
+
+
+def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: Client) -> None:
+    assert client.get_plan() is None
+    client.register_job(ring())
+    outcome = client.replan()
+    assert (outcome.outcome, outcome.reason) == ("adopted", "better")
+    plan = client.get_plan()
+    assert plan is not None
+    assert plan == outcome.plan
+    assert (plan.max_level, plan.bound, plan.gap, plan.certificate, plan.installed) == (1.25, 1.0, 0.25, "gap", True)
+    assert [(r.job_id, list(r.route.switches)) for r in plan.routes] == [
+        ("ring", ["leaf1", "spine1", "leaf2"]),
+        ("ring", ["leaf2", "spine1", "leaf1"]),
+    ]
+    assert list(plan.unrouted) == [f"{H1}>10.0.9.9"]
+
+
+def test_the_strategy_is_set_and_shown(client: Client) -> None:
+    done = client.set_strategy(Strategy.SHADOW)
+    assert (done.strategy, done.install_s, done.pins) == (pb.STRATEGY_SHADOW, 0.25, 4)
+    status = client.get_status()
+    assert (status.strategy, status.switches, status.links, status.hosts) == (pb.STRATEGY_SHADOW, 3, 4, 2)
+    assert list(status.alarms) == ["a spine runs hot"]
+
+
+def test_no_strategy_is_an_invalid_argument(channel: grpc.Channel) -> None:
+    stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+    assert set(violations(refused(stub.SetStrategy, pb.SetStrategyRequest()))) == {"strategy"}
+
+
+# ---- standard services
+
+
+def test_health_is_serving_then_not_serving_while_stopping(api: Running, channel: grpc.Channel) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    for name in ("", "signalbox.v1.JobService", "signalbox.v1.ControllerService"):
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    stopper = threading.Thread(target=api.server.stop, args=(5.0,))
+    stopper.start()
+    assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    watch.cancel()
+    stopper.join()
+
+
+def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol="signalbox.v1.JobService"),
+    ]
+    listed, described = stub.ServerReflectionInfo(iter(requests), timeout=20)
+    names = {service.name for service in listed.list_services_response.service}
+    assert {"signalbox.v1.JobService", "signalbox.v1.ControllerService", "grpc.health.v1.Health"} <= names
+    assert described.file_descriptor_response.file_descriptor_proto
+
+
+# ---- addresses
+
+
+def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with running_api("127.0.0.1:0", f"unix:{path}") as api:
+        assert api.addresses[1] == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        with Client(api.addresses[0]) as tcp, Client(api.addresses[1]) as unix:
+            tcp.register_job(ring())
+            assert unix.get_job("ring").spec.job_id == "ring"
+    assert not path.exists()
+
+
+def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(path))
+    with running_api(f"unix:{path}") as api, Client(api.addresses[0]) as client:
+        assert client.list_jobs() == ()
+
+
+def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path / 'api.sock'}"
+    with running_api(address), Client(address) as client:
+        second = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None)
+        with pytest.raises(OSError, match="another process does"):
+            second.start()
+        second.stop()
+        assert client.list_jobs() == ()
+
+
+def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("keep me")
+    server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None)
+    with pytest.raises(OSError, match="not a socket"):
+        server.start()
+    server.stop()
+    assert path.read_text() == "keep me"
+
+
+def test_a_taken_port_is_an_error_at_start(api: Running) -> None:
+    second = ApiServer(ApiConfig(listen=(api.addresses[0],)), StatusBoard(), lambda _: None)
+    with pytest.raises(OSError, match=f"cannot listen on {api.addresses[0]}"):
+        second.start()
+    second.stop()
+
+
+def test_stopping_a_server_that_never_started_is_nothing() -> None:
+    ApiServer(ApiConfig(), StatusBoard(), lambda _: None).stop()
+
+
+def test_nobody_at_the_address_is_unreachable() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Client(address) as client, pytest.raises(Unreachable, match=f"no answer from the controller at {address}"):
+            client.get_status()
