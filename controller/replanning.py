@@ -17,13 +17,14 @@ from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.messages import Command, ReplanOutcome, Reply, SolvePlan, Strategy
 from controller.planning.baselines.ecmp import ecmp_job_levels
-from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.replan_policy import decide
 from controller.planning.schedule import ReplanSchedule
 from controller.planning.snapshot import capacities, take_snapshot
 from controller.tables.running_routes import RunningRoutes
+
+ECMP_SEED = 1
 
 
 class Replanning:
@@ -75,10 +76,7 @@ class Replanning:
         problem = take_snapshot(
             self._generation, fabric, jobs, self._background, self._routes.paths, self._config.max_paths
         )
-        if self._routes.paths:
-            self.levels = job_levels(problem, self._routes.paths)
-        else:
-            self.levels = ecmp_job_levels(problem, self._config.ecmp_draws, 1)
+        self.levels = ecmp_job_levels(problem, self._routes.paths, self._config.ecmp_draws, ECMP_SEED)
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted = None, False
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
