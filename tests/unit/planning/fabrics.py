@@ -1,0 +1,128 @@
+"""Fabrics, jobs and problems for planner tests, and the optimum by brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+from controller.fabric.candidate_paths import candidate_paths
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
+from controller.planning.problem import Flow, FlowId, Problem
+
+RATE = 5e6
+
+
+def fabric_of(cables: Iterable[tuple[int, int, float]]) -> Fabric:
+    """``cables``: (switch, switch, capacity in bit/s), both directions alike; ports are numbered in that order from 1."""
+    ports: dict[Dpid, list[PortNo]] = {}
+    links: dict[LinkId, Link] = {}
+    for a, b, capacity in cables:
+        ends = []
+        for dpid in (Dpid(a), Dpid(b)):
+            numbers = ports.setdefault(dpid, [])
+            numbers.append(PortNo(len(numbers) + 1))
+            ends.append(PortRef(dpid, numbers[-1]))
+        for src, dst in (ends, ends[::-1]):
+            link = Link(src, dst, capacity)
+            links[link.id] = link
+    switches = {
+        dpid: Switch(dpid, f"s{dpid}", {n: Port(n, f"eth{n}", "", True, RATE) for n in numbers})
+        for dpid, numbers in ports.items()
+    }
+    return Fabric(1, switches, links)
+
+
+def leaf_spine(leaves: int, spines: int, capacity: float = RATE, without: Iterable[tuple[int, int]] = ()) -> Fabric:
+    """Leaves are switches 1, 2, ...; spines 101, 102, ...; ``without``: (leaf, spine) cables that are cut."""
+    cut = {(leaf, 100 + spine) for leaf, spine in without}
+    cables = product(range(1, leaves + 1), range(101, 101 + spines))
+    return fabric_of((leaf, spine, capacity) for leaf, spine in cables if (leaf, spine) not in cut)
+
+
+def flow(job: str, src: tuple[int, int], dst: tuple[int, int], demand: float | Sequence[tuple[int, float]]) -> Flow:
+    """``src``, ``dst``: (leaf, host on it). One phase unless given."""
+    demand_bps = ((0, demand),) if isinstance(demand, int | float) else tuple(demand)
+    return Flow(
+        id=FlowId(address(*src), address(*dst)),
+        job_id=JobId(job),
+        src_leaf=Dpid(src[0]),
+        dst_leaf=Dpid(dst[0]),
+        nic_links=(
+            LinkId(Dpid(src[0]), PortNo(1000 + src[1]), "in"),
+            LinkId(Dpid(dst[0]), PortNo(1000 + dst[1]), "out"),
+        ),
+        demand_bps=demand_bps,
+    )
+
+
+def address(leaf: int, host: int) -> str:
+    return f"10.0.{leaf}.{host}"
+
+
+def ring(job: str, hosts: Sequence[tuple[int, int]], demand: float = RATE) -> list[Flow]:
+    return [flow(job, src, dst, demand) for src, dst in zip(hosts, [*hosts[1:], hosts[0]], strict=True)]
+
+
+def demo_flows() -> list[Flow]:
+    """Three rings of four, one host of each on every leaf."""
+    return [f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in (1, 2, 3, 4)])]
+
+
+def problem_of(
+    fabric: Fabric,
+    flows: Iterable[Flow],
+    nic_bps: float = RATE,
+    background: Mapping[LinkId, float] | None = None,
+    max_paths: int = 64,
+) -> Problem:
+    """``background``: bit/s taken off links."""
+    flows = tuple(flows)
+    capacity = {link.id: link.capacity_bps - (background or {}).get(link.id, 0.0) for link in fabric.links.values()}
+    capacity |= {nic: nic_bps for f in flows for nic in f.nic_links}
+    pairs = sorted({(f.src_leaf, f.dst_leaf) for f in flows if f.src_leaf != f.dst_leaf})
+    return Problem(fabric.generation, capacity, candidate_paths(fabric, pairs, max_paths), flows)
+
+
+def pinned(problem: Problem, paths: Mapping[FlowId, Path]) -> Problem:
+    """The same problem with these paths running."""
+    return replace(problem, flows=tuple(replace(f, current=paths.get(f.id)) for f in problem.flows))
+
+
+def link_between(fabric: Fabric, src: int, dst: int) -> LinkId:
+    return next(link.id for link in fabric.links.values() if (link.src.dpid, link.dst.dpid) == (src, dst))
+
+
+def better(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether the levels ``a``, sorted from the worst, are lexicographically smaller than ``b``."""
+    for x, y in zip(a, b, strict=True):
+        if abs(x - y) > 2 * LEVEL_TOLERANCE * max(x, y):
+            return x < y
+    return False
+
+
+def every_routing(problem: Problem) -> Iterable[dict[FlowId, Path]]:
+    flows = [f for f in problem.flows if problem.candidates(f)]
+    for choice in product(*(problem.candidates(f) for f in flows)):
+        yield {f.id: path for f, path in zip(flows, choice, strict=True)}
+
+
+def moves(problem: Problem, paths: Mapping[FlowId, Path]) -> int:
+    return sum(f.current in problem.candidates(f) and paths[f.id] != f.current for f in problem.flows if f.id in paths)
+
+
+def brute_force(problem: Problem, max_moves: int | None = None) -> tuple[tuple[float, ...], int]:
+    """The best sorted levels of any routing, and the fewest moves that reach them."""
+    best: tuple[tuple[float, ...], int] | None = None
+    for paths in every_routing(problem):
+        cost = moves(problem, paths)
+        if max_moves is not None and cost > max_moves:
+            continue
+        levels = tuple(sorted(job_levels(problem, paths).values(), reverse=True))
+        equal = best is not None and not better(levels, best[0]) and not better(best[0], levels)
+        if best is None or better(levels, best[0]) or (equal and cost < best[1]):
+            best = (levels, cost)
+    assert best is not None
+    return best
