@@ -24,7 +24,7 @@ lint: setup  ## Formatting, style, types, import rules
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy $(PYTHON_CODE)
-	.venv/bin/lint-imports
+	.venv/bin/lint-imports --no-logo
 
 proto: setup  ## Generate the Python side of the API
 	$(PY) -m grpc_tools.protoc -I proto --python_out=$(PB) --pyi_out=$(PB) --grpc_python_out=$(PB) $(PROTO)
