@@ -102,6 +102,8 @@ class Mesh:
             got = connection.receive_some(rest)
             rest = rest[got:]
             if not got:
+                # Wake up once per slice, not per packet: five times less work for a shared processor.
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(rest))
                 self._wait(connection)
         if note_arrival:
             self.arrivals.append(time.monotonic())
@@ -165,11 +167,18 @@ def connect(
     return Mesh(rank, len(addresses), opened, accepted, stall_timeout_s)
 
 
+def prepare_sender(sock: socket.socket) -> None:
+    """A short queue, and Linux's own default congestion control whatever the machine's setting is: BBR, which some
+    machines prefer, pauses every flow for 0.2 s every 10 s, and in a ring everybody waits for each pause."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+
+
 def _open(directory: Path, rank: int, peer: int, addresses: Sequence[str], deadline: float) -> Connection:
     while True:
         address = rendezvous.find(directory, f"rank-{peer}", deadline - time.monotonic())
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        prepare_sender(sock)
         sock.settimeout(CONNECT_ATTEMPT_S)
         try:
             sock.connect(address)

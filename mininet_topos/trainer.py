@@ -23,7 +23,6 @@ from types import FrameType
 from typing import Annotated, Any
 
 import numpy as np
-import structlog
 import typer
 
 from controller.errors import InvalidInput
@@ -33,8 +32,6 @@ from mininet_topos.collective import COLLECTIVES, ProtocolError, Vector, neighbo
 from mininet_topos.mesh import Mesh, PeerLostError, connect
 
 FLOAT_BYTES = 4
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,9 +202,9 @@ def run(
                 raw.iteration(done)
                 report(done)
                 if not done.ok:
-                    log.error("wrong result", job=job, rank=rank, iteration=done.index)
+                    typer.echo(f"{job} rank {rank}: the result of iteration {done.index} is wrong", err=True)
     except (PeerLostError, ProtocolError, TimeoutError, InvalidInput) as error:
-        log.error("training ended", job=job, rank=rank, reason=str(error))
+        typer.echo(f"{job} rank {rank}: training ended: {error}", err=True)
         raise typer.Exit(1) from None
     raw.end()
 
