@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NoReturn, Self, TextIO
 
 import typer
 from mininet.net import Mininet
-from mininet.node import Host, Switch
+from mininet.node import Switch
 from rich.console import Console
 from rich.table import Table
 
@@ -154,7 +154,7 @@ class Lab:
 
     def _bring_up(self) -> None:
         self.datapath = available_datapath()
-        self._net = Mininet(self.leaf_spine, host=Host, switch=_Bridge, controller=None, build=False)
+        self._net = Mininet(self.leaf_spine, switch=_Bridge, controller=None, build=False)
         self._net.build()
         for host, namespace in zip(self.leaf_spine.host_specs, self._record.namespaces, strict=True):
             run("ip", "netns", "attach", namespace, str(self._net[host.node].pid))

@@ -20,13 +20,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mininet.link import Intf, Link, TCIntf
+from mininet.node import Host
 from mininet.topo import Topo
 
 SPINE_DPID_BASE = 0x100
 MAX_PER_TIER = 254
 MAX_INTERFACE_NAME = 15
 QUEUE_S = 0.05
-BURST_FRAMES = 4
+BURST_FRAMES = 8
+WINDOW_QUEUES = 1.6
 FRAME_BYTES = 1514
 OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 
@@ -61,14 +63,35 @@ class CableSpec(NamedTuple):
 
 
 def shaping(mbps: float) -> str:
-    """The tc arguments of a link's egress: exact rate, small burst, a queue of ``QUEUE_S`` seconds.
+    """The tc arguments of a link's egress: exact rate, small burst, a short queue.
 
-    A token bucket counts frames without preamble and checksum, as the ideal goodput does. The queue is counted in
-    bytes, so that an acknowledgement does not take a full packet's place in it.
+    A token bucket counts frames without preamble and checksum, as the ideal goodput does. The burst is what a busy
+    machine needs to make up for a late timer. The queue is counted in bytes, so that an acknowledgement does not take
+    a full packet's place in it.
     """
-    burst = BURST_FRAMES * FRAME_BYTES
-    limit = max(round(mbps * 1e6 / 8 * QUEUE_S), burst)
-    return f"tbf rate {round(mbps * 1000)}kbit burst {burst} limit {limit}"
+    return f"tbf rate {round(mbps * 1000)}kbit burst {BURST_FRAMES * FRAME_BYTES} limit {queue_bytes(mbps)}"
+
+
+def queue_bytes(mbps: float) -> int:
+    """``QUEUE_S`` seconds of a link, at least a burst."""
+    return max(round(mbps * 1e6 / 8 * QUEUE_S), BURST_FRAMES * FRAME_BYTES)
+
+
+class FabricHost(Host):  # type: ignore[misc]
+    """A host whose TCP window fits its link, as operators tune theirs.
+
+    Linux grows the receive buffer to megabytes, and a sender that is alone on its path then fills a queue of 50 ms
+    until it overflows, again and again. With a buffer of ``WINDOW_QUEUES`` queues, of which about half becomes window,
+    a pinned flow loses nothing, and flows that share a link still fill it.
+    """
+
+    def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
+        """``window_mbps``: the rate that the window is for, Mbit/s; None leaves Linux's own."""
+        result: dict[str, Any] = super().config(**params)
+        if window_mbps is not None:
+            buffer = round(WINDOW_QUEUES * queue_bytes(window_mbps))
+            self.cmd(f"sysctl -qw net.ipv4.tcp_rmem='4096 {buffer} {buffer}' net.ipv4.tcp_no_metrics_save=1")
+        return result
 
 
 class ShapedIntf(TCIntf):  # type: ignore[misc]
@@ -175,8 +198,9 @@ class LeafSpine(Topo):  # type: ignore[misc]
     def _build_nodes(self) -> None:
         for switch in self.switch_specs:
             self.addSwitch(switch.bridge, dpid=f"{switch.dpid:016x}")
+        rates = {cable.a: cable.mbps for cable in self.cable_specs}
         for host in self.host_specs:
-            self.addHost(host.node, ip=f"{host.ip}/16")
+            self.addHost(host.node, cls=FabricHost, ip=f"{host.ip}/16", window_mbps=rates[host.name])
 
     def _build_links(self) -> None:
         dpids = {switch.name: switch.dpid for switch in self.switch_specs}

@@ -83,8 +83,8 @@ def test_impossible_fabrics_are_refused(sizes: tuple[object, ...], problem: str)
 
 
 def test_a_queue_is_at_most_50_ms_and_takes_at_least_a_burst() -> None:
-    assert shaping(5) == "tbf rate 5000kbit burst 6056 limit 31250"
-    assert shaping(0.1) == "tbf rate 100kbit burst 6056 limit 6056"
+    assert shaping(5) == "tbf rate 5000kbit burst 12112 limit 31250"
+    assert shaping(0.1) == "tbf rate 100kbit burst 12112 limit 12112"
 
 
 def test_mn_can_load_the_file_alone() -> None:
