@@ -1,7 +1,7 @@
 """The Python client of the API: synchronous, typed, our own errors.
 
 Owns one channel. In: our frozen types. Out: the API's messages, or an error of ``controller.errors`` where the status
-maps to one, ``Unreachable`` where the controller does not answer, and ``grpc.RpcError`` otherwise.
+maps to one, ``Unreachable`` where the controller does not answer, and a plain ``SignalboxError`` otherwise.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Client:
             raise _ERRORS[code](text) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Unreachable(f"no answer from the controller at {self._address}: {text}") from None
-        raise error
+        raise SignalboxError(f"{code.name}: {text}") from error
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:

@@ -24,7 +24,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
+from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
 from controller.jobs.spec import JobSpec
 from controller.messages import IterationTime, Strategy
 from controller.planning.problem import FlowId
@@ -268,7 +268,7 @@ def test_a_message_over_the_size_limit_exhausts_resources() -> None:
 
 def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
     client.register_job(ring())
-    with pytest.raises(grpc.RpcError, match="INTERNAL"):
+    with pytest.raises(SignalboxError, match="INTERNAL: internal error"):
         client.report_iterations("ring", [IterationTime(666, 1.0, 1.0)])
     assert client.get_job("ring").iterations == 0
 

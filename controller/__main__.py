@@ -1,0 +1,5 @@
+"""``python -m controller`` is the ``signalbox`` command."""
+
+from controller.cli import main
+
+main()

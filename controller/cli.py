@@ -1,0 +1,266 @@
+"""The ``signalbox`` command: run the controller, ask it, steer it.
+
+In: arguments. Out: tables for people or, with ``--json``, the API's messages as JSON (field names as in the proto file,
+defaults included); errors as one line each on stderr with exit status 1, wrong usage with 2.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from controller import cli_tables, config
+from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.errors import FieldProblem, InvalidInput, SignalboxError
+from controller.jobs.spec import JobSpec
+from controller.messages import Strategy
+
+PIPE_COLUMNS = 160
+"""Width of tables when nobody says how wide the terminal is."""
+
+app = typer.Typer(
+    help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
+app.add_typer(jobs, name="jobs")
+
+Address = Annotated[
+    str,
+    typer.Option(
+        envvar="SIGNALBOX_ADDRESS",
+        help="Where the controller's API listens: HOST:PORT or unix:PATH.",
+        metavar="ADDRESS",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+
+
+def main() -> None:
+    """The entry point of the ``signalbox`` command."""
+    try:
+        app(prog_name="signalbox")
+    except InvalidInput as error:
+        _fail(*map(str, error.problems))
+    except (SignalboxError, OSError) as error:
+        _fail(str(error))
+
+
+def _fail(*problems: str) -> None:
+    for problem in problems:
+        typer.echo(f"error: {problem}", err=True)
+    sys.exit(1)
+
+
+# ---- the controller
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"signalbox {version('signalbox')}")
+        raise typer.Exit
+
+
+@app.callback()
+def signalbox(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """What all commands share."""
+
+
+@app.command()
+def serve(
+    config_file: Annotated[
+        Path | None,
+        typer.Option("--config", help="A TOML file; without it the defaults are used.", exists=True, dir_okay=False),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Check the configuration and exit.")] = False,
+) -> None:
+    """Run the controller until it is stopped (Ctrl-C or SIGTERM)."""
+    settings = config.load(config_file)
+    if check:
+        from controller import inventory
+
+        inventory.load(settings.fabric.inventory)
+        typer.echo("the configuration is valid")
+        return
+    # Ryu and the solver take a second to import, which no other command needs.
+    from controller.serve import serve as run
+
+    raise typer.Exit(run(settings))
+
+
+# ---- jobs
+
+
+@jobs.command("list")
+def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List all jobs with their state and efficiency."""
+    with Client(address) as client:
+        found = [_fields(job) for job in client.list_jobs()]
+    _show({"jobs": found}, lambda: cli_tables.jobs(found), as_json)
+
+
+@jobs.command("show")
+def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show one job: its collectives, state, lease and efficiency."""
+    with Client(address) as client:
+        found = _fields(client.get_job(job))
+    _show(found, lambda: cli_tables.job(found), as_json)
+
+
+@jobs.command("register")
+def register_job(
+    file: Annotated[
+        Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
+    ],
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Announce the job that FILE describes. The same file again renews the job's lease."""
+    spec = JobSpec.parse(_read(file))
+    with Client(address) as client:
+        found = _fields(client.register_job(spec))
+    _show(found, lambda: cli_tables.job(found), as_json)
+
+
+@jobs.command("deregister")
+def deregister_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS) -> None:
+    """Forget a job and release its routes; its traffic falls back to ECMP."""
+    with Client(address) as client:
+        client.deregister_job(job)
+
+
+@jobs.command("watch")
+def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
+    with Client(address) as client, suppress(KeyboardInterrupt):
+        for response in client.watch_routes(job):
+            found = _fields(response)
+            if as_json:
+                typer.echo(json.dumps(found))
+            else:
+                _console().print(cli_tables.routes(found))
+
+
+# ---- operators
+
+
+@app.command()
+def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show the switches, links and hosts that were found."""
+    with Client(address) as client:
+        found = _fields(client.get_fabric())
+    _show(found, lambda: cli_tables.fabric(found), as_json)
+
+
+@app.command()
+def plan(
+    now: Annotated[bool, typer.Option("--now", help="Plan now, and wait for what becomes of it.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the current plan with its certificate, and the route of every flow."""
+    with Client(address) as client:
+        if now:
+            found: Any = _fields(client.replan())
+            _show(found, lambda: cli_tables.replan(found), as_json)
+        else:
+            current = client.get_plan()
+            found = _fields(current) if current is not None else None
+            _show(found, lambda: cli_tables.plan(found) if found else "There is no plan yet.", as_json)
+
+
+@app.command()
+def status(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Refresh every second (with --json: one object per line).")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the controller and its network are."""
+    with Client(address) as client:
+        if not watch:
+            found = _fields(client.get_status())
+            _show(found, lambda: cli_tables.status(found), as_json)
+            return
+        with suppress(KeyboardInterrupt):
+            _watch_status(client, as_json)
+
+
+def _watch_status(client: Client, as_json: bool) -> None:
+    if as_json:
+        while True:
+            typer.echo(json.dumps(_fields(client.get_status())))
+            time.sleep(1)
+    with Live(console=_console(), auto_refresh=False) as live:
+        while True:
+            live.update(cli_tables.status(_fields(client.get_status())), refresh=True)
+            time.sleep(1)
+
+
+@app.command()
+def strategy(
+    name: Annotated[
+        Strategy | None, typer.Argument(metavar="[ecmp|planned|shadow]", help="The strategy to set.")
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the strategy, or set it and wait until the switches have confirmed its rules.
+
+    ecmp: hash everything. planned: pin what was planned. shadow: plan, report what it would gain, install nothing.
+    """
+    with Client(address) as client:
+        if name is None:
+            found = {"strategy": _fields(client.get_status())["strategy"]}
+            _show(found, lambda: cli_tables.word(found["strategy"]), as_json)
+            return
+        done = _fields(client.set_strategy(name))
+    _show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {done['pins']} pins", as_json)
+
+
+# ---- input and output
+
+
+def _read(file: Path) -> Any:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise InvalidInput((FieldProblem(str(file), str(error)),)) from None
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    """The message's JSON form: tables and programs see the same."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+
+
+def _show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(data, indent=2))
+    else:
+        _console().print(table())
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)

@@ -1,0 +1,179 @@
+"""Tables for people. In: API messages in their JSON form. Out: what rich prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+Fields = Mapping[str, Any]
+
+
+def word(enum_name: str) -> str:
+    """``JOB_STATE_PARTLY_PINNED`` and ``STRATEGY_ECMP`` as people say them."""
+    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_"):
+        enum_name = enum_name.removeprefix(prefix)
+    return enum_name.lower().replace("_", " ")
+
+
+def rate(bps: float) -> str:
+    for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
+        if bps >= size:
+            return f"{bps / size:.3g} {unit}"
+    return f"{bps:.0f} bit/s"
+
+
+def jobs(found: Sequence[Fields]) -> RenderableType:
+    if not found:
+        return "No jobs are registered."
+    columns = ("job", "state", "ranks", "links", "pinned", "level", "predicted", "measured", "iterations", "lease left")
+    rows = (
+        (
+            job["spec"]["job_id"],
+            word(job["state"]),
+            len(job["spec"]["endpoints"]),
+            job["virtual_links"],
+            job["pinned"],
+            _known(job["level"], ".3f"),
+            _known(job["efficiency_predicted"], ".1%"),
+            _known(job["efficiency_measured"], ".1%"),
+            job["iterations"],
+            _seconds(job["lease_left"]),
+        )
+        for job in found
+    )
+    return _table(columns, rows)
+
+
+def job(found: Fields) -> RenderableType:
+    spec = found["spec"]
+    facts = {
+        "job": spec["job_id"],
+        "state": word(found["state"]),
+        "hosts not found": ", ".join(found["missing_hosts"]) or "none",
+        "lease left": f"{_seconds(found['lease_left'])} of {_seconds(spec['lease'])}",
+        "virtual links": f"{found['virtual_links']}, {found['pinned']} pinned",
+        "level": _known(found["level"], ".3f"),
+        "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
+        f"{_known(found['efficiency_measured'], '.1%')} measured",
+        "communication": f"{_known(found['ideal_communication_s'], '.3f')} s ideal, "
+        f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
+    }
+    collectives = _table(
+        ("phase", "collective", "bytes per iteration", "groups"),
+        (
+            (c["phase"], word(c["algorithm"]), f"{int(c['bytes_per_iteration']):,}", ", ".join(c["groups"]))
+            for c in spec["collectives"]
+        ),
+    )
+    return Group(_facts(facts), collectives)
+
+
+def routes(found: Fields) -> RenderableType:
+    rows = ((r["src"], r["dst"], _path(r)) for r in found["routes"])
+    return _table(("from", "to", "path"), rows, title=f"routes, generation {found['generation']}")
+
+
+def fabric(found: Fields) -> RenderableType:
+    switches = _table(
+        ("switch", "dpid", "ports up", "in sync", "rules", "foreign rules"),
+        (
+            (
+                s["name"],
+                f"{int(s['dpid']):#x}",
+                f"{sum(p['up'] for p in s['ports'])} of {len(s['ports'])}",
+                "yes" if s["in_sync"] else "no",
+                s["rules"],
+                s["foreign_rules"],
+            )
+            for s in found["switches"]
+        ),
+        title=f"{len(found['switches'])} switches, fabric generation {found['generation']}",
+    )
+    links = _table(
+        ("link", "capacity", "rate", "background"),
+        ((n["name"], rate(n["capacity_bps"]), rate(n["rate_bps"]), rate(n["background_bps"])) for n in found["links"]),
+        title=f"{len(found['links'])} directed links",
+    )
+    hosts = _table(
+        ("host", "mac", "switch", "port"),
+        ((h["ip"], h["mac"] or "not seen yet", h["switch"], h["port"]) for h in found["hosts"]),
+        title=f"{len(found['hosts'])} hosts",
+    )
+    return Group(switches, links, hosts)
+
+
+def plan(found: Fields) -> RenderableType:
+    facts = {
+        "plan": f"for fabric and jobs of generation {found['generation']}, by {found['solver']} "
+        f"in {found['plan_ms']:.0f} ms",
+        "installed": "yes" if found["installed"] else "no",
+        "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
+        f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
+        "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, {found['ecmp_level_p95']:.3f} in the worst 5 %",
+        "moves": found["moves"],
+        "cannot be routed": ", ".join(found["unrouted"]) or "none",
+    }
+    levels = _table(
+        ("job", "level", "efficiency"),
+        ((job_id, f"{level:.3f}", f"{1 / level:.1%}") for job_id, level in sorted(found["job_level"].items())),
+    )
+    routed = _table(
+        ("job", "from", "to", "path"),
+        ((r["job_id"], r["route"]["src"], r["route"]["dst"], _path(r["route"])) for r in found["routes"]),
+    )
+    return Group(_facts(facts), levels, routed)
+
+
+def replan(found: Fields) -> RenderableType:
+    outcome = f"{found['outcome']}: {found['reason']}"
+    return Group(escape(outcome), plan(found["plan"])) if found.get("plan") else escape(outcome)
+
+
+def status(found: Fields) -> RenderableType:
+    facts = {
+        "signalbox": found["version"],
+        "strategy": word(found["strategy"])
+        + (", adopting the rules found on the switches" if found["adopting"] else ""),
+        "switches": f"{found['switches']}, {found['switches_in_sync']} in sync",
+        "links": f"{found['links']} directed",
+        "hosts": found["hosts"],
+        "jobs": f"{found['jobs']}, {found['jobs_pending']} pending",
+        "rules": f"{found['rules']}, {found['pins']} pins",
+        "network efficiency": f"{found['network_efficiency']:.1%}",
+        "flows moved": found["moved_flows_total"],
+        "counters": f"{found['counters_age_s']:.1f} s old",
+    }
+    alarms = [f"[bold red]alarm[/] {escape(alarm)}" for alarm in found["alarms"]]
+    return Group(_facts(facts), *alarms)
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    return table
+
+
+def _facts(facts: Mapping[str, object]) -> Table:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        table.add_row(f"[bold]{name}[/]", escape(str(value)))
+    return table
+
+
+def _path(route: Fields) -> str:
+    return " > ".join(route["switches"]) if route["pinned"] else "ecmp"
+
+
+def _known(value: float, form: str) -> str:
+    """0 stands for what is not known yet."""
+    return format(value, form) if value else "-"
+
+
+def _seconds(duration: str) -> str:
+    """A protobuf duration in JSON, ``59.998s``."""
+    return f"{float(duration.removesuffix('s')):.0f} s"

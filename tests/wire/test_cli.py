@@ -1,0 +1,219 @@
+"""The ``signalbox`` command against the real server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.client import Client
+from controller.cli import main
+from tests.wire.control_stand_in import H1, H2, Running, running_api
+
+SPEC = {
+    "job_id": "ring",
+    "endpoints": [H1, H2],
+    "groups": [{"name": "dp", "ranks": [0, 1]}],
+    "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1000}],
+}
+
+SPEC_TOML = """
+job_id = "ring"
+endpoints = ["10.0.1.1", "10.0.2.1"]
+
+[[groups]]
+name = "dp"
+ranks = [0, 1]
+
+[[collectives]]
+algorithm = "ring_all_reduce"
+groups = ["dp"]
+bytes_per_iteration = 1000
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Signalbox = Callable[..., Result]
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def signalbox(
+    api: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Result]:
+    """Runs the command in this process and returns its exit status and output."""
+    monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
+
+    def run(*arguments: object) -> Result:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(bool(end.code))
+        output = capsys.readouterr()
+        return Result(status, output.out, output.err)
+
+    return run
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(SPEC))
+    return path
+
+
+def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox, spec_file: Path) -> None:
+    assert signalbox("jobs", "list").out == "No jobs are registered.\n"
+    registered = signalbox("jobs", "register", spec_file, "--json")
+    assert registered.status == 0
+    assert registered.json["state"] == "JOB_STATE_ECMP"
+    assert [job["spec"]["job_id"] for job in signalbox("jobs", "list", "--json").json["jobs"]] == ["ring"]
+    assert "ring all reduce" in signalbox("jobs", "show", "ring").out
+    assert signalbox("jobs", "deregister", "ring") == Result(0, "", "")
+    assert signalbox("jobs", "list", "--json").json == {"jobs": []}
+
+
+def test_json_has_snake_case_names_and_defaults(signalbox: Signalbox, spec_file: Path) -> None:
+    signalbox("jobs", "register", spec_file)
+    job = signalbox("jobs", "show", "ring", "--json").json
+    assert {"missing_hosts", "efficiency_measured", "lease_left", "last_communication_s", "pinned"} <= set(job)
+    assert (job["missing_hosts"], job["pinned"]) == ([], 0)
+
+
+def test_a_spec_may_be_toml(signalbox: Signalbox, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(SPEC_TOML)
+    assert signalbox("jobs", "register", path, "--json").json["spec"]["endpoints"] == [H1, H2]
+
+
+def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**SPEC, "endpoints": [H1, "nowhere"], "color": "blue"}))
+    result = signalbox("jobs", "register", path)
+    assert (result.status, result.out) == (1, "")
+    assert [line.split(": ")[:2] for line in result.err.splitlines()] == [["error", "endpoints[1]"], ["error", "color"]]
+
+
+@pytest.mark.parametrize(("name", "text"), [("job.json", "{"), ("job.toml", "= 1"), ("job.json", "[]")])
+def test_a_file_that_is_no_spec_is_an_error_line(signalbox: Signalbox, tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    result = signalbox("jobs", "register", path)
+    assert result.status == 1
+    assert result.err.startswith("error: ")
+    assert result.err.count("\n") == 1
+
+
+def test_an_unknown_job_is_an_error_line(signalbox: Signalbox) -> None:
+    assert signalbox("jobs", "show", "nobody") == Result(1, "", "error: there is no job 'nobody'\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["jobs", "register", "missing.json"], ["strategy", "best"], ["nonsense"], ["jobs", "show"]]
+)
+def test_wrong_usage_exits_with_2(signalbox: Signalbox, arguments: list[str]) -> None:
+    assert signalbox(*arguments).status == 2
+
+
+def test_the_fabric_is_shown(signalbox: Signalbox) -> None:
+    table = signalbox("fabric").out
+    assert all(text in table for text in ("leaf1:1>spine1", "5 Mbit/s", H1, "not seen yet"))
+    assert len(signalbox("fabric", "--json").json["links"]) == 4
+
+
+def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None:
+    assert signalbox("plan").out == "There is no plan yet.\n"
+    assert signalbox("plan", "--json").json is None
+    signalbox("jobs", "register", spec_file)
+    assert signalbox("plan", "--now").out.startswith("adopted: better\n")
+    assert "leaf1 > spine1 > leaf2" in signalbox("plan").out
+    assert signalbox("plan", "--json").json["job_level"] == {"ring": 1.25}
+    assert signalbox("plan", "--now", "--json").json["outcome"] == "adopted"
+
+
+def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
+    table = signalbox("status").out
+    assert "3, 1 in sync" in table
+    assert "alarm a spine runs hot" in table
+    assert signalbox("status", "--json").json["strategy"] == "STRATEGY_PLANNED"
+
+
+def test_the_strategy_is_shown_and_set(signalbox: Signalbox) -> None:
+    assert signalbox("strategy").out == "planned\n"
+    assert signalbox("strategy", "ecmp").out == "ecmp, in 0.25 s; 4 pins\n"
+    assert signalbox("strategy", "--json").json == {"strategy": "STRATEGY_ECMP"}
+
+
+def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, spec_file: Path) -> None:
+    with Client(api.addresses[0]) as client:
+        assert client.list_jobs() == ()
+        command = [sys.executable, "-m", "controller", "jobs"]
+        address = ["--address", api.addresses[0]]
+        subprocess.run([*command, "register", str(spec_file), *address], check=True, stdout=subprocess.DEVNULL)
+        with subprocess.Popen(
+            [*command, "watch", "ring", "--json", *address], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as watching:
+            assert watching.stdout is not None
+            assert watching.stderr is not None
+            first = json.loads(watching.stdout.readline())
+            assert [route["pinned"] for route in first["routes"]] == [False, False]
+            client.deregister_job("ring")
+            assert watching.stderr.read() == "error: there is no job 'ring'\n"
+        assert watching.returncode == 1
+
+
+def test_the_version_is_printed(signalbox: Signalbox) -> None:
+    assert signalbox("--version").out.startswith("signalbox ")
+
+
+def test_every_command_explains_itself(signalbox: Signalbox) -> None:
+    for command in (
+        ["--help"],
+        ["jobs", "--help"],
+        ["plan", "--help"],
+        ["serve", "--help"],
+        ["jobs", "watch", "--help"],
+    ):
+        result = signalbox(*command)
+        assert result.status == 0
+        assert "Usage: signalbox" in result.out
+
+
+def test_nobody_listening_is_an_error_line(signalbox: Signalbox, tmp_path: Path) -> None:
+    result = signalbox("status", "--address", f"unix:{tmp_path / 'none.sock'}")
+    assert result.status == 1
+    assert result.err.startswith("error: no answer from the controller at unix:")
+
+
+def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
+    good.write_text('[api]\nlisten = ["127.0.0.1:0"]\n')
+    bad.write_text("[api]\nlisten = 3\nport = 1\n")
+    assert signalbox("serve", "--check", "--config", good) == Result(0, "the configuration is valid\n", "")
+    result = signalbox("serve", "--check", "--config", bad)
+    assert result.status == 1
+    assert len(result.err.splitlines()) == 2
