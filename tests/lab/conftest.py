@@ -15,7 +15,7 @@ from mininet_topos.lab import Lab
 from mininet_topos.lab_record import LabError, run
 from mininet_topos.leaf_spine import LeafSpine
 
-PREFIX_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: names continue with it
 
 
 @pytest.fixture(scope="session", autouse=True)
