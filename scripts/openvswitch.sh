@@ -70,20 +70,22 @@ leave() {
 
 # The command keeps the terminal, Ctrl-C reaches it, and SIGTERM to this script is passed on.
 run() {
-    local status=0 child
+    local child status=0 again interrupted=
     enter
     trap leave EXIT
-    trap : INT
+    trap 'interrupted=yes' INT
     (
         trap - INT # background jobs of a script ignore SIGINT otherwise
         exec "$@" 8>&-
     ) <&0 &
     child=$!
-    trap 'kill -TERM "$child" 2>/dev/null' TERM HUP
+    trap 'interrupted=yes; kill -TERM "$child" 2>/dev/null || true' TERM HUP
     wait "$child" || status=$?
-    while kill -0 "$child" 2>/dev/null; do # a signal ended the wait, not the command
-        status=0
-        wait "$child" || status=$?
+    while [[ -n $interrupted ]]; do # the signal may have ended the wait and not the command; 127: it had ended before
+        interrupted=
+        again=0
+        wait "$child" 2>/dev/null || again=$?
+        ((again == 127)) || status=$again
     done
     return "$status"
 }

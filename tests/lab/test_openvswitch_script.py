@@ -1,0 +1,98 @@
+"""scripts/openvswitch.sh with daemons of its own, in directories of its own: the machine's are not touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "openvswitch.sh"
+OVS_CTL = "/usr/share/openvswitch/scripts/ovs-ctl"
+
+
+@pytest.fixture
+def private(tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    """An environment in which Open vSwitch lives under ``tmp_path``; nothing of it runs yet."""
+    places = {"OVS_RUNDIR": "run", "OVS_DBDIR": "db", "OVS_SYSCONFDIR": "etc", "OVS_LOGDIR": "log"}
+    for place in (*places.values(), "etc/openvswitch"):
+        (tmp_path / place).mkdir(exist_ok=True)
+    environment = os.environ | {name: str(tmp_path / place) for name, place in places.items()}
+    yield environment
+    subprocess.run([OVS_CTL, "stop"], env=environment, check=True, capture_output=True)
+
+
+def script(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SCRIPT, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+def is_running(environment: Mapping[str, str]) -> bool:
+    return script(environment, "status").returncode == 0
+
+
+def test_the_command_finds_open_vswitch_up_and_afterwards_it_is_gone(private: Mapping[str, str]) -> None:
+    done = script(private, "run", "ovs-vsctl", "get", "Open_vSwitch", ".", "ovs_version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith('"')
+    assert not is_running(private)
+
+
+def test_the_status_of_the_command_is_passed_on(private: Mapping[str, str]) -> None:
+    assert script(private, "run", "bash", "-c", "exit 7").returncode == 7
+
+
+def test_daemons_of_somebody_else_are_used_and_left_alone(private: Mapping[str, str]) -> None:
+    options = ["--system-id=random", "--no-mlockall", "--no-record-hostname"]
+    subprocess.run([OVS_CTL, *options, "start"], env=private, check=True, capture_output=True)
+    assert script(private, "run", "ovs-vsctl", "show").returncode == 0
+    assert script(private, "stop").returncode == 0
+    assert is_running(private)
+
+
+def test_of_two_commands_at_once_the_last_one_stops_the_daemons(private: Mapping[str, str]) -> None:
+    first = subprocess.Popen(
+        [SCRIPT, "run", "bash", "-c", "echo up; read -r"],
+        env=private, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert first.stdout
+    assert first.stdout.readline() == "up\n"
+    assert script(private, "run", "ovs-vsctl", "show").returncode == 0
+    assert is_running(private)
+    first.communicate("\n", timeout=30)
+    assert not is_running(private)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mapping[str, str], how: int) -> None:
+    with subprocess.Popen(
+        [SCRIPT, "run", "bash", "-c", "trap 'echo cleaned up; exit 5' TERM INT; echo up; while :; do sleep 0.1; done"],
+        env=private, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as command:  # fmt: skip
+        assert command.stdout
+        assert command.stdout.readline() == "up\n"
+        if how == signal.SIGINT:  # a terminal sends it to all
+            os.killpg(command.pid, how)
+        else:
+            command.send_signal(how)
+        assert command.stdout.read() == "cleaned up\n"
+        assert command.wait(timeout=30) == 5
+    assert not is_running(private)
+
+
+def test_what_a_sigkill_left_behind_is_stopped_by_the_next_use(private: Mapping[str, str]) -> None:
+    with subprocess.Popen(
+        [SCRIPT, "run", "bash", "-c", "echo $$; exec sleep 60"], env=private, stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout
+        sleeper = int(command.stdout.readline())
+        command.kill()
+        command.wait()
+        os.kill(sleeper, signal.SIGKILL)
+    assert is_running(private)
+    assert script(private, "run", "true").returncode == 0
+    assert not is_running(private)
