@@ -127,7 +127,8 @@ class ControlLoop:
                 commands = self._tick(now)
             case _:
                 commands = self._network(message, now)
-        return commands + self._advance(now, urgent=not isinstance(message, LinkSeen | ArpSeen | Counters))
+        # Rules go out before the answers that make somebody use them.
+        return self._advance(now, urgent=not isinstance(message, LinkSeen | Counters)) + commands
 
     # ---- the network
 

@@ -1,0 +1,98 @@
+"""A real controller process on real switches, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controller.api.client import Client, Unreachable
+from mininet_topos.lab import Lab
+from mininet_topos.lab_record import wait_for
+from mininet_topos.leaf_spine import LeafSpine
+
+LINK_MBPS = 5.0
+
+CONFIG = """
+state_dir = {state}
+[openflow]
+port = {openflow}
+[api]
+listen = [{api}]
+[metrics]
+port = 0
+[discovery]
+edge_after_s = 1.0
+[fabric]
+link_bps = {bps}
+host_link_bps = {bps}
+"""
+
+
+@dataclass
+class ControllerProcess:
+    """``signalbox serve`` with its files in ``folder``; started, killed and started again at will."""
+
+    folder: Path
+    openflow_port: int
+    process: subprocess.Popen[bytes] | None = field(default=None)
+
+    @property
+    def address(self) -> str:
+        return f"unix:{self.folder / 'api.sock'}"
+
+    def start(self) -> None:
+        config = self.folder / "signalbox.toml"
+        config.write_text(
+            CONFIG.format(
+                state=json.dumps(str(self.folder / "state")),
+                openflow=self.openflow_port,
+                api=json.dumps(self.address),
+                bps=LINK_MBPS * 1e6,
+            )
+        )
+        with (self.folder / "controller.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "controller", "serve", "--config", str(config)], stderr=log
+            )
+
+    def kill(self, number: int = signal.SIGKILL) -> int:
+        assert self.process
+        os.kill(self.process.pid, number)
+        return self.process.wait(timeout=20)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+@contextmanager
+def running_fabric(leaf_spine: LeafSpine, folder: Path) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
+    """A lab under a controller that has found every link."""
+    controller = ControllerProcess(folder, free_port())
+    controller.start()
+    with ExitStack() as stack:
+        stack.callback(lambda: controller.process and controller.process.poll() is None and controller.kill())
+        lab = stack.enter_context(Lab(leaf_spine, controller=f"tcp:127.0.0.1:{controller.openflow_port}"))
+        client = stack.enter_context(Client(controller.address))
+        links = 2 * sum(cable.b.startswith("spine") for cable in lab.links)
+        wait_for(lambda: settled(client, links), "every link found", 60)
+        yield lab, controller, client
+
+
+def settled(client: Client, links: int) -> bool:
+    """Every link is found, every switch in sync, nothing is being adopted."""
+    try:
+        status = client.get_status()
+    except Unreachable:
+        return False
+    return status.links == links and status.switches_in_sync == status.switches > 0 and not status.adopting

@@ -1,0 +1,189 @@
+"""The whole controller on real switches: found, pinned, cut, killed, started again; wrong jobs change nothing."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from controller.api.client import Client
+from controller.errors import AlreadyExists, Conflict, InvalidInput
+from controller.jobs.spec import JobSpec
+from controller.messages import Strategy
+from mininet_topos.lab import Lab
+from mininet_topos.lab_record import wait_for
+from mininet_topos.leaf_spine import LeafSpine
+from tests.lab.controller import LINK_MBPS, ControllerProcess, running_fabric, settled
+
+pytestmark = pytest.mark.lab
+
+LEAVES, SPINES = 3, 2
+LINKS = 2 * LEAVES * SPINES
+Fabric = tuple[Lab, ControllerProcess, Client]
+
+
+@pytest.fixture(scope="module")
+def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """3 leaves x 2 spines x 2 hosts; one ring over the leaves, planned, and found without an inventory."""
+    size = LeafSpine(LEAVES, SPINES, 2, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    with running_fabric(size, tmp_path_factory.mktemp("controller")) as (lab, controller, client):
+        client.register_job(ring(lab, "ring", 1))
+        wait_for(lambda: pinned(client, "ring") == LEAVES, "the ring's pins", 30)
+        yield lab, controller, client
+
+
+def ring(lab: Lab, job_id: str, host: int, lease_s: float = 600.0) -> JobSpec:
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": [address(lab, f"h{leaf}_{host}") for leaf in range(1, LEAVES + 1)],
+            "groups": [{"name": "dp", "ranks": list(range(LEAVES))}],
+            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 10**6}],
+            "lease_s": lease_s,
+        }
+    )
+
+
+def address(lab: Lab, host: str) -> str:
+    return next(h.ip for h in lab.hosts if h.name == host)
+
+
+def pinned(client: Client, job_id: str) -> int:
+    return client.get_job(job_id).pinned
+
+
+def ping(lab: Lab, source: str, target: str, count: int = 3) -> bool:
+    """Every echo is answered."""
+    argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "2", address(lab, target)]
+    out = lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
+    return f" {count} received" in out
+
+
+class Snoop:
+    """Counts the changes that the switches themselves see coming from controllers."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self._files = {switch.bridge: folder / f"{switch.bridge}.snoop" for switch in lab.switches}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Snoop:
+        for bridge, path in self._files.items():
+            file = self._stack.enter_context(path.open("w"))
+            argv = ["ovs-ofctl", "-O", "OpenFlow13", "snoop", bridge]
+            process = self._stack.enter_context(subprocess.Popen(argv, stdout=file, stderr=file))
+            self._stack.callback(process.terminate)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def count(self, kind: str) -> int:
+        return sum(len(re.findall(rf"^{kind}", path.read_text(), re.MULTILINE)) for path in self._files.values())
+
+
+def spine_of(client: Client, job_id: str) -> dict[str, str]:
+    """Per source address the spine its flow is pinned to."""
+    plan = client.get_plan()
+    assert plan
+    return {r.route.src: r.route.switches[1] for r in plan.routes if r.job_id == job_id}
+
+
+def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_path: Path) -> None:
+    lab, controller, client = fabric
+    assert ping(lab, "h1_1", "h2_1")
+    assert ping(lab, "h1_2", "h3_2")
+    before = spine_of(client, "ring")
+    controller.kill()
+    assert ping(lab, "h1_1", "h2_1"), "pins forward without a controller"
+    assert ping(lab, "h1_2", "h3_2"), "so does ECMP"
+    with Snoop(lab, tmp_path) as snoop:
+        controller.start()
+        wait_for(lambda: settled(client, LINKS), "adoption", 60)
+        wait_for(lambda: snoop.count("OFPT_MULTIPART_REQUEST|OFPST_PORT request") > 0, "counters polled", 20)
+        wait_for(lambda: client.get_plan() is not None, "a plan after the restart", 20)
+        assert snoop.count("OFPT_FLOW_MOD") == 0
+        assert snoop.count("OFPT_GROUP_MOD") == 0
+        assert snoop.count("OFPT_PACKET_OUT") > 0, "the snoop does see what the controller sends"
+    assert spine_of(client, "ring") == before
+    assert pinned(client, "ring") == LEAVES
+
+
+def test_neighbours_refresh_while_the_controller_is_dead(fabric: Fabric) -> None:
+    """Stale neighbour entries are probed by unicast ARP, which no controller has to answer."""
+    lab, controller, client = fabric
+    assert ping(lab, "h1_2", "h3_2")
+    controller.kill()
+    try:
+        for host in ("h1_2", "h3_2"):
+            interface = lab.leaf_spine.interface(host, 0)
+            for setting in ("base_reachable_time_ms=100", "delay_first_probe_time=0", "gc_stale_time=1"):
+                assert lab.popen(host, ["sysctl", "-qw", f"net.ipv4.neigh.{interface}.{setting}"]).wait() == 0
+            assert lab.popen(host, ["ip", "neigh", "change", *stale(lab, host)]).wait() == 0
+        assert ping(lab, "h1_2", "h3_2", count=10)
+    finally:
+        controller.start()
+        wait_for(lambda: settled(client, LINKS), "adoption", 60)
+
+
+def stale(lab: Lab, host: str) -> list[str]:
+    """Arguments that make the host's entry for its partner stale."""
+    partner = next(h for h in lab.hosts if h.name == {"h1_2": "h3_2", "h3_2": "h1_2"}[host])
+    return [partner.ip, "lladdr", partner.mac, "dev", lab.leaf_spine.interface(host, 0), "nud", "stale"]
+
+
+def test_a_cut_cable_is_repaired_and_comes_back(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    spine = spine_of(client, "ring")[address(lab, "h1_1")].removeprefix(lab.leaf_spine.prefix)
+    lab.cut("leaf1", spine)
+    try:
+        wait_for(lambda: settled(client, LINKS - 2), "the cut is noticed and repaired", 20)
+        assert ping(lab, "h1_1", "h2_1")
+        assert ping(lab, "h3_1", "h1_1")
+    finally:
+        lab.plug("leaf1", spine)
+    wait_for(lambda: settled(client, LINKS), "the cable is used again", 30)
+    wait_for(lambda: pinned(client, "ring") == LEAVES, "all pins are back", 30)
+    assert ping(lab, "h1_1", "h2_1")
+
+
+def test_strategies_can_be_changed_and_pins_come_and_go(fabric: Fabric) -> None:
+    _, _, client = fabric
+    assert client.set_strategy(Strategy.ECMP).pins == 0
+    assert pinned(client, "ring") == 0
+    assert client.set_strategy(Strategy.PLANNED).pins == 2 * LEAVES, "every flow and its acknowledgements"
+    assert pinned(client, "ring") == LEAVES
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (lambda lab: ring(lab, "ring", 2), AlreadyExists),
+        (lambda lab: ring(lab, "thief", 1), Conflict),
+        (lambda lab: JobSpec.model_construct(**{**dict(ring(lab, "zero", 2)), "lease_s": -1.0}), InvalidInput),
+    ],
+    ids=["another spec under a known id", "another job's pair", "a wrong field"],
+)
+def test_a_refused_job_changes_nothing(
+    fabric: Fabric, tmp_path: Path, wrong: Callable[[Lab], JobSpec], error: type[Exception]
+) -> None:
+    lab, _, client = fabric
+    with Snoop(lab, tmp_path) as snoop:
+        wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 20)
+        with pytest.raises(error):
+            client.register_job(wrong(lab))
+        assert snoop.count("OFPT_FLOW_MOD") == 0
+    assert [job.spec.job_id for job in client.list_jobs()] == ["ring"]
+    assert pinned(client, "ring") == LEAVES
+
+
+def test_a_job_that_ends_gives_its_pins_back(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    client.register_job(ring(lab, "second", 2))
+    wait_for(lambda: pinned(client, "second") == LEAVES, "the second job's pins", 30)
+    client.deregister_job("second")
+    wait_for(lambda: client.get_status().pins == 2 * LEAVES, "only the first job's pins are left", 20)
+    assert ping(lab, "h1_2", "h2_2")
