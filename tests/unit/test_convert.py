@@ -1,0 +1,192 @@
+from typing import Any, get_args
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api import convert
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import InvalidInput
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
+from controller.jobs.spec import Algorithm, JobSpec
+from controller.messages import IterationTime, ReplanOutcome, Strategy
+from controller.planning.plan import EcmpLevel, Plan, PlanTimes
+from controller.planning.problem import FlowId
+from controller.status import JobState, JobStatus, Status, SwitchStatus
+
+
+def port(dpid: int, number: int) -> PortRef:
+    return PortRef(Dpid(dpid), PortNo(number))
+
+
+FLOW = FlowId("10.0.1.1", "10.0.2.1")
+UP, DOWN = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(11), PortNo(2))
+FABRIC = Fabric(
+    generation=3,
+    switches={Dpid(d): Switch(Dpid(d), name, {}) for d, name in ((1, "leaf1"), (2, "leaf2"), (11, "spine1"))},
+    links={UP: Link(port(1, 1), port(11, 1), 1e9), DOWN: Link(port(11, 2), port(2, 1), 1e9)},
+    hosts={FLOW.src_ip: Host(FLOW.src_ip, None, port(1, 5), 1e9)},
+)
+
+groups = st.permutations(range(4)).map(lambda ranks: pb.ParallelGroup(name="dp", ranks=ranks))
+collectives = st.builds(
+    pb.Collective,
+    algorithm=st.sampled_from([getattr(pb, f"ALGORITHM_{a.name}") for a in Algorithm]),
+    groups=st.just(["dp"]),
+    bytes_per_iteration=st.integers(1, 1 << 50),
+    phase=st.integers(0, 1000),
+)
+specs = st.builds(
+    pb.JobSpec,
+    job_id=st.just("job"),
+    endpoints=st.just([f"10.0.{n}.1" for n in range(4)]),
+    groups=groups.map(lambda group: [group]),
+    collectives=st.lists(collectives, min_size=1, max_size=5),
+    lease=st.floats(1.0, 86_400.0).map(convert.duration),
+)
+
+
+def job_status(**changes: Any) -> JobStatus:
+    spec = JobSpec.parse(
+        {
+            "job_id": "job",
+            "endpoints": FLOW,
+            "groups": [{"name": "dp", "ranks": [0, 1]}],
+            "collectives": [{"algorithm": "broadcast", "groups": ["dp"], "bytes_per_iteration": 1}],
+        }
+    )
+    fields: dict[str, Any] = {
+        "spec": spec,
+        "state": "ecmp",
+        "missing_hosts": (),
+        "lease_ends_at": 160.0,
+        "level": 2.0,
+        "ideal_communication_s": 1.0,
+        "iterations": 3,
+        "last_communication_s": 5.0,
+        "mean_communication_s": 4.0,
+        "routes": {FLOW: None},
+        "routes_generation": 9,
+    }
+    return JobStatus(**{**fields, **changes})
+
+
+def paths_of(error: pytest.ExceptionInfo[InvalidInput]) -> list[str]:
+    return [problem.path for problem in error.value.problems]
+
+
+@given(specs)
+def test_a_spec_survives_the_way_to_our_types_and_back(message: pb.JobSpec) -> None:
+    assert convert.spec_message(convert.job_spec(pb.RegisterJobRequest(spec=message))) == message
+
+
+@given(st.floats(1.0, 86_400.0))
+def test_leases_keep_their_nanoseconds(lease_s: float) -> None:
+    assert convert.seconds(convert.duration(lease_s)) == pytest.approx(lease_s, abs=1e-9)
+
+
+def test_a_lease_that_is_absent_is_the_default_and_one_that_is_over_is_zero() -> None:
+    message = convert.spec_message(job_status().spec)
+    message.ClearField("lease")
+    assert convert.job_spec(pb.RegisterJobRequest(spec=message)).lease_s == 60.0
+    assert convert.duration(-3.0) == Duration()
+
+
+def test_wrong_fields_are_named_as_in_the_proto_file() -> None:
+    message = convert.spec_message(job_status().spec)
+    message.lease.seconds = 0
+    message.groups[0].ranks[1] = 7
+    with pytest.raises(InvalidInput) as error:
+        convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert paths_of(error) == ["lease"]
+    message.lease.seconds = 5
+    message.collectives[0].algorithm = 77  # type: ignore[assignment]
+    with pytest.raises(InvalidInput) as error:
+        convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert paths_of(error) == ["collectives[0].algorithm"]
+    assert "ALGORITHM_BROADCAST" in str(error.value)
+    message.collectives[0].algorithm = pb.ALGORITHM_BROADCAST
+    with pytest.raises(InvalidInput) as error:
+        convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert paths_of(error) == ["groups[0].ranks[1]"]
+
+
+def test_a_spec_that_no_algorithm_can_run_is_refused_here() -> None:
+    message = convert.spec_message(job_status().spec)
+    message.endpoints.append("10.0.3.1")
+    message.groups[0].ranks.append(2)
+    message.collectives[0].algorithm = pb.ALGORITHM_HALVING_DOUBLING_ALL_REDUCE
+    with pytest.raises(InvalidInput, match="power of two") as error:
+        convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert paths_of(error) == ["collectives[0].groups[0]"]
+
+
+def test_over_long_lists_are_counted_not_read() -> None:
+    message = pb.JobSpec(endpoints=["x"] * 5000, collectives=[pb.Collective()] * 300)
+    with pytest.raises(InvalidInput) as error:
+        convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert list(map(str, error.value.problems)) == [
+        "endpoints: at most 4096 endpoints are allowed (given: 5000)",
+        "collectives: at most 256 collectives are allowed (given: 300)",
+    ]
+
+
+def test_iterations_survive_the_way() -> None:
+    sent = (IterationTime(0, 2.0, 1.0), IterationTime(1, 1.5, 0.25))
+    request = pb.ReportIterationsRequest(iterations=map(convert.iteration_message, sent))
+    assert convert.iterations(request) == sent
+
+
+def test_too_many_iterations_in_one_report_are_refused() -> None:
+    request = pb.ReportIterationsRequest(iterations=[pb.Iteration()] * (convert.MAX_REPORTED + 1))
+    with pytest.raises(InvalidInput) as error:
+        convert.iterations(request)
+    assert paths_of(error) == ["iterations"]
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_strategies_survive_the_way(strategy: Strategy) -> None:
+    assert convert.strategy(convert.strategy_value(strategy)) is strategy
+
+
+@pytest.mark.parametrize("state", get_args(JobState))
+def test_every_job_state_has_its_name_on_the_wire(state: JobState) -> None:
+    message = convert.job_message(job_status(state=state), now=0.0)
+    assert pb.JobState.Name(message.state) == f"JOB_STATE_{state.upper()}"
+
+
+def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() -> None:
+    message = convert.job_message(job_status(missing_hosts=("10.0.2.1",)), now=100.0)
+    assert message.lease_left.seconds == 60
+    assert (message.efficiency_predicted, message.efficiency_measured) == (0.5, 0.25)
+    assert (message.virtual_links, message.pinned, list(message.missing_hosts)) == (1, 0, ["10.0.2.1"])
+
+
+def test_routes_name_the_switches_of_pinned_paths_only() -> None:
+    ecmp = convert.routes_message(job_status(), FABRIC)
+    assert (ecmp.generation, ecmp.routes[0].pinned, list(ecmp.routes[0].switches)) == (9, False, [])
+    pinned = convert.routes_message(job_status(routes={FLOW: (UP, DOWN)}), FABRIC)
+    assert (pinned.routes[0].pinned, list(pinned.routes[0].switches)) == (True, ["leaf1", "spine1", "leaf2"])
+
+
+def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:
+    local = job_status(routes={FLOW: ()})
+    assert list(convert.routes_message(local, FABRIC).routes[0].switches) == ["leaf1"]
+    assert list(convert.routes_message(local, Fabric()).routes[0].switches) == []
+
+
+def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
+    plan = Plan(3, {FLOW: (UP, DOWN)}, (), {}, 1.0, "optimal", 2, 0, "greedy", EcmpLevel(1.5, 2.5), PlanTimes(1, 2, 3))
+    status = Status(fabric=FABRIC, jobs={job_status().spec.job_id: job_status()}, plan=plan)  # type: ignore[dict-item]
+    message = convert.plan_message(plan, status, installed=True)
+    assert (message.certificate, message.ecmp_level_mean, message.plan_ms) == ("optimal", 1.5, 6.0)
+    assert [(r.job_id, list(r.route.switches)) for r in message.routes] == [("job", ["leaf1", "spine1", "leaf2"])]
+    without = convert.replan_message(ReplanOutcome("no plan", "no path", None), status)
+    assert (without.outcome, without.HasField("plan")) == ("no plan", False)
+
+
+def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None:
+    status = Status(fabric=FABRIC, switches={Dpid(1): SwitchStatus(True, 5, 0), Dpid(2): SwitchStatus(False, 4, 0)})
+    message = convert.status_message(status, now=50.0, version="1")
+    assert (message.switches, message.switches_in_sync, message.rules, message.counters_age_s) == (3, 1, 9, 0.0)
