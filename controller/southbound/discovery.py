@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import hmac
+import math
 import secrets
 import struct
 from collections.abc import Iterable, Iterator
@@ -28,11 +29,13 @@ _PROBE_SUBTYPE = 1
 _LOCALLY_ASSIGNED = 7
 _PORT = struct.Struct("!QI")
 _TAG_BYTES = 16
+_AT_ONCE = -math.inf
 _CHASSIS, _PORT_ID, _TTL, _END, _ORGANISATIONAL = 1, 2, 3, 0, 127
 
 MAX_STEP_S = 0.25
 """The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""
 GOLDEN = 0.6180339887498949
+ROOT_TWO = 0.4142135623730951
 
 
 class Probe(NamedTuple):
@@ -102,7 +105,7 @@ class Discovery:
             self._probes[at] = self._frame(at)
             self._epochs += 1
             self._epoch[at] = self._epochs
-            heapq.heappush(self._due, (0.0, at, self._epochs))
+            heapq.heappush(self._due, (_AT_ONCE, at, self._epochs))
 
     def _port_down(self, at: PortRef) -> None:
         if self._probes.pop(at, None) is not None:
@@ -124,7 +127,7 @@ class Discovery:
                 continue
             probes.append(Probe(at, self._probes[at]))
             # The second probe comes within an interval, at a phase of the port's own: that spreads the load.
-            gap = self._interval if due else self._interval * _phase(at)
+            gap = self._interval * (_phase(at) if due == _AT_ONCE else 1.0)
             heapq.heappush(self._due, (now + gap, at, epoch))
         return probes
 
@@ -198,8 +201,8 @@ class Discovery:
 
 
 def _phase(at: PortRef) -> float:
-    """Between 0 and 1, evenly spread over the ports of a switch and over switches (golden-ratio sequence)."""
-    return (at.port * GOLDEN + at.dpid * GOLDEN * GOLDEN) % 1.0
+    """In (0, 1], evenly spread over the ports of a switch and over switches (additive recurrence of irrationals)."""
+    return 1.0 - (at.port * GOLDEN + at.dpid * ROOT_TWO) % 1.0
 
 
 def _tlv(kind: int, value: bytes) -> bytes:

@@ -54,7 +54,7 @@ _PACKET_OUT = struct.Struct("!BBHIIIH6xHHIH6x")
 
 
 def mod_message(mod: RuleMod) -> Any:
-    """The message that carries out ``mod``. Raises ``ValueError`` for a rule that no switch would give back as it is."""
+    """The message that carries out ``mod``. Raises ``ValueError`` for what no switch would give back."""
     if isinstance(mod.rule, FlowRule):
         return _flow_mod(mod.op, mod.rule)
     if isinstance(mod.rule, GroupRule):

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+from controller.fabric.topology import Dpid
+from controller.messages import InstallStage, StageDone, SwitchResult
+from controller.southbound.framework import ofp_parser
+from controller.southbound.installer import BATCH, Installer
+from controller.tables.rules import MeterRule, RuleMod, Stage
+
+A, B = Dpid(1), Dpid(2)
+TIMEOUT = 10.0
+
+
+class Wire:
+    """Switches that remember what they were sent, and what was reported."""
+
+    def __init__(self, *connected: Dpid) -> None:
+        self.connected = set(connected)
+        self.sent: dict[Dpid, list[tuple[int, Any]]] = {A: [], B: []}
+        self.done: list[StageDone] = []
+        self._xids = count(100)
+        self.installer = Installer(TIMEOUT, self._send, self.done.append)
+
+    def _send(self, dpid: Dpid, message: Any) -> int:
+        assert dpid in self.connected
+        xid = next(self._xids)
+        self.sent[dpid].append((xid, message))
+        return xid
+
+    def install(self, stage: dict[Dpid, tuple[RuleMod, ...]], change_id: int = 1, now: float = 0.0) -> None:
+        for _ in self.installer.install(InstallStage(change_id, 2, Stage("test", stage)), self.connected, now):
+            pass
+
+    def barrier(self, dpid: Dpid) -> int:
+        return max(xid for xid, m in self.sent[dpid] if isinstance(m, ofp_parser.OFPBarrierRequest))
+
+    def leave(self, dpid: Dpid) -> None:
+        self.connected.discard(dpid)
+        self.installer.switch_left(dpid)
+
+
+def mods(number: int) -> tuple[RuleMod, ...]:
+    return tuple(RuleMod("add", MeterRule(n, 10, 10)) for n in range(1, number + 1))
+
+
+def test_mods_go_out_in_order_with_one_barrier_behind_them() -> None:
+    wire = Wire(A)
+    wire.install({A: mods(3)})
+    kinds = [type(message).__name__ for _, message in wire.sent[A]]
+    assert kinds == ["OFPMeterMod"] * 3 + ["OFPBarrierRequest"]
+    assert [message.meter_id for _, message in wire.sent[A][:3]] == [1, 2, 3]
+
+
+def test_a_stage_is_done_when_every_barrier_is_in() -> None:
+    wire = Wire(A, B)
+    wire.install({A: mods(1), B: mods(1)})
+    wire.installer.barrier_reply(A, wire.barrier(A))
+    assert wire.done == []
+    wire.installer.barrier_reply(B, wire.barrier(B))
+    assert wire.done == [StageDone(1, 2, {A: SwitchResult(), B: SwitchResult()})]
+
+
+def test_a_second_reply_to_a_barrier_changes_nothing() -> None:
+    wire = Wire(A)
+    wire.install({A: mods(1)})
+    for _ in range(2):
+        wire.installer.barrier_reply(A, wire.barrier(A))
+    assert len(wire.done) == 1
+
+
+def test_errors_belong_to_the_mod_with_their_number() -> None:
+    wire = Wire(A)
+    wire.install({A: mods(3)})
+    assert wire.installer.error(A, wire.sent[A][1][0], "no room")
+    assert not wire.installer.error(A, 1, "not ours")
+    assert not wire.installer.error(B, wire.sent[A][1][0], "another switch")
+    wire.installer.barrier_reply(A, wire.barrier(A))
+    assert wire.done[0].results[A] == SwitchResult(((mods(3)[1], "no room"),))
+
+
+def test_overlapping_changes_are_told_apart() -> None:
+    wire = Wire(A)
+    wire.install({A: mods(1)}, change_id=1)
+    first = wire.barrier(A)
+    wire.install({A: mods(2)}, change_id=2)
+    wire.installer.error(A, wire.sent[A][2][0], "no room")
+    wire.installer.barrier_reply(A, first)
+    wire.installer.barrier_reply(A, wire.barrier(A))
+    assert [(done.change_id, len(done.results[A].rejected)) for done in wire.done] == [(1, 0), (2, 1)]
+
+
+def test_a_silent_barrier_times_out_and_keeps_the_other_switchs_result() -> None:
+    wire = Wire(A, B)
+    wire.install({A: mods(1), B: mods(1)})
+    wire.installer.barrier_reply(B, wire.barrier(B))
+    wire.installer.expire(TIMEOUT - 0.1)
+    assert wire.done == []
+    wire.installer.expire(TIMEOUT)
+    assert wire.done[0].results == {A: SwitchResult(timed_out=True), B: SwitchResult()}
+    wire.installer.barrier_reply(A, wire.barrier(A))
+    assert len(wire.done) == 1
+
+
+def test_a_switch_that_leaves_ends_its_part_with_what_it_rejected() -> None:
+    wire = Wire(A)
+    wire.install({A: mods(1)})
+    wire.installer.error(A, wire.sent[A][0][0], "no room")
+    wire.leave(A)
+    assert wire.done[0].results[A] == SwitchResult(((mods(1)[0], "no room"),), timed_out=True)
+
+
+def test_a_switch_that_is_not_there_has_timed_out_and_gets_nothing() -> None:
+    wire = Wire(A)
+    wire.install({B: mods(1)})
+    assert wire.done == [StageDone(1, 2, {B: SwitchResult(timed_out=True)})]
+    assert wire.sent[B] == []
+
+
+def test_an_empty_stage_is_done_at_once() -> None:
+    wire = Wire(A)
+    wire.install({})
+    assert wire.done == [StageDone(1, 2, {})]
+
+
+def test_a_switch_that_leaves_while_its_mods_go_out_gets_no_more_even_when_it_is_back() -> None:
+    wire = Wire(A)
+    sending = wire.installer.install(InstallStage(1, 2, Stage("test", {A: mods(3 * BATCH)})), wire.connected, 0.0)
+    next(sending)
+    wire.installer.switch_left(A)
+    for _ in sending:
+        pass
+    assert len(wire.sent[A]) == BATCH
+    assert wire.done[0].results[A].timed_out
