@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +15,20 @@ pytestmark = pytest.mark.lab
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "openvswitch.sh"
 OVS_CTL = "/usr/share/openvswitch/scripts/ovs-ctl"
+
+TIDY_COMMAND = """
+import signal, sys
+
+def tidy(*_):
+    print("cleaned up", flush=True)
+    sys.exit(5)
+
+assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "SIGINT is ignored here"
+signal.signal(signal.SIGINT, tidy)
+signal.signal(signal.SIGTERM, tidy)
+print("up", flush=True)
+signal.pause()
+"""
 
 
 @pytest.fixture
@@ -70,7 +85,7 @@ def test_of_two_commands_at_once_the_last_one_stops_the_daemons(private: Mapping
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_the_command_and_the_daemons_still_stop(private: Mapping[str, str], how: int) -> None:
     with subprocess.Popen(
-        [SCRIPT, "run", "bash", "-c", "trap 'echo cleaned up; exit 5' TERM INT; echo up; while :; do sleep 0.1; done"],
+        [SCRIPT, "run", sys.executable, "-c", TIDY_COMMAND],
         env=private, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as command:  # fmt: skip
         assert command.stdout
