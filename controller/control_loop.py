@@ -325,7 +325,7 @@ class ControlLoop:
 
     def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:
         """While adopting: what the switch has, and what discovery needs."""
-        control = control_rules(self.fabric.switches[dpid], self._pipeline.punt_rate_pps)
+        control = control_rules(self.fabric.switches[dpid], frozenset(), self._pipeline.punt_rate_pps)
         return RuleSet({**installed.flows, **control.flows}, installed.groups, {**installed.meters, **control.meters})
 
     def _confirm(self) -> None:

@@ -1,7 +1,8 @@
-"""Finding hosts without flooding: what ARP packets teach, what to answer, whom to ask.
+"""Finding hosts without flooding: what ARP packets teach, whom to ask, whom to tell.
 
-The controller answers from what it knows and asks edge ports for what it does not. In: ARP packets and the addresses
-that somebody waits for. Out: answers and probes as data. Pure.
+Requests for a host that is known are forwarded to it by the switches. The controller asks edge ports for those that are
+not, and tells the askers. In: ARP packets and the addresses that somebody waits for. Out: answers and questions as
+data. Pure.
 """
 
 from __future__ import annotations
@@ -66,11 +67,7 @@ class HostDiscovery:
         questions: list[Question] = []
         if op == "request" and target_ip not in (ip, NOBODY):
             asker = Asker(at, ip, mac, now + WAIT_S)
-            host = self._topology.fabric.hosts.get(target_ip)
-            if host and host.mac:
-                if host.at != at:
-                    answers.append(Answer(asker, target_ip, host.mac))
-            else:
+            if target_ip not in self._topology.fabric.hosts:
                 self._waiting.setdefault(target_ip, {})[ip] = asker
                 questions = self.ask([target_ip], now)
         return learned, answers, questions

@@ -56,9 +56,12 @@ def desired_rules(
     towards = {leaf: next_hops(fabric, leaf) for leaf in by_leaf}
     distance = {leaf: _distances(fabric, leaf, hops) for leaf, hops in towards.items()}
     pins_at = _pins_by_switch(fabric, pins)
+    fabric_ports: dict[Dpid, set[PortNo]] = defaultdict(set)
+    for link in fabric.links:
+        fabric_ports[link.dpid].add(link.port)
     desired = {}
     for dpid, switch in fabric.switches.items():
-        control = control_table.control_rules(switch, settings.punt_rate_pps)
+        control = control_table.control_rules(switch, fabric_ports[dpid], settings.punt_rate_pps)
         distance_here = {leaf: distance[leaf].get(dpid, 1) for leaf in towards}
         groups = _ecmp_groups(dpid, towards, distance_here, installed.get(dpid, RuleSet()))
         group_of = {leaf: ecmp_group_id(leaf) for leaf in towards if ecmp_group_id(leaf) in groups}

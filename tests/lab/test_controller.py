@@ -96,10 +96,12 @@ def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_pat
     lab, controller, client = fabric
     assert ping(lab, "h1_1", "h2_1")
     assert ping(lab, "h1_2", "h3_2")
+    assert ping(lab, "h2_2", "h1_1")
     before = spine_of(client, "ring")
     controller.kill()
     assert ping(lab, "h1_1", "h2_1"), "pins forward without a controller"
     assert ping(lab, "h1_2", "h3_2"), "so does ECMP"
+    assert ping(lab, "h2_2", "h3_1"), "known hosts find each other without a controller"
     with Snoop(lab, tmp_path) as snoop:
         controller.start()
         wait_for(lambda: settled(client, LINKS), "adoption", 60)

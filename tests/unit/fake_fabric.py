@@ -10,8 +10,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.planning.planner import plan
-
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
@@ -40,7 +38,11 @@ from controller.messages import (
     SwitchRules,
     Tick,
 )
+from controller.planning.planner import plan
 from controller.tables.rules import (
+    BROADCAST_MAC,
+    ETH_ARP,
+    ETH_IPV4,
     Bucket,
     FlowKey,
     FlowRule,
@@ -52,6 +54,7 @@ from controller.tables.rules import (
     RuleMod,
     RuleSet,
     Table,
+    ToController,
     ToGroup,
 )
 
@@ -116,17 +119,17 @@ class FakeSwitch:
     def rules(self) -> RuleSet:
         return RuleSet(dict(self.flows), dict(self.groups), dict(self.meters))
 
-    def forward(self, src: str, dst: str, entropy: int) -> PortNo | None:
-        """The port an IP packet leaves through; None when it is dropped."""
+    def forward(self, in_port: PortNo, src: str, dst: str, entropy: int, arp: bool) -> PortNo | None:
+        """The port an IP packet (or a broadcast ARP request) leaves through; None when it is dropped."""
         table: Table | None = Table.CONTROL
         while table is not None:
-            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f, src, dst)]
+            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f, in_port, src, dst, arp)]
             if not hits:
                 return None
             rule = max(hits, key=lambda f: f.key.priority)
-            if rule.actions:
-                (action,) = rule.actions
-                return self._out(action, entropy)
+            for action in rule.actions:
+                if not isinstance(action, ToController):
+                    return self._out(action, entropy)
             table = rule.goto
         return None
 
@@ -148,11 +151,13 @@ class FakeSwitch:
         return True
 
 
-def _matches(rule: FlowRule, src: str, dst: str) -> bool:
+def _matches(rule: FlowRule, in_port: PortNo, src: str, dst: str, arp: bool) -> bool:
     match = rule.key.match
-    if match.in_port is not None or match.eth_type == 0x0806:
+    if match.in_port not in (None, in_port) or match.eth_dst not in (None, BROADCAST_MAC if arp else "a host's"):
         return False
-    return _covers(match.ipv4_src, src) and _covers(match.ipv4_dst, dst)
+    if match.eth_type not in (None, ETH_ARP if arp else ETH_IPV4):
+        return False
+    return _covers(match.arp_tpa, dst) if arp else _covers(match.ipv4_src, src) and _covers(match.ipv4_dst, dst)
 
 
 def _covers(prefix: Prefix | None, address: str) -> bool:
@@ -298,15 +303,15 @@ class FakeFabric:
 
     # ---- what can be seen
 
-    def trace(self, src: str, dst: str, entropy: int = 0) -> list[str] | None:
-        """The switches a packet passes, or None when it is lost."""
+    def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
+        """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""
         at: PortRef | None = self.hosts[src]
         names = []
         while at is not None:
             switch = self.switches[at.dpid]
             names.append(switch.name)
             assert len(names) < 8, f"loop: {names}"
-            port = switch.forward(src, dst, entropy)
+            port = switch.forward(at.port, src, dst, entropy, arp)
             if port is None:
                 return None
             if PortRef(switch.dpid, port) == self.hosts[dst]:

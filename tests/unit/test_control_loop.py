@@ -337,12 +337,23 @@ def test_a_spine_that_leaves_and_returns_without_rules_is_used_only_with_them(fa
     assert len(fabric.loop.fabric.links) == 32
 
 
-def test_arp_is_answered_from_knowledge(fabric: FakeFabric) -> None:
+def test_a_request_for_a_known_host_is_forwarded_to_it_without_the_controller(fabric: FakeFabric) -> None:
+    for entropy in range(4):
+        assert fabric.trace("10.0.1.1", "10.0.3.2", entropy, arp=True) is not None
+    asker = fabric.hosts["10.0.1.1"]
+    fabric.send(ArpSeen(asker, "request", "10.0.1.1", fabric.mac("10.0.1.1"), "10.0.3.2"))
+    assert not fabric.arp_replies
+
+
+def test_who_asks_for_an_unknown_host_is_told_when_it_is_found() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
     asker, target = "10.0.1.1", "10.0.3.2"
-    fabric.arp_replies.clear()
     fabric.send(ArpSeen(fabric.hosts[asker], "request", asker, fabric.mac(asker), target))
     (answer,) = fabric.arp_replies
     assert (answer.at, answer.ip, answer.mac) == (fabric.hosts[asker], target, fabric.mac(target))
+    assert fabric.trace(asker, target) is not None
 
 
 def test_a_host_cannot_take_an_address_whose_port_is_up(fabric: FakeFabric) -> None:
