@@ -211,6 +211,27 @@ def test_a_rejected_rule_comes_back_with_the_switchs_reason_and_the_others_stand
     install(lab, dpid, RuleMod("delete", good))
 
 
+def test_a_modify_keeps_the_entry_and_only_an_add_changes_its_owner(lab: Lab) -> None:
+    dpid, name = lab.dpids[0], lab.names[0]
+    key = FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ipv4_dst=Prefix("10.3.0.1")))
+    first, second = cookie(Table.PINNED, 1), cookie(Table.PINNED, 2)
+    install(lab, dpid, RuleMod("add", FlowRule(key, first, (Output(PATCH),))))
+
+    install(lab, dpid, RuleMod("modify", FlowRule(key, second, (Output(PLAIN),))))
+    assert read(lab, dpid).rules.flows[key] == FlowRule(key, first, (Output(PLAIN),))
+
+    wanted = FlowRule(key, second, (Output(PLAIN),))
+    install(lab, dpid, RuleMod("add", wanted))
+    assert read(lab, dpid).rules.flows[key] == wanted
+    install(lab, dpid, RuleMod("delete", wanted))
+
+    foreign = "table=1,cookie=0x77,priority=100,ip,nw_dst=10.3.0.1"
+    ofctl("add-flow", name, f"{foreign},actions=drop")
+    install(lab, dpid, RuleMod("modify", wanted), RuleMod("delete", wanted))
+    assert "nw_dst=10.3.0.1 actions=drop" in ofctl("dump-flows", name, "table=1,cookie=0x77/-1")
+    ofctl("del-flows", name, "table=1,cookie=0x77/-1")
+
+
 def test_a_stage_counts_a_switch_that_is_not_there_as_timed_out(lab: Lab) -> None:
     assert install(lab, Dpid(0xDEAD), RuleMod("add", MeterRule(1, 1, 1))) == SwitchResult(timed_out=True)
 

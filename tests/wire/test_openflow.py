@@ -1,0 +1,367 @@
+"""What Open vSwitch cannot show: switches that are silent, repeat themselves, talk rubbish or come twice.
+
+The fake switch speaks OpenFlow 1.3 in bytes that are packed here, independently of Ryu.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+import pytest
+
+from controller.config import Config
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.messages import (
+    ArpSeen,
+    InstallStage,
+    LinkLost,
+    LinkSeen,
+    PortChanged,
+    ReadRules,
+    SavedState,
+    SaveState,
+    SendArpReply,
+    SendArpRequest,
+    StageDone,
+    SwitchConnected,
+    SwitchLeft,
+    SwitchResult,
+    SwitchRules,
+)
+from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
+from tests.wire.openflow_controller import DEADLINE_S, Southbound, free_port, southbound
+
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
+PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD = 10, 12, 13, 14
+MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY, METER_MOD = 18, 19, 20, 21, 29
+FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
+LOCAL = 0xFFFFFFFE
+PORT_DOWN = 1
+
+
+class Heard(NamedTuple):
+    kind: int
+    xid: int
+    body: bytes
+
+
+class FakeSwitch:
+    """One OpenFlow connection. Answers echoes while it waits, unless ``mute``."""
+
+    def __init__(self, port: int, dpid: int, mute: bool = False) -> None:
+        self.dpid = dpid
+        self.mute = mute
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        self._buffer = b""
+
+    def connect(self, ports: int = 1) -> Self:
+        """The whole handshake, by the byte."""
+        self.send(HELLO, b"")
+        asked = self.expect(FEATURES_REQUEST)
+        self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
+        asked = self.expect_multipart(PORT_DESC)
+        descs = [port_desc(LOCAL, f"fake{self.dpid}"), *(port_desc(n, f"eth{n}") for n in range(1, ports + 1))]
+        self.reply_multipart(asked, PORT_DESC, b"".join(descs))
+        return self
+
+    def send(self, kind: int, body: bytes, xid: int = 0) -> None:
+        self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
+
+    def hear(self) -> Heard:
+        """The next message. Raises ``EOFError`` when the controller ended the connection."""
+        head = self._take(8)
+        _, kind, length, xid = struct.unpack("!BBHI", head)
+        return Heard(kind, xid, self._take(length - 8))
+
+    def expect(self, kind: int) -> Heard:
+        while True:
+            heard = self.hear()
+            if heard.kind == kind:
+                return heard
+            if heard.kind == ECHO_REQUEST and not self.mute:
+                self.send(ECHO_REPLY, heard.body, heard.xid)
+
+    def expect_multipart(self, kind: int) -> Heard:
+        while True:
+            heard = self.expect(MULTIPART_REQUEST)
+            if heard.body[:2] == struct.pack("!H", kind):
+                return heard
+
+    def reply_multipart(self, asked: Heard, kind: int, body: bytes, more: bool = False) -> None:
+        self.send(MULTIPART_REPLY, struct.pack("!HH4x", kind, more) + body, asked.xid)
+
+    def packet_in(self, port: int, frame: bytes) -> None:
+        match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, port)
+        self.send(PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
+
+    def expect_frame(self) -> tuple[int, bytes]:
+        """The port and the frame of the next packet-out."""
+        body = self.expect(PACKET_OUT).body
+        actions = struct.unpack_from("!H", body, 8)[0]
+        return struct.unpack_from("!I", body, 20)[0], body[16 + actions :]
+
+    def wait_closed(self) -> None:
+        while True:
+            try:
+                self.hear()
+            except (EOFError, ConnectionError):
+                return
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            got = self.socket.recv(65536)
+            if not got:
+                raise EOFError
+            self._buffer += got
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+
+def port_desc(number: int, name: str, config: int = 0) -> bytes:
+    mac = bytes.fromhex("020000000001")
+    return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
+
+
+def flow_stats(priority: int, owner: int) -> bytes:
+    """An entry of table 2 that outputs to port 1."""
+    match = struct.pack("!HH4x", 1, 4)
+    actions = struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, 1, 0)
+    size = 48 + len(match) + len(actions)
+    return struct.pack("!HBxIIHHHH4xQQQ", size, 2, 0, 0, priority, 0, 0, 0, owner, 0, 0) + match + actions
+
+
+def rule(priority: int) -> FlowRule:
+    return FlowRule(FlowKey(Table.DEFAULT, priority, Match()), cookie(Table.DEFAULT), (Output(PortNo(1)),))
+
+
+def config(**openflow: Any) -> Config:
+    return Config.model_validate(
+        {
+            "openflow": {"port": free_port(), "barrier_timeout_s": 1.0, **openflow},
+            "discovery": {"probe_interval_s": 0.1, "link_timeout_s": 0.5},
+            "counters": {"interval_s": 0.2},
+        }
+    )
+
+
+class Bench(NamedTuple):
+    controller: Southbound
+    port: int
+
+    @contextmanager
+    def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
+        """A switch that is connected, and known to be."""
+        since = len(self.controller.received)
+        switch = FakeSwitch(self.port, dpid).connect(ports)
+        try:
+            self.controller.first(SwitchConnected, since, dpid=dpid)
+            yield switch
+        finally:
+            switch.close()
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    settings = config()
+    with southbound(settings) as controller:
+        yield Bench(controller, settings.openflow.port)
+
+
+def install(change_id: int, dpids: tuple[int, ...], *mods: RuleMod) -> InstallStage:
+    return InstallStage(change_id, 0, Stage("test", {Dpid(dpid): mods for dpid in dpids}))
+
+
+def test_a_switch_is_described_by_its_ports_and_leaves_when_its_connection_ends(bench: Bench) -> None:
+    with bench.switch(0x11, ports=2) as switch:
+        connected = bench.controller.first(SwitchConnected, dpid=0x11)
+        port = Port(PortNo(1), "eth1", "02:00:00:00:00:01", True, 1e7)
+        assert connected.name == "fake17"
+        assert connected.ports[0] == port
+        assert len(connected.ports) == 2
+        switch.send(PORT_STATUS, struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN))
+        changed = bench.controller.first(PortChanged, dpid=0x11)
+        assert (changed.port.up, changed.removed) == (False, False)
+        switch.send(PORT_STATUS, struct.pack("!B7x", 1) + port_desc(2, "eth2"))
+        assert bench.controller.first(PortChanged, dpid=0x11, removed=True).port.number == 2
+    bench.controller.first(SwitchLeft, dpid=0x11)
+
+
+def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench) -> None:
+    mods = (RuleMod("add", MeterRule(1, 5, 5)), RuleMod("add", MeterRule(2, 5, 5)))
+    with bench.switch(0x21) as silent, bench.switch(0x22) as answering:
+        bench.controller.send(install(1, (0x21, 0x22), *mods))
+        answering.expect(METER_MOD)
+        second = answering.expect(METER_MOD)
+        answering.send(ERROR, struct.pack("!HH", 12, 2) + b"\0" * 64, second.xid)
+        answering.send(BARRIER_REPLY, b"", answering.expect(BARRIER_REQUEST).xid)
+        silent.expect(BARRIER_REQUEST)
+        done = bench.controller.first(StageDone, change_id=1)
+        assert done.results[Dpid(0x21)] == SwitchResult(timed_out=True)
+        ((mod, reason),) = done.results[Dpid(0x22)].rejected
+        assert mod == mods[1]
+        assert "OFPMMFC" in reason
+
+
+def test_a_switch_that_leaves_in_mid_stage_ends_its_part_of_it(bench: Bench) -> None:
+    with bench.switch(0x23) as switch:
+        bench.controller.send(install(2, (0x23,), RuleMod("add", MeterRule(1, 5, 5))))
+        switch.expect(BARRIER_REQUEST)
+    assert bench.controller.first(StageDone, change_id=2).results == {0x23: SwitchResult(timed_out=True)}
+
+
+def test_a_read_back_in_several_parts_some_of_them_twice(bench: Bench) -> None:
+    ours = cookie(Table.DEFAULT)
+    with bench.switch(0x31) as switch:
+        bench.controller.send(ReadRules(Dpid(0x31)))
+        flows = switch.expect_multipart(FLOW_STATS)
+        while flows.body[8] != 0xFF:  # the counter poll asks for one table
+            flows = switch.expect_multipart(FLOW_STATS)
+        count, groups, meters = (switch.expect_multipart(kind) for kind in (AGGREGATE, GROUP_DESC, METER_CONFIG))
+        switch.reply_multipart(meters, METER_CONFIG, b"")
+        switch.reply_multipart(flows, FLOW_STATS, flow_stats(1, ours) + flow_stats(2, ours), more=True)
+        switch.reply_multipart(flows, FLOW_STATS, flow_stats(2, ours), more=True)
+        switch.reply_multipart(count, AGGREGATE, struct.pack("!QQI4x", 0, 0, 7))
+        switch.reply_multipart(flows, FLOW_STATS, flow_stats(3, ours))
+        switch.reply_multipart(flows, FLOW_STATS, flow_stats(9, ours))
+        switch.reply_multipart(groups, GROUP_DESC, b"")
+        told = bench.controller.first(SwitchRules, dpid=0x31)
+        assert told == SwitchRules(Dpid(0x31), RuleSet.of([rule(1), rule(2), rule(3)]), foreign=4)
+
+
+def test_a_switch_that_never_tells_its_rules_is_disconnected(bench: Bench) -> None:
+    with bench.switch(0x32) as switch:
+        bench.controller.send(ReadRules(Dpid(0x32)))
+        switch.expect_multipart(AGGREGATE)
+        switch.wait_closed()
+        bench.controller.first(SwitchLeft, dpid=0x32)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        bytes.fromhex("09 00 0008 00000001"),
+        bytes.fromhex("04 13 000a 00000001 ffff"),
+        bytes.fromhex("04 0a 000c 00000001 ffffffff"),
+        b"GET / HTTP/1.1\r\nHost: controller\r\n\r\n",
+        bytes(range(256)) * 8,
+    ],
+)
+def test_garbage_costs_at_most_the_connection_it_came_by(bench: Bench, garbage: bytes) -> None:
+    with bench.switch(0x41) as good, bench.switch(0x42) as bad:
+        bad.socket.sendall(garbage)
+        bad.socket.shutdown(socket.SHUT_WR)
+        bad.wait_closed()
+        stranger = FakeSwitch(bench.port, 0x43)
+        stranger.socket.sendall(garbage)
+        stranger.close()
+        since = len(bench.controller.received)
+        good.packet_in(1, ARP_REQUEST)
+        assert bench.controller.first(ArpSeen, since).at == PortRef(Dpid(0x41), PortNo(1))
+
+
+def test_a_second_connection_of_a_switch_takes_over_and_the_end_of_the_first_is_nothing(bench: Bench) -> None:
+    with bench.switch(0x51) as old:
+        since = len(bench.controller.received)
+        with bench.switch(0x51) as new:
+            old.wait_closed()
+            bench.controller.send(install(3, (0x51,), RuleMod("add", MeterRule(1, 5, 5))))
+            new.send(BARRIER_REPLY, b"", new.expect(BARRIER_REQUEST).xid)
+            done = bench.controller.first(StageDone, change_id=3)
+            assert done.results == {0x51: SwitchResult()}
+            assert not any(isinstance(message, SwitchLeft) for message in bench.controller.received[since:])
+    bench.controller.first(SwitchLeft, since, dpid=0x51)
+
+
+def test_probes_make_links_and_silence_ends_them(bench: Bench) -> None:
+    with bench.switch(0x61) as a, bench.switch(0x62) as b:
+        port, frame = a.expect_frame()
+        assert (port, frame[:6].hex()) == (1, "0180c200000e")
+        b.packet_in(1, frame)
+        link = (PortRef(Dpid(0x61), PortNo(1)), PortRef(Dpid(0x62), PortNo(1)))
+        bench.controller.first(LinkSeen, src=link[0], dst=link[1])
+        for _ in range(20):  # probes go into nothing, but both switches are heard
+            a.packet_in(1, ARP_REQUEST)
+            b.packet_in(1, ARP_REQUEST)
+            a.expect_frame()
+            b.expect_frame()
+        bench.controller.first(LinkLost, src=link[0], dst=link[1])
+
+
+ARP_REQUEST = bytes.fromhex(
+    "ffffffffffff 02000000000a 0806 0001 0800 06 04 0001 02000000000a 0a000102 000000000000 0a000202"
+)
+
+
+def test_arp_comes_up_and_goes_down(bench: Bench) -> None:
+    at = PortRef(Dpid(0x71), PortNo(1))
+    with bench.switch(0x71) as switch:
+        switch.packet_in(1, ARP_REQUEST)
+        seen = bench.controller.first(ArpSeen, at=at)
+        assert seen == ArpSeen(at, "request", "10.0.1.2", "02:00:00:00:00:0a", "10.0.2.2")
+        bench.controller.send(SendArpRequest("10.0.9.9", (at, PortRef(Dpid(0x999), PortNo(1)))))
+        bench.controller.send(SendArpReply(at, "10.0.1.2", "02:00:00:00:00:0a", "10.0.2.2", "02:00:00:00:00:0b"))
+        frames: list[tuple[int, str]] = []
+        while len(frames) < 2:
+            port, frame = switch.expect_frame()
+            if frame[12:14].hex() == "0806":
+                frames.append((port, frame[:42].hex()))
+        probe = "ffffffffffff 025342000001 0806 0001 0800 06 04 0001 025342000001 00000000 000000000000 0a000909"
+        reply = "02000000000a 02000000000b 0806 0001 0800 06 04 0002 02000000000b 0a000202 02000000000a 0a000102"
+        assert frames == [(1, probe.replace(" ", "")), (1, reply.replace(" ", ""))]
+
+
+def test_a_switch_that_does_not_read_delays_nobody_else(bench: Bench) -> None:
+    many = tuple(RuleMod("add", rule(priority)) for priority in range(30_000))
+    with bench.switch(0x81), bench.switch(0x82) as quick:
+        bench.controller.send(install(4, (0x81,), *many))
+        bench.controller.send(install(5, (0x82,), *many[:100]))
+        quick.send(BARRIER_REPLY, b"", quick.expect(BARRIER_REQUEST).xid)
+        assert bench.controller.first(StageDone, change_id=5).results == {0x82: SwitchResult()}
+        assert bench.controller.first(StageDone, change_id=4).results == {0x81: SwitchResult(timed_out=True)}
+
+
+@pytest.mark.parametrize("misses", [1, 2])
+def test_a_switch_that_stops_answering_echoes_is_disconnected(misses: int) -> None:
+    settings = config(echo_interval_s=0.3, echo_misses=misses)
+    with southbound(settings) as controller:
+        mute = FakeSwitch(settings.openflow.port, 0x91, mute=True).connect()
+        alive = FakeSwitch(settings.openflow.port, 0x92).connect()
+        controller.first(SwitchConnected, dpid=0x91)
+        controller.first(SwitchConnected, dpid=0x92)
+        for _ in range(misses * 3):
+            asked = alive.expect(ECHO_REQUEST)
+            alive.send(ECHO_REPLY, asked.body, asked.xid)
+        controller.first(SwitchLeft, dpid=0x91)
+        assert not any(isinstance(m, SwitchLeft) and m.dpid == 0x92 for m in controller.received)
+        mute.close()
+        alive.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly_and_closes_the_connections(number: signal.Signals) -> None:
+    settings = config()
+    with southbound(settings) as controller:
+        switch = FakeSwitch(settings.openflow.port, 0xA1).connect()
+        controller.first(SwitchConnected)
+        assert controller.stop(number) == 0
+        switch.wait_closed()
+        switch.close()
+
+
+def test_a_command_that_it_cannot_carry_out_ends_it_with_an_error() -> None:
+    with southbound(config()) as controller:
+        controller.send(SaveState(SavedState()))
+        assert controller.wait_end() == 1
+
+
+def test_a_port_that_is_taken_is_an_error_and_not_shared(bench: Bench) -> None:
+    second = Southbound(config(port=bench.port))
+    assert second.wait_end() == 1
