@@ -150,8 +150,8 @@ class _RoutingModel:
             self.cp.add(sum(self._kept) >= self._pinned - max_moves)
 
     def _weigh_links(self) -> None:
-        """Keeps the links that some routing loads beyond 1, in units of the greatest common divisor of all weights:
-        equal flows on equal links become ones."""
+        """Keeps the links that some routing loads beyond 1, in units of the greatest common divisor of all weights (and
+        of what NICs impose): equal flows on equal links become ones."""
         terms: defaultdict[LinkId, list[tuple[int, int, int, int]]] = defaultdict(list)
         most: defaultdict[LinkId, int] = defaultdict(int)
         for i, c in enumerate(self._classes):
@@ -162,7 +162,8 @@ class _RoutingModel:
             for link in {link for path in c.paths for link in path}:
                 most[link] += len(c.flows) * sum(self._weight(bps, link) for _, bps in c.demand_bps)
         contested = {link: of for link, of in terms.items() if most[link] > _SCALE}
-        self._unit = math.gcd(*(weight for of in contested.values() for *_, weight in of)) or 1
+        floors = (int(floor * _SCALE) for floor in self._bounds.job.values() if floor > 1)
+        self._unit = math.gcd(*(weight for of in contested.values() for *_, weight in of), *floors) or 1
         self._one = _SCALE // self._unit
         self._most = {link: most[link] // self._unit for link in contested}
         self._job_loads = {link: self._loads_of_jobs(of) for link, of in contested.items()}

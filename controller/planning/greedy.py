@@ -12,39 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from controller.fabric.topology import LinkId, Path
+from controller.fabric.topology import Dpid, Path
 from controller.jobs.spec import JobId
 from controller.planning.problem import Flow, FlowId, Problem
-
-
-class _Loads:
-    """Load of every link while flows are put on it: the sum over jobs of their worst phase, / capacity."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._capacity = problem.capacity_bps
-        self._load: defaultdict[LinkId, float] = defaultdict(float)
-        self._phases: defaultdict[tuple[LinkId, JobId], dict[int, float]] = defaultdict(dict)
-        self._peak: defaultdict[tuple[LinkId, JobId], float] = defaultdict(float)
-
-    def with_flow(self, link: LinkId, flow: Flow) -> float:
-        """What the link's load would be with the flow on it."""
-        key = (link, flow.job_id)
-        phases = self._phases.get(key)
-        if phases is None:
-            peak = max((bps for _, bps in flow.demand_bps), default=0.0)
-        else:
-            peak = max((phases.get(phase, 0.0) + bps for phase, bps in flow.demand_bps), default=0.0)
-            peak = max(0.0, peak - self._peak[key])
-        return self._load[link] + peak / self._capacity[link]
-
-    def put(self, flow: Flow, path: Path) -> None:
-        for link in path:
-            self._load[link] = self.with_flow(link, flow)
-            key = (link, flow.job_id)
-            phases = self._phases[key]
-            for phase, bps in flow.demand_bps:
-                phases[phase] = phases.get(phase, 0.0) + bps
-            self._peak[key] = max(phases.values(), default=0.0)
 
 
 def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Path]:
@@ -55,41 +25,85 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Path]:
     waiting = []
     for flow in problem.flows:
         candidates = problem.candidates(flow)
-        if keep_current and flow.current in candidates and flow.current is not None:
+        if flow.src_leaf == flow.dst_leaf:
+            paths[flow.id] = ()
+        elif keep_current and flow.current is not None and flow.current in candidates:
             loads.put(flow, flow.current)
             paths[flow.id] = flow.current
         elif candidates:
             waiting.append(flow)
     for flow in _largest_set_first(waiting):
-        candidates = problem.candidates(flow)
-        if flow.current in candidates and flow.current is not None:
-            candidates = (flow.current, *candidates)
-        path = _least_loaded(loads, flow, candidates)
+        path = loads.least_loaded(flow)
         loads.put(flow, path)
         paths[flow.id] = path
-    return {flow.id: paths[flow.id] for flow in problem.flows if flow.id in paths}
+    return paths
 
 
-def _least_loaded(loads: _Loads, flow: Flow, candidates: Sequence[Path]) -> Path:
-    if len(candidates) == 1:
-        return candidates[0]
-    best, smallest = candidates[0], float("inf")
-    for path in candidates:
-        load = max(loads.with_flow(link, flow) for link in path)
-        if load < smallest:
-            best, smallest = path, load
-    return best
+class _Loads:
+    """Load of every link while flows are put on it: the sum over jobs of their worst phase, / capacity. Links are
+    numbered, because a large fabric asks for a load some 100,000 times."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._number = {link: number for number, link in enumerate(problem.capacity_bps)}
+        self._per_bps = [1 / capacity for capacity in problem.capacity_bps.values()]
+        self._load = [0.0] * len(self._number)
+        self._candidates: dict[tuple[Dpid, Dpid], list[tuple[int, ...]]] = {}
+        phases: defaultdict[JobId, set[int]] = defaultdict(set)
+        for flow in problem.flows:
+            phases[flow.job_id].update(phase for phase, _ in flow.demand_bps)
+        self._several = {job for job, of in phases.items() if len(of) > 1}
+        self._phases: defaultdict[tuple[JobId, int], defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
+
+    def least_loaded(self, flow: Flow) -> Path:
+        """The candidate on which the flow's worst link ends up least loaded; on ties the current path, or the
+        first."""
+        candidates = self._problem.candidates(flow)
+        best, smallest = candidates[0], float("inf")
+        bps = _peak(flow)
+        several = flow.job_id in self._several
+        for path, links in zip(candidates, self._numbered(flow, candidates), strict=True):
+            worst = 0.0
+            for link in links:
+                added = self._added(link, flow) if several else bps * self._per_bps[link]
+                worst = max(worst, self._load[link] + added)
+            if worst < smallest or (worst == smallest and path == flow.current):
+                best, smallest = path, worst
+        return best
+
+    def put(self, flow: Flow, path: Path) -> None:
+        bps = _peak(flow)
+        for link in (self._number[link] for link in path):
+            if flow.job_id in self._several:
+                self._load[link] += self._added(link, flow)
+                for phase, rate in flow.demand_bps:
+                    self._phases[flow.job_id, link][phase] += rate
+            else:
+                self._load[link] += bps * self._per_bps[link]
+
+    def _added(self, link: int, flow: Flow) -> float:
+        """By how much the flow raises the load, where its job has several phases."""
+        sums = self._phases[flow.job_id, link]
+        before = max(sums.values(), default=0.0)
+        after = max((sums[phase] + bps for phase, bps in flow.demand_bps), default=0.0)
+        return max(0.0, after - before) * self._per_bps[link]
+
+    def _numbered(self, flow: Flow, candidates: Sequence[Path]) -> list[tuple[int, ...]]:
+        pair = (flow.src_leaf, flow.dst_leaf)
+        if pair not in self._candidates:
+            self._candidates[pair] = [tuple(self._number[link] for link in path) for path in candidates]
+        return self._candidates[pair]
+
+
+def _peak(flow: Flow) -> float:
+    return max((bps for _, bps in flow.demand_bps), default=0.0)
 
 
 def _largest_set_first(flows: Iterable[Flow]) -> list[Flow]:
     """Flows in the order of the sets out of and into each leaf, by demand; within a set the largest flow first."""
-    sets: defaultdict[tuple[bool, int], list[Flow]] = defaultdict(list)
-    weight: defaultdict[tuple[bool, int], float] = defaultdict(float)
-    for flow in flows:
-        peak = max((bps for _, bps in flow.demand_bps), default=0.0)
-        for key in ((False, flow.src_leaf), (True, flow.dst_leaf)):
-            sets[key].append(flow)
-            weight[key] += peak
-    order = sorted(sets, key=lambda key: (-weight[key], key))
-    largest = (sorted(sets[key], key=lambda f: -max((bps for _, bps in f.demand_bps), default=0.0)) for key in order)
-    return list({flow.id: flow for members in largest for flow in members}.values())
+    sets: defaultdict[tuple[bool, Dpid], list[Flow]] = defaultdict(list)
+    for flow in sorted(flows, key=_peak, reverse=True):
+        sets[False, flow.src_leaf].append(flow)
+        sets[True, flow.dst_leaf].append(flow)
+    order = sorted(sets, key=lambda key: (-sum(map(_peak, sets[key])), key))
+    return list({flow.id: flow for key in order for flow in sets[key]}.values())

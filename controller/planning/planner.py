@@ -44,8 +44,8 @@ class _Draft:
 
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets a
-    ``NoPlan``."""
+    """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
+    a ``NoPlan``."""
     started = time.perf_counter()
     fault = _fault(problem)
     if fault:

@@ -16,7 +16,7 @@ RATE = 5e6
 
 
 def fabric_of(cables: Iterable[tuple[int, int, float]]) -> Fabric:
-    """``cables``: (switch, switch, capacity in bit/s), both directions alike; ports are numbered in that order from 1."""
+    """``cables``: (switch, switch, capacity in bit/s), both directions alike; ports count from 1 in that order."""
     ports: dict[Dpid, list[PortNo]] = {}
     links: dict[LinkId, Link] = {}
     for a, b, capacity in cables:

@@ -1,0 +1,69 @@
+"""The model of hashing."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.topology import PortNo
+from controller.jobs.spec import JobId
+from controller.planning.baselines.ecmp import ecmp_job_levels, ecmp_level
+from controller.planning.efficiency import job_levels
+from controller.planning.plan import Plan
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits
+from tests.unit.planning.fabrics import RATE, demo_flows, every_routing, fabric_of, flow, leaf_spine, pinned, problem_of
+
+
+def test_the_mean_over_draws_is_the_mean_over_all_routings() -> None:
+    """On a leaf-spine every routing is equally likely: four flows over two spines, 16 routings."""
+    flows = [flow(job, (1, h), (2, h), ((h % 2, RATE),)) for h, job in enumerate("aabb")]
+    problem = problem_of(leaf_spine(2, 2), flows)
+    levels = [job_levels(problem, paths) for paths in every_routing(problem)]
+    exact = sum(max(of.values()) for of in levels) / len(levels)
+    assert ecmp_level(problem, 20_000, seed=3).mean == pytest.approx(exact, rel=0.02)
+    mean_a = sum(of[JobId("a")] for of in levels) / len(levels)
+    assert ecmp_job_levels(problem, {}, 20_000, seed=3)[JobId("a")] == pytest.approx(mean_a, rel=0.02)
+
+
+def test_a_switch_hashes_over_its_own_next_hops_not_over_paths() -> None:
+    """1 -> 2 -> 9 is one path, 1 -> 3 -> (two cables) -> 9 are two: each first hop is taken half of the time. The slow
+    cable out of 2 is four times too slow."""
+    fabric = fabric_of([(1, 2, RATE), (1, 3, RATE), (2, 9, RATE / 4), (3, 9, RATE), (3, 9, RATE)])
+    problem = problem_of(fabric, [flow("a", (1, 1), (9, 1), RATE)])
+    assert ecmp_level(problem, 20_000, seed=1).mean == pytest.approx(0.5 * 4 + 0.5 * 1, rel=0.03)
+
+
+def test_draws_are_seeded() -> None:
+    problem = problem_of(leaf_spine(4, 4), demo_flows())
+    assert ecmp_level(problem, 200, seed=1) == ecmp_level(problem, 200, seed=1)
+    assert ecmp_level(problem, 200, seed=1) != ecmp_level(problem, 200, seed=2)
+
+
+def test_the_demo_under_hashing_is_about_half_as_fast() -> None:
+    level = ecmp_level(problem_of(leaf_spine(4, 4), demo_flows()), 500, seed=1)
+    assert 1.9 < level.mean < 2.6
+    assert level.p95 >= 3
+
+
+def test_pinned_flows_are_where_they_are_and_only_the_others_are_hashed() -> None:
+    base = problem_of(leaf_spine(4, 4), demo_flows())
+    answer = plan(base, PlanLimits())
+    assert isinstance(answer, Plan)
+    problem = pinned(base, answer.paths)
+    assert ecmp_job_levels(problem, answer.paths, 10, seed=1) == dict(answer.job_level)
+    partly = {f.id: None if f.job_id == "job1" else answer.paths[f.id] for f in base.flows}
+    levels = ecmp_job_levels(problem, partly, 200, seed=1)
+    everything = ecmp_job_levels(problem, {}, 200, seed=1)
+    assert all(1 < levels[job] < everything[job] for job in levels)
+
+
+def test_a_pin_over_a_link_that_has_gone_is_hashed() -> None:
+    problem = problem_of(leaf_spine(2, 2), [flow("a", (1, 1), (2, 1), RATE)])
+    gone = tuple(link._replace(port=PortNo(99)) for link in problem.candidates(problem.flows[0])[0])
+    assert ecmp_job_levels(problem, {problem.flows[0].id: gone}, 10, seed=1) == {"a": 1.0}
+
+
+def test_without_routable_flows_there_is_nothing_to_hash() -> None:
+    problem = problem_of(fabric_of([(1, 101, RATE), (2, 102, RATE)]), [flow("a", (1, 1), (2, 1), RATE)])
+    assert ecmp_level(problem, 10, seed=1).mean == 1
+    assert ecmp_job_levels(problem, {}, 10, seed=1) == {}

@@ -1,0 +1,98 @@
+"""The checker accepts right plans and names what is wrong with every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from controller.fabric.topology import Dpid, LinkId, PortNo
+from controller.jobs.spec import JobId
+from controller.planning.plan import EcmpLevel, Plan
+from controller.planning.plan_check import check
+from controller.planning.planner import plan
+from controller.planning.problem import FlowId, PlanLimits, Problem
+from tests.unit.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    local = flow("local", (1, 8), (1, 9), RATE)
+    lost = flow("lost", (1, 7), (9, 7), RATE)
+    base = problem_of(leaf_spine(4, 4), [*demo_flows(), local, lost])
+    answer = plan(base, PlanLimits())
+    assert isinstance(answer, Plan)
+    return pinned(base, answer.paths)
+
+
+@pytest.fixture(scope="module")
+def good(problem: Problem) -> Plan:
+    answer = plan(problem, PlanLimits())
+    assert isinstance(answer, Plan)
+    return answer
+
+
+def test_a_right_plan_has_no_violations(problem: Problem, good: Plan) -> None:
+    assert check(problem, good, max_moves=0) == ()
+    assert good.unrouted == (FlowId("10.0.1.7", "10.0.9.7"),)
+
+
+FIRST = FlowId("10.0.1.1", "10.0.2.1")
+LOCAL = FlowId("10.0.1.8", "10.0.1.9")
+STRANGER = FlowId("10.0.1.1", "10.0.9.9")
+GHOST = LinkId(Dpid(1), PortNo(77))
+
+MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
+    "another generation": (lambda p: replace(p, generation=9), "generation 9"),
+    "a flow left out": (lambda p: replace(p, paths={f: x for f, x in p.paths.items() if f != FIRST}), "neither routed"),
+    "a flow given up": (
+        lambda p: replace(p, paths={f: x for f, x in p.paths.items() if f != FIRST}, unrouted=(*p.unrouted, FIRST)),
+        "unrouted although",
+    ),
+    "routed and unrouted": (lambda p: replace(p, unrouted=(*p.unrouted, FIRST)), "both routed and"),
+    "unrouted twice": (lambda p: replace(p, unrouted=p.unrouted * 2), "twice"),
+    "a stranger": (lambda p: replace(p, paths={**p.paths, STRANGER: ()}), "no flow of the problem"),
+    "a path that is no candidate": (lambda p: replace(p, paths={**p.paths, FIRST: (GHOST,)}), "not among"),
+    "a path with no link": (lambda p: replace(p, paths={**p.paths, FIRST: ()}), "not among"),
+    "a detour for a local flow": (lambda p: replace(p, paths={**p.paths, LOCAL: (GHOST,)}), "share a switch"),
+    "a level too good": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 0.5}), "job1 has level"),
+    "a level too bad": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 1.5}), "job1 has level"),
+    "a job without level": (lambda p: replace(p, job_level={JobId("job1"): 1.0}), "levels are given for"),
+    "moves kept quiet": (lambda p: replace(p, moves=1), "moves 0 flows"),
+    "a bound above the level": (lambda p: replace(p, bound=1.1), "bound"),
+    "a bound below one": (lambda p: replace(p, bound=0.9), "bound"),
+    "more proven than there is": (lambda p: replace(p, levels_proven=9), "9 levels are said to be proven"),
+    "modesty": (lambda p: replace(p, certificate="gap"), "certificate"),
+    "an optimum that is not proven": (lambda p: replace(p, levels_proven=1), "certificate"),
+    "an ECMP better than possible": (lambda p: replace(p, ecmp=EcmpLevel(0.5, 1.0)), "ECMP"),
+}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_wrong_plan_is_named(problem: Problem, good: Plan, name: str) -> None:
+    mutate, words = MUTATIONS[name]
+    violations = check(problem, mutate(good))
+    assert any(words in violation for violation in violations), violations
+
+
+def test_any_flow_put_on_another_path_is_noticed(problem: Problem, good: Plan) -> None:
+    for f in problem.flows:
+        for path in problem.candidates(f):
+            if path != good.paths[f.id]:
+                assert check(problem, replace(good, paths={**good.paths, f.id: path}))
+
+
+def test_a_plan_over_the_cap_is_refused_even_when_it_counts_right(problem: Problem, good: Plan) -> None:
+    other = next(path for path in problem.paths[Dpid(1), Dpid(2)] if path != good.paths[FIRST])
+    base = replace(problem, flows=tuple(replace(f, current=other) if f.id == FIRST else f for f in problem.flows))
+    assert check(base, replace(good, moves=1), max_moves=1) == ()
+    assert check(base, replace(good, moves=1), max_moves=0) == ("the plan moves 1 flows, at most 0 may be moved",)
+
+
+def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
+    crowded = problem_of(leaf_spine(2, 1), [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
+    answer = plan(crowded, PlanLimits())
+    assert isinstance(answer, Plan)
+    assert check(crowded, answer) == ()
+    assert "said to be proven, its bound is 1" in check(crowded, replace(answer, bound=1.0))[0]
