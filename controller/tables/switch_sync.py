@@ -102,10 +102,6 @@ class SwitchSync:
         self._under_way = InstallStage(self._changes, 0, to_send[0])
         return self._under_way
 
-    def in_sync(self, dpid: Dpid, desired: RuleSet) -> bool:
-        """The switch holds exactly its desired rules; a refused rule counts as out of sync."""
-        return dpid in self.installed and next(rules_diff.mods(desired, self.installed[dpid]), None) is None
-
     def stage_done(self, message: StageDone, now: float) -> None:
         """Take over what the switches confirmed."""
         stage = self._under_way

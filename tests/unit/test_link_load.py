@@ -1,0 +1,80 @@
+"""Rates, and what of them nobody announced."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+
+LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
+FLOW = ("10.0.0.1", "10.0.0.2")
+CAPACITY = {LINK: 1e6, OTHER: 1e6}
+
+
+def run(load: LinkLoad, seconds: range, link_bps: float, flow_bps: float) -> dict[LinkId, float]:
+    """Counters every two seconds at constant rates; the background after the last."""
+    background: dict[LinkId, float] = {}
+    for now in seconds:
+        if now % 2 == 0:
+            load.count_links(now, {LINK: int(link_bps / 8 * now)})
+            load.count_flows(now, {FLOW: int(flow_bps / 8 * now)})
+            background = dict(load.update(now, CAPACITY))
+    return background
+
+
+@pytest.fixture
+def load() -> LinkLoad:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    load.routes_changed(0, {FLOW: frozenset([LINK])})
+    return load
+
+
+def test_rates_are_bits_per_second_over_the_window(load: LinkLoad) -> None:
+    assert load.rate_bps(LINK) == 0
+    run(load, range(20), 5e5, 0)
+    assert load.rate_bps(LINK) == pytest.approx(5e5, rel=1e-3)
+
+
+def test_a_flows_own_bytes_are_not_background(load: LinkLoad) -> None:
+    assert run(load, range(40), 8e5, 8e5) == {}
+
+
+def test_what_is_left_is_background(load: LinkLoad) -> None:
+    assert run(load, range(40), 9e5, 4e5)[LINK] == pytest.approx(5e5, rel=0.02)
+
+
+def test_a_little_is_noise(load: LinkLoad) -> None:
+    assert run(load, range(40), 4.5e5, 4e5) == {}
+
+
+def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLoad) -> None:
+    run(load, range(20), 8e5, 8e5)
+    load.routes_changed(20, {FLOW: frozenset([OTHER])})
+    assert run(load, range(20, 26), 8e5, 8e5) == {}, "the window still reaches back to the old path"
+    assert run(load, range(26, 40), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+
+
+def test_background_fades_when_it_stops(load: LinkLoad) -> None:
+    run(load, range(20), 9e5, 0)
+    totals = int(9e5 / 8 * 18)
+    for now in range(20, 60, 2):
+        load.count_links(now, {LINK: totals})
+        load.count_flows(now, {FLOW: 0})
+        load.update(now, CAPACITY)
+    assert load.background_bps(LINK) == 0
+
+
+def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
+    run(load, range(20), 5e5, 5e5)
+    load.count_links(20, {LINK: 0})
+    assert load.rate_bps(LINK) == 0
+    load.count_links(22, {LINK: 125_000})
+    assert load.rate_bps(LINK) == pytest.approx(5e5)
+
+
+def test_links_and_flows_that_are_gone_are_forgotten(load: LinkLoad) -> None:
+    run(load, range(20), 9e5, 4e5)
+    load.forget({PortRef(Dpid(1), PortNo(2))}, set())
+    assert load.bytes_total(LINK) == 0
+    assert load.background_bps(LINK) == 0
