@@ -7,6 +7,7 @@ what OVS checks (and some of what it does not: a rule that names a missing group
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -195,7 +196,7 @@ class FakeFabric:
         self.replies: list[Reply] = []
         self.arp_replies: list[SendArpReply] = []
         self.stages: list[InstallStage] = []
-        self.after_each_mod = lambda: None
+        self.after_each_mod: Callable[[], object] = lambda: None
         self.silent_hosts: set[str] = set()
 
     def _add(self, dpid: Dpid, name: str, peers: dict[PortNo, PortRef | None]) -> None:

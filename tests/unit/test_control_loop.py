@@ -230,7 +230,7 @@ def test_a_jobs_own_bytes_are_never_background(fabric: FakeFabric, strategy: Str
     for _ in range(10):
         fabric.run(2)
         total += int(0.9 * FABRIC_BPS / 8 * 2)
-        ports = {}
+        ports: dict[PortRef, int] = {}
         for flow, spine in spines_used(fabric).items():
             src, dst, number = fabric.hosts[flow.src_ip], fabric.hosts[flow.dst_ip], int(spine[-1])
             for at in (PortRef(src.dpid, PortNo(number)), PortRef(Dpid(256 + number), PortNo(dst.dpid)), dst):
