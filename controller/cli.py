@@ -21,6 +21,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 from rich.live import Live
+from rich.status import Status
 
 from controller import cli_tables, config
 from controller.api.client import DEFAULT_ADDRESS, Client
@@ -181,7 +182,8 @@ def plan(
     """Show the current plan with its certificate, and the route of every flow."""
     with Client(address) as client:
         if now:
-            found: Any = _fields(client.replan())
+            with _waiting("planning"):
+                found: Any = _fields(client.replan())
             _show(found, lambda: cli_tables.replan(found), as_json)
         else:
             current = client.get_plan()
@@ -235,7 +237,8 @@ def strategy(
             found = {"strategy": _fields(client.get_status())["strategy"]}
             _show(found, lambda: cli_tables.word(found["strategy"]), as_json)
             return
-        done = _fields(client.set_strategy(name))
+        with _waiting("waiting for the switches to confirm"):
+            done = _fields(client.set_strategy(name))
     _show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {done['pins']} pins", as_json)
 
 
@@ -260,6 +263,11 @@ def _show(data: object, table: Callable[[], RenderableType], as_json: bool) -> N
         typer.echo(json.dumps(data, indent=2))
     else:
         _console().print(table())
+
+
+def _waiting(what: str) -> Status:
+    """A spinner on a terminal, nothing elsewhere."""
+    return Console(stderr=True).status(what)
 
 
 def _console() -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import socket
 import stat
@@ -147,6 +148,11 @@ def test_unknown_jobs_are_not_found(client: Client) -> None:
             call("nobody")
     with pytest.raises(NotFound):
         client.report_iterations("nobody", [IterationTime(0, 2.0, 1.0)])
+
+
+def test_an_error_that_repeats_a_long_name_still_fits_into_a_status(client: Client) -> None:
+    with pytest.raises(NotFound, match="there is no job 'xxx"):
+        client.get_job("x" * 100_000)
 
 
 def test_reported_iterations_become_measured_efficiency(client: Client) -> None:
@@ -322,10 +328,8 @@ def test_a_reader_who_falls_behind_ends_up_with_the_newest_routes(api: Running, 
     next(watch)
     for _ in range(200):
         api.control.set_route(FlowId(H1, H2), VIA_SPINE)
-    newest = api.control.routes_generation
-    while next(watch).generation < 201:
-        pass
-    assert newest <= 201
+    generations = [response.generation for response in itertools.takewhile(lambda r: r.generation < 201, watch)]
+    assert generations == sorted(set(generations))
     watch.close()
 
 
