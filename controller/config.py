@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -106,6 +106,13 @@ class JobsConfig(_Section):
     orphan_lease_s: Seconds = 60.0
 
 
+class LogConfig(_Section):
+    """Log lines go to stderr. ``json_lines``: one JSON object per line."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    json_lines: bool = False
+
+
 class Config(_Section):
     """Everything that can be set; see docs/operators.md."""
 
@@ -117,6 +124,7 @@ class Config(_Section):
     counters: CountersConfig = CountersConfig()
     planning: PlanningConfig = PlanningConfig()
     jobs: JobsConfig = JobsConfig()
+    log: LogConfig = LogConfig()
     state_dir: Path | None = None
 
 

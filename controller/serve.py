@@ -22,6 +22,7 @@ from controller.control_loop import ControlLoop
 from controller.errors import SignalboxError
 from controller.jobs.store import StateStore
 from controller.messages import Command, Message, Reply, SaveState, SolvePlan, Tick
+from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.worker import PlanningWorker
 from controller.southbound.framework import Outbox, run_hub
@@ -38,6 +39,7 @@ PUBLISH_S = 0.25
 def serve(config: Config) -> int:
     """Run the controller until SIGTERM or SIGINT. Returns the exit status; raises ``InvalidInput`` for a bad inventory
     and ``OSError`` when an address cannot be listened on."""
+    logs.configure(json=config.log.json_lines, level=config.log.level)
     # southbound, gRPC server, worker -> control loop
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     # control loop -> southbound
