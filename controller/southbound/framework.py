@@ -110,9 +110,14 @@ class Outbox:
         if self._failure:
             raise self._failure
 
+    def close(self) -> None:
+        """What is sent from now on is dropped."""
+        self._woken.close()
+        self._wake.close()
+
     def _ring(self) -> None:
-        # A full socket has enough unread bytes in it to wake the hub.
-        with suppress(BlockingIOError):
+        # A full socket has enough unread bytes in it to wake the hub; a closed one has no hub to wake.
+        with suppress(OSError):
             self._wake.send(b"\0")
 
 
@@ -207,9 +212,11 @@ def run_hub(
             on_ready()
             for command in outbox.receive():
                 app.carry_out(command)
+            log.info("stopping")
         finally:
             app.disconnect()
             apps.close()
+            outbox.close()
 
 
 def _configure(openflow: OpenFlowConfig) -> None:
@@ -239,8 +246,8 @@ def _check_address(openflow: OpenFlowConfig) -> None:
 
 @contextmanager
 def _stop_signals(outbox: Outbox) -> Iterator[None]:
-    def stop(number: int, _frame: FrameType | None) -> None:
-        log.info("stopping", signal=signal.Signals(number).name)
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        # No logging here: the signal may have interrupted the logger.
         outbox.stop()
 
     if threading.current_thread() is not threading.main_thread():

@@ -14,6 +14,7 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.messages import (
     Counters,
     InstallStage,
+    LinkLost,
     LinkSeen,
     PortChanged,
     ReadRules,
@@ -79,7 +80,7 @@ def lab() -> Iterator[Lab]:
     config = Config.model_validate(
         {
             "openflow": {"port": port},
-            "discovery": {"probe_interval_s": 0.3},
+            "discovery": {"probe_interval_s": 0.3, "link_timeout_s": 1.5},
             "counters": {"interval_s": 0.5},
         }
     )
@@ -263,6 +264,17 @@ def test_counters_of_ports_and_of_pinned_rules_come_together(lab: Lab) -> None:
     assert set(counters.ports) == {PATCH, PLAIN}
     assert (counters.ports[PATCH].tx_bytes or 0) > 0
     install(lab, dpid, RuleMod("delete", pin))
+
+
+def test_a_cable_that_falls_silent_with_both_ports_up_is_lost_and_found_again(lab: Lab) -> None:
+    a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
+    since = len(lab.controller.received)
+    (punt,) = punt_lldp(b.dpid).stage.mods[b.dpid]
+    install(lab, b.dpid, RuleMod("delete", punt.rule))
+    lab.controller.first(LinkLost, since, src=a, dst=b)
+    since = len(lab.controller.received)
+    install(lab, b.dpid, punt)
+    lab.controller.first(LinkSeen, since, src=a, dst=b)
 
 
 def test_a_switch_that_reconnects_leaves_and_is_back_with_its_rules_and_links(lab: Lab) -> None:

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from controller.fabric.topology import Dpid
+from controller.messages import ReadRules
+from controller.southbound.framework import Outbox
+
+
+def test_importing_ryu_patches_nothing() -> None:
+    from eventlet import patcher  # only after framework, which knows its warnings
+
+    for module in ("socket", "thread", "time", "select", "os", "subprocess"):
+        assert not patcher.is_monkey_patched(module)
+
+
+def test_commands_of_other_threads_arrive_in_their_order_and_stop_ends_the_waiting() -> None:
+    outbox = Outbox()
+    total = 5_000
+    received: list[int] = []
+
+    def produce() -> None:
+        for number in range(total):
+            outbox.send([ReadRules(Dpid(number))])
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    for command in outbox.receive():
+        assert isinstance(command, ReadRules)
+        received.append(command.dpid)
+        if len(received) == total:
+            outbox.stop()
+    producer.join()
+    outbox.close()
+    assert received == list(range(total))
+
+
+def test_a_stop_from_another_thread_wakes_a_hub_that_waits() -> None:
+    outbox = Outbox()
+    stopper = threading.Timer(0.05, outbox.stop)
+    stopper.start()
+    assert list(outbox.receive()) == []
+    stopper.join()
+    outbox.close()
+
+
+def test_a_failure_drops_what_is_queued_and_is_raised() -> None:
+    outbox = Outbox()
+    outbox.send([ReadRules(Dpid(1))])
+    outbox.fail(RuntimeError("first"))
+    outbox.fail(RuntimeError("second"))
+    with pytest.raises(RuntimeError, match="first"):
+        list(outbox.receive())
+    outbox.close()
+
+
+def test_what_is_sent_after_the_end_is_dropped() -> None:
+    outbox = Outbox()
+    outbox.close()
+    outbox.send([ReadRules(Dpid(1))])
+    outbox.stop()
