@@ -51,6 +51,8 @@ from controller.status import JobStatus, Status, StatusBoard
 
 log = structlog.get_logger(__name__)
 
+VERSION = version("signalbox")
+
 ANSWER_S = 5.0
 """How long the control loop may take over what needs no switch and no solver; less than clients wait."""
 
@@ -363,7 +365,7 @@ class _ControllerService(_Service, pb_grpc.ControllerServiceServicer):
 
     @_answers_errors
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        return convert.status_message(self._status, time.monotonic(), version("signalbox"))
+        return convert.status_message(self._status, time.monotonic(), VERSION)
 
     @_answers_errors
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802
