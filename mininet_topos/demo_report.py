@@ -1,0 +1,313 @@
+"""What the demo measured: raw timestamps in, the figures of ``report.json`` out.
+
+Owns the definitions of the figures. In: the trainers' files (``read_rank_log``), the moments at which the demo did
+something, and what the controller said. Out: a plain dictionary, and each target with its figure. Pure but for reading
+files. All times are seconds on CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+EVENT_WINDOW_S = 10.0
+BEFORE_WINDOW_S = 12.0
+
+SEGMENT_BYTES = 1448
+FRAME_BYTES = 1514
+ACK_FRAME_BYTES = 66
+SEGMENTS_PER_ACK = 2
+
+
+def ideal_goodput_bps(rate_bps: float) -> float:
+    """Payload per second of a rank that sends and receives at once over a link of ``rate_bps`` each way.
+
+    rate · 1448 / (1514 + 66/2). MTU 1500 with TCP timestamps: 1500 - 20 (IP) - 32 (TCP) = 1448 bytes of payload in a
+    frame of 14 + 1500 bytes, as the emulated links count them. For every two segments that a rank receives it sends one
+    acknowledgement, a frame of 14 + 20 + 32 bytes, over the link that carries its own data.
+    """
+    return rate_bps * SEGMENT_BYTES / (FRAME_BYTES + ACK_FRAME_BYTES / SEGMENTS_PER_ACK)
+
+
+def ideal_ring_iteration_s(size: int, elements: int, rate_bps: float) -> float:
+    """A ring all-reduce of M = 4 · ``elements`` bytes over n ranks sends 2(n-1)/n · M bytes per rank."""
+    return 2 * (size - 1) / size * 4 * elements * 8 / ideal_goodput_bps(rate_bps)
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration as one rank saw it."""
+
+    index: int
+    start: float
+    end: float
+    ok: bool
+    arrivals: tuple[float, ...]
+
+    @property
+    def duration_s(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class RankLog:
+    """``ended``: when all ranks agreed to stop; None when the rank died or lost its peers."""
+
+    job_id: str
+    rank: int
+    ip: str
+    iterations: tuple[Iteration, ...]
+    ended: float | None
+
+
+class RouteChange(NamedTuple):
+    """From ``at`` on the job's virtual links take these switches; () under ECMP."""
+
+    at: float
+    job_id: str
+    paths: Mapping[tuple[str, str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """``training``: every rank had finished an iteration. ``planning``, ``planned``: the strategy was asked for, and
+    its last barrier was in. ``end``: training was told to stop."""
+
+    training: float
+    planning: float
+    planned: float
+    cut: float
+    replug: float
+    unannounced: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """The plan that replaced ECMP. ``level``: the worst job's; ``ecmp_mean``, ``ecmp_p95``: what hashing was modelled to
+    give instead. ``install_s``: from the request to the last barrier."""
+
+    plan_ms: float
+    level: float
+    certificate: str
+    ecmp_mean: float
+    ecmp_p95: float
+    pins: int
+    install_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the demo knows besides the timestamps. ``cable``: the (leaf, spine) that was cut. ``leaf_of``: host address
+    to leaf name."""
+
+    datapath: str
+    ideal_iteration_s: float
+    links_discovered: int
+    links_expected: int
+    plan: PlanFacts
+    cable: tuple[str, str]
+    leaf_of: Mapping[str, str]
+    routes: Sequence[RouteChange]
+
+
+class Target(NamedTuple):
+    """``figure`` as printed; ``met`` is None when nothing was measured."""
+
+    name: str
+    figure: str
+    target: str
+    met: bool | None
+
+
+def read_rank_log(path: Path) -> RankLog:
+    """A trainer's file. A last line without its end is left out: the rank died while it wrote."""
+    lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+    head = lines[0]
+    return RankLog(
+        job_id=head["job"],
+        rank=head["rank"],
+        ip=head["ip"],
+        iterations=tuple(_iteration(line) for line in lines if "i" in line),
+        ended=next((line["ended"] for line in lines if "ended" in line), None),
+    )
+
+
+def _iteration(line: Mapping[str, Any]) -> Iteration:
+    start = line["start"]
+    arrivals = tuple(start + ms / 1000 for ms in line["slices_ms"])
+    return Iteration(line["i"], start, line["end"], line["ok"], arrivals)
+
+
+def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:
+    """Over all iterations of all ranks that lie wholly between ``start`` and ``end``; None when there are none."""
+    durations = [i.duration_s for log in logs for i in log.iterations if start <= i.start and i.end <= end]
+    return fmean(durations) if durations else None
+
+
+def lost_iterations(logs: Iterable[RankLog], start: float, end: float) -> int:
+    """Iterations that began in [start, end) and that some rank of the job did not finish with the right result.
+
+    A job that ended without its ranks' agreement lost the iteration it was in.
+    """
+    jobs: dict[str, list[RankLog]] = {}
+    for log in logs:
+        jobs.setdefault(log.job_id, []).append(log)
+    return sum(start <= began < end for ranks in jobs.values() for began in _lost_at(ranks))
+
+
+def _lost_at(ranks: Sequence[RankLog]) -> list[float]:
+    """When each lost iteration of one job began."""
+    seen = [i for log in ranks for i in log.iterations]
+    began: dict[int, float] = {}
+    for iteration in seen:
+        began[iteration.index] = min(iteration.start, began.get(iteration.index, iteration.start))
+    right = [{i.index for i in log.iterations if i.ok} for log in ranks]
+    lost = [at for index, at in began.items() if not all(index in indices for indices in right)]
+    if any(log.ended is None for log in ranks):
+        lost.append(max((i.end for i in seen), default=0.0))
+    return lost
+
+
+def longest_silence_s(log: RankLog, start: float, end: float) -> float:
+    """The longest time without data at this receiver that overlaps [start, end]; what is not over by ``end`` counts up
+    to there."""
+    arrivals = [at for i in log.iterations for at in i.arrivals]
+    before = max((at for at in arrivals if at <= start), default=start)
+    after = min((at for at in arrivals if at >= end), default=end)
+    marks = [before, *(at for at in arrivals if start < at < end), after]
+    return max(later - earlier for earlier, later in pairwise(marks))
+
+
+def paths_between(routes: Sequence[RouteChange], start: float, end: float) -> list[tuple[str, str, tuple[str, ...]]]:
+    """(source, destination, path) of every pin that was in force at any time in [start, end]."""
+    in_force: dict[str, RouteChange] = {}
+    found: list[RouteChange] = []
+    for change in sorted(routes, key=lambda c: c.at):
+        if change.at <= start:
+            in_force[change.job_id] = change
+        elif change.at <= end:
+            found.append(change)
+    return [(*ends, path) for change in (*in_force.values(), *found) for ends, path in change.paths.items() if path]
+
+
+def receivers_of_cable(
+    routes: Sequence[RouteChange],
+    cable: tuple[str, str],
+    leaf_of: Mapping[str, str],
+    start: float,
+    end: float,
+) -> set[str]:
+    """Addresses that receive over the cable, in either direction, at ``start`` or by ``end``. Every host at the cable's
+    leaf when no pin names it."""
+    used = {
+        destination
+        for _, destination, path in paths_between(routes, start, end)
+        if any({a, b} == set(cable) for a, b in pairwise(path))
+    }
+    return used or {ip for ip, leaf in leaf_of.items() if leaf in cable}
+
+
+def reaction(routes: Sequence[RouteChange], start: float, end: float) -> float | None:
+    """When the routes changed for the last time in (start, end): the re-plan that reacted was installed by then."""
+    return max((change.at for change in routes if start < change.at < end), default=None)
+
+
+def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> dict[str, Any]:
+    """``report.json``. A figure that could not be measured is None."""
+    plan = seen.plan
+    ecmp = mean_iteration_s(logs, moments.training, moments.planning)
+    planned = mean_iteration_s(logs, moments.planned, moments.cut)
+    return {
+        "datapath": seen.datapath,
+        "ideal_iteration_s": _rounded(seen.ideal_iteration_s),
+        "ecmp_iteration_s": _rounded(ecmp),
+        "planned_iteration_s": _rounded(planned),
+        "ecmp_over_planned": _ratio(ecmp, planned),
+        "planned_over_ideal": _ratio(planned, seen.ideal_iteration_s),
+        "ecmp_modelled": {"mean": _rounded(plan.ecmp_mean), "p95": _rounded(plan.ecmp_p95)},
+        "links_discovered": seen.links_discovered,
+        "links_expected": seen.links_expected,
+        "plan_ms": _rounded(plan.plan_ms),
+        "plan_level": _rounded(plan.level),
+        "plan_certificate": plan.certificate,
+        "pins_installed": plan.pins,
+        "install_s": _rounded(plan.install_s),
+        "cut": {
+            "cable": "-".join(seen.cable),
+            **_event(logs, seen, moments.cut, moments.replug),
+        },
+        "replug": _event(logs, seen, moments.replug, moments.unannounced),
+        "unannounced": _unannounced(logs, moments, seen),
+        "arithmetic_errors": sum(not i.ok for log in logs for i in log.iterations),
+        "iterations": sum(len(log.iterations) for log in logs if log.rank == 0),
+        "iterations_lost": lost_iterations(logs, 0.0, float("inf")),
+        "moments": {name: _rounded(getattr(moments, name) - moments.training) for name in Moments.__slots__},
+    }
+
+
+def _event(logs: Sequence[RankLog], seen: Observed, at: float, phase_end: float) -> dict[str, Any]:
+    end = at + EVENT_WINDOW_S
+    receivers = receivers_of_cable(seen.routes, seen.cable, seen.leaf_of, at, end)
+    silences = [longest_silence_s(log, at, end) for log in logs if log.ip in receivers]
+    return {
+        "recovery_s": _rounded(max(silences, default=None)),
+        "iterations_lost": lost_iterations(logs, at, phase_end),
+        "receivers": len(silences),
+    }
+
+
+def _unannounced(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> dict[str, Any]:
+    start, end = moments.unannounced, moments.end
+    reacted = reaction(seen.routes, start, end)
+    changes = sorted({round(c.at - start, 1) for c in seen.routes if start < c.at < end})
+    return {
+        "before_s": _rounded(mean_iteration_s(logs, max(moments.replug, start - BEFORE_WINDOW_S), start)),
+        "during_s": _rounded(mean_iteration_s(logs, start, reacted)) if reacted else None,
+        "after_replan_s": _rounded(mean_iteration_s(logs, reacted or start, end)),
+        "reacted_after_s": _rounded(reacted - start) if reacted else None,
+        "route_changes_after_s": changes,
+        "iterations_lost": lost_iterations(logs, start, end),
+    }
+
+
+def targets(report: Mapping[str, Any]) -> list[Target]:
+    """Each target of the demo with its figure."""
+    unannounced = report["unannounced"]
+    after = _ratio(unannounced["after_replan_s"], unannounced["before_s"])
+    links = f"{report['links_discovered']} of {report['links_expected']}"
+    return [
+        _at_most("planned / ideal iteration", report["planned_over_ideal"], 1.07),
+        _at_least("ECMP / planned iteration", report["ecmp_over_planned"], 1.5),
+        _at_most("cut: longest silence, s", report["cut"]["recovery_s"], 1.0),
+        _at_most("replug: longest silence, s", report["replug"]["recovery_s"], 1.0),
+        _at_most("after re-plan / before unannounced traffic", after, 1.05),
+        _at_most("arithmetic errors", report["arithmetic_errors"], 0),
+        _at_most("iterations lost", report["iterations_lost"], 0),
+        Target("links discovered", links, "all", report["links_discovered"] == report["links_expected"]),
+    ]
+
+
+def _at_most(name: str, value: float | None, limit: float) -> Target:
+    return Target(name, _shown(value), f"≤ {limit:g}", None if value is None else value <= limit)
+
+
+def _at_least(name: str, value: float | None, limit: float) -> Target:
+    return Target(name, _shown(value), f"≥ {limit:g}", None if value is None else value >= limit)
+
+
+def _shown(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return round(value / base, 4) if value is not None and base else None
