@@ -20,6 +20,7 @@ from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.errors import SignalboxError
+from controller.event_log import events
 from controller.jobs.store import StateStore
 from controller.messages import Command, Message, Reply, SaveState, SolvePlan, Tick
 from controller.observability import logs
@@ -124,11 +125,17 @@ class _Driver:
                     commands = self._loop.handle(message, now)
                 if now >= publish_at or any(isinstance(command, Reply) for command in commands):
                     publish_at = now + PUBLISH_S
-                    self._board.publish(build_status(self._loop))
+                    self._publish()
                 self._carry_out(commands)
         except Exception as error:
             log.exception("the control loop failed; stopping")
             self._outbox.fail(error)
+
+    def _publish(self) -> None:
+        status = build_status(self._loop)
+        for event, details in events(self._board.status, status):
+            log.info(event, **details)
+        self._board.publish(status)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
         southbound = []

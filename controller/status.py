@@ -69,7 +69,8 @@ class LinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first."""
+    """``plan_reason``: what became of the newest plan, and why. ``counters_at``: monotonic seconds of the oldest
+    switch's latest counters, None before the first."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -79,6 +80,7 @@ class Status:
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
     plan: Plan | None = None
     plan_installed: bool = False
+    plan_reason: str = ""
     pins: int = 0
     moved_flows_total: int = 0
     plans_total: int = 0

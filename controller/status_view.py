@@ -32,6 +32,7 @@ def build_status(loop: ControlLoop) -> Status:
         jobs={job.id: _job_status(loop, job) for job in loop.registry.jobs.values()},
         plan=loop.replanning.plan,
         plan_installed=loop.replanning.adopted,
+        plan_reason=loop.replanning.reason,
         pins=len(loop.confirmed),
         moved_flows_total=loop.replanning.moved_flows_total,
         plans_total=loop.replanning.plans_total,

@@ -1,0 +1,57 @@
+"""What happened between two published statuses, for the log. Pure; the launcher writes the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from controller.status import Status
+
+Event = tuple[str, dict[str, Any]]
+
+
+def events(before: Status, after: Status) -> Iterator[Event]:
+    """(what, details) of each change worth a line."""
+    yield from _fabric_events(before, after)
+    yield from _job_events(before, after)
+    if before.strategy is not after.strategy:
+        yield "strategy set", {"strategy": after.strategy.value}
+    if before.adopting and not after.adopting:
+        yield "rules adopted", {"pins": after.pins, "links": len(after.fabric.links)}
+    if after.plan_reason != before.plan_reason and after.plan:
+        plan = after.plan
+        yield (
+            f"plan {after.plan_reason}",
+            {"level": round(plan.max_level, 3), "bound": round(plan.bound, 3), "ecmp": round(plan.ecmp.mean, 3)}
+            | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
+        )
+    for alarm in sorted(set(after.alarms) - set(before.alarms)):
+        yield "alarm", {"text": alarm}
+    for alarm in sorted(set(before.alarms) - set(after.alarms)):
+        yield "alarm over", {"text": alarm}
+
+
+def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
+    old, new = before.fabric, after.fabric
+    if old.links is not new.links:
+        lost = [old.link_name(link) for link in old.links if link not in new.links]
+        found = [new.link_name(link) for link in new.links if link not in old.links]
+        if lost:
+            yield "links lost", {"count": len(lost), "links": " ".join(lost[:4]), "left": len(new.links)}
+        if found:
+            yield "links found", {"count": len(found), "links": " ".join(found[:4]), "now": len(new.links)}
+    for ip, host in new.hosts.items():
+        known = old.hosts.get(ip)
+        if known is None or known.at != host.at:
+            at = f"{new.name(host.at.dpid)}:{host.at.port}"
+            yield "host found" if known is None else "host moved", {"ip": ip, "at": at}
+
+
+def _job_events(before: Status, after: Status) -> Iterator[Event]:
+    for job_id, job in after.jobs.items():
+        known = before.jobs.get(job_id)
+        if known is None or known.state != job.state:
+            routes = f"{job.pinned} of {len(job.routes)}"
+            yield "job" if known else "job registered", {"job": job_id, "state": job.state, "pinned": routes}
+    for job_id in before.jobs.keys() - after.jobs.keys():
+        yield "job gone", {"job": job_id}
