@@ -103,7 +103,7 @@ class Progress:
             yield
 
     def say(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(text, soft_wrap=True, highlight=False)
 
     def tick(self, phase: str, elapsed_s: float, length_s: float) -> None:
         """Read the trainers' files and show where things are. Raises ``DemoError`` when a trainer has ended."""
@@ -194,7 +194,6 @@ class Demo:
         self._wait("cable cut", self.times.cut_s)
         replug = self._do("plugged in again", lambda: self.lab.plug(*cable))
         self._wait("plugged in again", self.times.replug_s)
-        self._start_sinks()
         unannounced = self._do("the idle hosts send unannounced traffic", self._start_sources)
         self._wait("unannounced traffic", self.times.unannounced_s, lambda: self._settled(watch, unannounced))
 
@@ -207,6 +206,7 @@ class Demo:
             cable=cable,
             leaf_of={host.ip: host.leaf for host in self.lab.hosts},
             routes=tuple(watch.changes),
+            alarms=tuple(self.client.get_status().alarms),
         )
 
     def _switch_to_planned(self) -> tuple[float, float, PlanFacts]:
@@ -234,6 +234,7 @@ class Demo:
 
     def _start_training(self) -> float:
         self.progress.say(f"starting {JOBS} jobs; an ideal iteration takes {self.ideal_s:.2f} s")
+        self._start_sinks()  # now, because starting a program takes processor time from the switches
         self.training.start()
         wait_for("the controller to know every job's hosts", self._all_known)
         return time.monotonic()

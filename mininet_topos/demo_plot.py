@@ -96,7 +96,7 @@ def _moments(axes: Axes, moments: Moments, cable: str, reacted: float | None, to
         events.append((reacted, "re-planned"))
     for at, name in events:
         left = at - moments.training
-        axes.axvline(left, color=QUIET, linewidth=0.9, zorder=2)
+        axes.axvline(left, ymax=0.91, color=QUIET, linewidth=0.9, zorder=2)
         axes.annotate(
             name,
             (left, 0.9 * top),

@@ -89,8 +89,8 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The plan that replaced ECMP. ``level``: the worst job's; ``ecmp_mean``, ``ecmp_p95``: what hashing was modelled to
-    give instead. ``install_s``: from the request to the last barrier."""
+    """The plan that replaced ECMP. ``level``: the worst job's; ``ecmp_mean``, ``ecmp_p95``: what hashing was modelled
+    to give instead. ``install_s``: from the request to the last barrier."""
 
     plan_ms: float
     level: float
@@ -104,7 +104,7 @@ class PlanFacts:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """What the demo knows besides the timestamps. ``cable``: the (leaf, spine) that was cut. ``leaf_of``: host address
-    to leaf name."""
+    to leaf name. ``alarms``: the controller's at the end."""
 
     datapath: str
     ideal_iteration_s: float
@@ -114,6 +114,7 @@ class Observed:
     cable: tuple[str, str]
     leaf_of: Mapping[str, str]
     routes: Sequence[RouteChange]
+    alarms: Sequence[str]
 
 
 class Target(NamedTuple):
@@ -228,6 +229,8 @@ def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> d
         "ideal_iteration_s": _rounded(seen.ideal_iteration_s),
         "ecmp_iteration_s": _rounded(ecmp),
         "planned_iteration_s": _rounded(planned),
+        "ecmp_iteration_by_job_s": _by_job(logs, moments.training, moments.planning),
+        "planned_iteration_by_job_s": _by_job(logs, moments.planned, moments.cut),
         "ecmp_over_planned": _ratio(ecmp, planned),
         "planned_over_ideal": _ratio(planned, seen.ideal_iteration_s),
         "ecmp_modelled": {"mean": _rounded(plan.ecmp_mean), "p95": _rounded(plan.ecmp_p95)},
@@ -245,10 +248,17 @@ def build_report(logs: Sequence[RankLog], moments: Moments, seen: Observed) -> d
         "replug": _event(logs, seen, moments.replug, moments.unannounced),
         "unannounced": _unannounced(logs, moments, seen),
         "arithmetic_errors": sum(not i.ok for log in logs for i in log.iterations),
+        "alarms": list(seen.alarms),
         "iterations": sum(len(log.iterations) for log in logs if log.rank == 0),
         "iterations_lost": lost_iterations(logs, 0.0, float("inf")),
         "moments": {name: _rounded(getattr(moments, name) - moments.training) for name in Moments.__slots__},
     }
+
+
+def _by_job(logs: Sequence[RankLog], start: float, end: float) -> dict[str, float | None]:
+    """Each job's own mean: in the mean over all iterations a fast job has more of them."""
+    jobs = sorted({log.job_id for log in logs})
+    return {job: _rounded(mean_iteration_s([log for log in logs if log.job_id == job], start, end)) for job in jobs}
 
 
 def _event(logs: Sequence[RankLog], seen: Observed, at: float, phase_end: float) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def observed(*routes: RouteChange) -> Observed:
         cable=("leaf1", "spine2"),
         leaf_of=LEAF_OF,
         routes=routes,
+        alarms=(),
     )
 
 
