@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
+from controller.planning.efficiency import job_levels
 from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Flow, FlowId, Problem
 
@@ -40,6 +41,8 @@ def ecmp_job_levels(
 ) -> dict[JobId, float]:
     """Expected level of every job with a routable flow: flows in ``pinned`` are on their paths, the others (missing,
     None, or on a path with a link that has gone) are hashed. Exact when every flow is pinned."""
+    if all(_pin(problem, pinned, flow) is not None for flow in problem.flows):
+        return job_levels(problem, pinned)
     jobs, levels = _draw_levels(problem, pinned, draws, seed)
     return {job: float(level) for job, level in zip(jobs, levels.mean(axis=0), strict=True)}
 
@@ -48,19 +51,23 @@ def ecmp_job_levels(
 class _Choices:
     """Paths that flows draw from, flattened: flows of table t draw a row in (t, t+1] of ``cumulative``.
 
-    ``links``: shape (paths, longest path), filled up with the index of a link without end.
+    ``links``: shape (paths, longest path), filled up with the index of a link of endless capacity. ``table``, ``last``:
+    per flow its table, and the last row of it (t + 0.999... may round to t + 1).
     """
 
     links: Ints
     cumulative: Floats
     table: Ints
+    last: Ints
 
 
 def _draw_levels(
     problem: Problem, pinned: Mapping[FlowId, Path | None], draws: int, seed: int
 ) -> tuple[list[JobId], Floats]:
     """Jobs, and their levels: shape (draws, jobs)."""
-    flows = [f for f in problem.flows if f.demand_bps and (problem.candidates(f) or _usable(problem, pinned.get(f.id)))]
+    flows = [
+        f for f in problem.flows if f.demand_bps and (problem.candidates(f) or _pin(problem, pinned, f) is not None)
+    ]
     jobs = sorted({flow.job_id for flow in flows})
     if not flows:
         return [], np.ones((draws, 0))
@@ -80,6 +87,7 @@ def _draw_levels(
     for first in range(0, draws, per_chunk):
         size = min(per_chunk, draws - first)
         rows = np.searchsorted(choices.cumulative, choices.table + rng.random((size, len(flows))), side="right")
+        rows = np.minimum(rows, choices.last)
         links = np.concatenate([choices.links[rows], np.broadcast_to(nics, (size, *nics.shape))], axis=2)
         levels.append(_levels(links[:, of_flow], cell, bps, of_job, capacity))
     return jobs, np.concatenate(levels)
@@ -121,11 +129,10 @@ def _choices(
     cumulative: list[Floats] = []
     table = []
     for flow in flows:
-        path = pinned.get(flow.id)
-        fixed = path is not None and _usable(problem, path)
-        key = (path,) if fixed and path is not None else (flow.src_leaf, flow.dst_leaf)
+        path = _pin(problem, pinned, flow)
+        key = (flow.src_leaf, flow.dst_leaf) if path is None else (path,)
         if key not in tables:
-            options = (path,) if fixed and path is not None else problem.candidates(flow)
+            options = problem.candidates(flow) if path is None else (path,)
             share = np.cumsum(_probabilities(options))
             cumulative.append(len(tables) + share / share[-1])
             tables[key] = len(tables)
@@ -133,8 +140,12 @@ def _choices(
         table.append(tables[key])
     longest = max(map(len, paths))
     links = [[index[link] for link in path] + [len(index)] * (longest - len(path)) for path in paths]
+    last = np.cumsum([len(shares) for shares in cumulative]) - 1
     return _Choices(
-        np.array(links, dtype=np.int64).reshape(len(paths), longest), np.concatenate(cumulative), np.array(table)
+        links=np.array(links, dtype=np.int64).reshape(len(paths), longest),
+        cumulative=np.concatenate(cumulative),
+        table=np.array(table),
+        last=last[table],
     )
 
 
@@ -152,5 +163,7 @@ def _probabilities(paths: Sequence[Path]) -> list[float]:
     return shares
 
 
-def _usable(problem: Problem, path: Path | None) -> bool:
-    return path is not None and all(link in problem.capacity_bps for link in path)
+def _pin(problem: Problem, pinned: Mapping[FlowId, Path | None], flow: Flow) -> Path | None:
+    """The path that the flow is pinned to, if all its links are there."""
+    path = pinned.get(flow.id)
+    return path if path is not None and all(link in problem.capacity_bps for link in path) else None
