@@ -99,6 +99,7 @@ class ControlLoop:
         self.counters_at: dict[Dpid, float] = {}
         self._declared = tuple(declared)
         self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
+        self._routes_changed = 0
         self._stale = True
         self._desired_for = -1
         self._diff_due = True
@@ -259,7 +260,7 @@ class ControlLoop:
         missing = [ip for job in self.registry.jobs.values() for ip in missing_hosts(self.fabric, job)]
         commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.ask(missing + silent, now)]
         self.replanning.take_counters(self.fabric, now)
-        if not self.adopting:
+        if not self.adopting or not self.fabric.switches:
             runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
             commands += self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
         return commands
@@ -338,9 +339,11 @@ class ControlLoop:
         for job in self.registry.jobs.values():
             flows = [FlowId(*pair) for pair in job.pairs]
             if any(confirmed.get(flow) != self.confirmed.get(flow) for flow in flows):
-                self.routes_generation[job.id] = self.routes_generation.get(job.id, 0) + 1
+                self._routes_changed += 1
+                self.routes_generation[job.id] = self._routes_changed
                 self.registry.reset_measured(job.id)
         self.confirmed = confirmed
+        self.routes_generation = {job: n for job, n in self.routes_generation.items() if job in self.registry.jobs}
 
     def _strategy_reached(self, now: float) -> list[Command]:
         """Replies to those who set a strategy that the switches now follow."""

@@ -196,6 +196,16 @@ def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:
     assert fabric.mods == []
 
 
+def test_without_switches_requests_are_answered() -> None:
+    fabric = FakeFabric()
+    fabric.switches.clear()
+    fabric.start(CONFIG)
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.send(Replan())
+    fabric.run(1)
+    assert {type(reply.value) for reply in fabric.replies} == {ReplanOutcome, StrategySet}
+
+
 def test_shadow_plans_and_installs_nothing(fabric: FakeFabric) -> None:
     fabric.send(SetStrategy(Strategy.SHADOW))
     fabric.run(1)

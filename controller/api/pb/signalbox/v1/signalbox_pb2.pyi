@@ -359,7 +359,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age_s", "alarms", "adopting", "links_expected")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age_s", "alarms", "adopting")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -375,7 +375,6 @@ class GetStatusResponse(_message.Message):
     COUNTERS_AGE_S_FIELD_NUMBER: _ClassVar[int]
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     ADOPTING_FIELD_NUMBER: _ClassVar[int]
-    LINKS_EXPECTED_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -391,8 +390,7 @@ class GetStatusResponse(_message.Message):
     counters_age_s: float
     alarms: _containers.RepeatedScalarFieldContainer[str]
     adopting: bool
-    links_expected: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age_s: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ..., adopting: _Optional[bool] = ..., links_expected: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age_s: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ..., adopting: _Optional[bool] = ...) -> None: ...
 
 class ReplanRequest(_message.Message):
     __slots__ = ()
