@@ -9,7 +9,7 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Self
 
 import pytest
@@ -71,6 +71,12 @@ class FakeSwitch:
 
     def send(self, kind: int, body: bytes, xid: int = 0) -> None:
         self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
+
+    def pour(self, garbage: bytes) -> None:
+        """Bytes and then the end, unless the controller ended the connection before."""
+        with suppress(OSError):
+            self.socket.sendall(garbage)
+            self.socket.shutdown(socket.SHUT_WR)
 
     def hear(self) -> Heard:
         """The next message. Raises ``EOFError`` when the controller ended the connection."""
@@ -256,11 +262,10 @@ def test_a_switch_that_never_tells_its_rules_is_disconnected(bench: Bench) -> No
 )
 def test_garbage_costs_at_most_the_connection_it_came_by(bench: Bench, garbage: bytes) -> None:
     with bench.switch(0x41) as good, bench.switch(0x42) as bad:
-        bad.socket.sendall(garbage)
-        bad.socket.shutdown(socket.SHUT_WR)
+        bad.pour(garbage)
         bad.wait_closed()
         stranger = FakeSwitch(bench.port, 0x43)
-        stranger.socket.sendall(garbage)
+        stranger.pour(garbage)
         stranger.close()
         since = len(bench.controller.received)
         good.packet_in(1, ARP_REQUEST)
