@@ -26,8 +26,13 @@ def mods(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
             if key not in held:
                 yield RuleMod("add", rule)
             elif held[key] != rule:
-                yield RuleMod("modify", rule)
+                yield RuleMod("add" if _other_owner(rule, held[key]) else "modify", rule)
         yield from (RuleMod("delete", rule) for key, rule in held.items() if key not in wanted)
+
+
+def _other_owner(rule: Rule, held: Rule) -> bool:
+    """A modified flow keeps its cookie (OpenFlow 1.3.5, 6.4); only an added one replaces it, counters and all."""
+    return isinstance(rule, FlowRule) and isinstance(held, FlowRule) and rule.cookie != held.cookie
 
 
 def stages(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.config import Config
@@ -112,7 +112,9 @@ class FakeSwitch:
     def _put(held: dict[Any, Any], key: object, rule: Rule, op: str) -> None:
         if op == "delete":
             held.pop(key, None)
-        elif (key in held) == (op == "modify"):
+        elif op == "modify" and isinstance(rule, FlowRule):
+            held[key] = replace(rule, cookie=held[key].cookie)
+        elif (key in held) == (op == "modify") or isinstance(rule, FlowRule):
             held[key] = rule
         else:
             raise AssertionError(f"{op} of {key}, which is {'' if key in held else 'not '}there")

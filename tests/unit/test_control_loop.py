@@ -9,6 +9,7 @@ import pytest
 from controller.config import Config, DiscoveryConfig, FabricConfig, JobsConfig
 from controller.errors import AlreadyExists, Conflict
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.spec import JobId
 from controller.messages import (
     ArpSeen,
     DeregisterJob,
@@ -23,6 +24,8 @@ from controller.messages import (
 )
 from controller.planning.problem import FlowId
 from controller.status_view import build_status
+from controller.tables.pinned_table import pin_key
+from controller.tables.rules import cookie_owner, job_owner
 from tests.unit.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(
@@ -125,7 +128,7 @@ def test_packets_arrive_after_every_single_rule_change(fabric: FakeFabric) -> No
     fabric.run(1)
     fabric.send(SetStrategy(Strategy.PLANNED))
     fabric.run(1)
-    fabric.send(DeregisterJob(fabric.loop.registry.jobs["job1"].id))  # type: ignore[index]
+    fabric.send(DeregisterJob(JobId("job1")))
     fabric.run(1)
     register(fabric, 1)
     fabric.run(1)
@@ -196,6 +199,24 @@ def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:
     assert fabric.mods == []
 
 
+def test_a_pair_that_passes_to_another_job_carries_its_name(fabric: FakeFabric) -> None:
+    before = spines_used(fabric)
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.send(RegisterJob(ring_job("heir", RINGS[0])))
+    fabric.run(2)
+    owners = {
+        cookie_owner(rule.cookie)
+        for switch in fabric.switches.values()
+        for key, rule in switch.flows.items()
+        if key.match.ipv4_src and key.match.ipv4_src.address in RINGS[0]
+    }
+    assert owners == {job_owner("heir")}
+    assert spines_used(fabric) == before
+    fabric.forget_mods()
+    fabric.run(5)
+    assert fabric.mods == [], "the difference is gone"
+
+
 def test_without_switches_requests_are_answered() -> None:
     fabric = FakeFabric()
     fabric.switches.clear()
@@ -259,12 +280,12 @@ def test_a_job_waits_for_hosts_that_are_not_found_yet() -> None:
     fabric.run(3)
     register(fabric, 0)
     fabric.run(3)
-    job = build_status(fabric.loop).jobs[fabric.loop.registry.jobs["job0"].id]  # type: ignore[index]
+    job = build_status(fabric.loop).jobs[JobId("job0")]
     assert job.state == "pending"
     assert job.missing_hosts == (RINGS[0][2],)
     fabric.silent_hosts = set()
     fabric.run(3)
-    assert build_status(fabric.loop).jobs[job.spec.job_id].state == "pinned"  # type: ignore[index]
+    assert build_status(fabric.loop).jobs[JobId("job0")].state == "pinned"
 
 
 def test_errors_are_replies_and_change_nothing(fabric: FakeFabric) -> None:
@@ -281,7 +302,7 @@ def test_a_lease_that_runs_out_releases_the_routes(fabric: FakeFabric) -> None:
     for _ in range(5):
         fabric.run(20)
         for job in ("job0", "job1"):
-            fabric.send(RenewLease(fabric.loop.registry.jobs[job].id))  # type: ignore[index]
+            fabric.send(RenewLease(JobId(job)))
     assert set(build_status(fabric.loop).jobs) == {"job0", "job1"}
     assert not [
         key
@@ -295,8 +316,6 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
-    from controller.tables.pinned_table import pin_key
-
     flow = all_flows()[0]
     fabric.switches[Dpid(1)].refuses = {pin_key(flow)}
     register(fabric, 0)
