@@ -33,6 +33,7 @@ class Controller(Protocol):
     def renew_lease(self, job_id: str) -> object: ...
     def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> object: ...
     def deregister_job(self, job_id: str) -> object: ...
+    def close(self) -> None: ...
 
 
 def announcement(job_id: str, peers: Sequence[str], algorithm: Algorithm, vector_bytes: int, lease_s: float) -> JobSpec:
@@ -50,10 +51,15 @@ def announcement(job_id: str, peers: Sequence[str], algorithm: Algorithm, vector
 
 
 class Announcer:
-    """Announces ``spec`` while it is entered; leaving it deregisters the job."""
+    """Announces ``spec`` while it is entered; leaving it deregisters the job.
 
-    def __init__(self, controller: Controller, spec: JobSpec) -> None:
-        self._controller = controller
+    ``connect`` is called again after every failure: a channel that failed often waits minutes before it tries again,
+    and a job that a restarted controller does not know has to be there before its pins go.
+    """
+
+    def __init__(self, connect: Callable[[], Controller], spec: JobSpec) -> None:
+        self._connect = connect
+        self._controller: Controller | None = None
         self._spec = spec
         self._period_s = min(MAX_PERIOD_S, spec.lease_s / RENEWALS_PER_LEASE)
         self._unsent: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
@@ -83,35 +89,39 @@ class Announcer:
                 self._attempt(self._leave)
                 return
 
-    def _speak(self) -> None:
+    def _speak(self, controller: Controller) -> None:
         if self._registered:
-            self._controller.renew_lease(self._spec.job_id)
+            controller.renew_lease(self._spec.job_id)
         else:
-            self._controller.register_job(self._spec)
+            controller.register_job(self._spec)
             self._registered = True
-        self._send_iterations()
+        self._send_iterations(controller)
 
-    def _leave(self) -> None:
-        self._send_iterations()
-        self._controller.deregister_job(self._spec.job_id)
+    def _leave(self, controller: Controller) -> None:
+        self._send_iterations(controller)
+        controller.deregister_job(self._spec.job_id)
+        controller.close()
 
-    def _send_iterations(self) -> None:
+    def _send_iterations(self, controller: Controller) -> None:
         with self._lock:
             batch = tuple(self._unsent)
         if batch:
-            self._controller.report_iterations(self._spec.job_id, batch)
+            controller.report_iterations(self._spec.job_id, batch)
             with self._lock:
                 while self._unsent and self._unsent[0].index <= batch[-1].index:
                     self._unsent.popleft()
 
-    def _attempt(self, call: Callable[[], None]) -> None:
+    def _attempt(self, calls: Callable[[Controller], None]) -> None:
         """One round of calls. Whatever goes wrong is the controller's trouble, never the training's."""
+        controller = self._controller = self._controller or self._connect()
         try:
-            call()
+            calls(controller)
         except NotFound:
             self._registered = False
         except Exception as error:
             self._registered = False
+            self._controller = None
+            controller.close()
             if self._reachable:
                 log.warning("controller does not answer, training goes on", job=self._spec.job_id, reason=str(error))
             self._reachable = False

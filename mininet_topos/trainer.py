@@ -165,7 +165,7 @@ def _announced(spec: RankSpec, api: str | None, lease_s: float) -> Iterator[Call
     from mininet_topos.announcer import Announcer, announcement
 
     job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s)
-    with Client(api) as client, Announcer(client, job) as announcer:
+    with Announcer(lambda: Client(api), job) as announcer:
         yield lambda done: announcer.report(IterationTime(done.index, done.end - done.start, done.communication_s))
 
 

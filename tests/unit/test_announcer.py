@@ -27,6 +27,15 @@ class RecordingController:
     renewals: int = 0
     failures: int = 0
     reported: list[int] = field(default_factory=list)
+    connections: int = 0
+    closed: int = 0
+
+    def connect(self) -> RecordingController:
+        self.connections += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
 
     def register_job(self, spec: JobSpec) -> None:
         self._answer()
@@ -66,7 +75,7 @@ def took(index: int) -> IterationTime:
 
 def test_a_job_is_registered_once_and_its_lease_renewed() -> None:
     controller = RecordingController()
-    with Announcer(controller, SPEC):
+    with Announcer(controller.connect, SPEC):
         until(lambda: controller.renewals >= 3)
         assert controller.jobs == {"job": SPEC}
     assert controller.registrations == 1
@@ -74,7 +83,7 @@ def test_a_job_is_registered_once_and_its_lease_renewed() -> None:
 
 def test_the_job_is_gone_after_training() -> None:
     controller = RecordingController()
-    with Announcer(controller, SPEC) as announcer:
+    with Announcer(controller.connect, SPEC) as announcer:
         until(lambda: controller.registrations == 1)
         announcer.report(took(0))
     assert controller.jobs == {}
@@ -83,7 +92,7 @@ def test_the_job_is_gone_after_training() -> None:
 
 def test_each_iteration_is_reported_once_and_in_order() -> None:
     controller = RecordingController()
-    with Announcer(controller, SPEC) as announcer:
+    with Announcer(controller.connect, SPEC) as announcer:
         for index in range(50):
             announcer.report(took(index))
             until(lambda seen=index // 10: controller.renewals >= seen)  # type: ignore[misc]
@@ -92,7 +101,7 @@ def test_each_iteration_is_reported_once_and_in_order() -> None:
 
 def test_a_forgotten_job_is_registered_again() -> None:
     controller = RecordingController()
-    with Announcer(controller, SPEC):
+    with Announcer(controller.connect, SPEC):
         until(lambda: controller.renewals >= 1)
         controller.jobs.clear()
         until(lambda: controller.registrations == 2)
@@ -100,7 +109,7 @@ def test_a_forgotten_job_is_registered_again() -> None:
 
 def test_a_controller_that_comes_back_hears_of_the_time_between() -> None:
     controller = RecordingController(away=True)
-    with Announcer(controller, SPEC) as announcer:
+    with Announcer(controller.connect, SPEC) as announcer:
         announcer.report(took(0))
         announcer.report(took(1))
         until(lambda: controller.failures >= 3)
@@ -110,9 +119,18 @@ def test_a_controller_that_comes_back_hears_of_the_time_between() -> None:
 
 def test_the_latest_iterations_survive_a_long_absence() -> None:
     controller = RecordingController(away=True)
-    with Announcer(controller, SPEC) as announcer:
+    with Announcer(controller.connect, SPEC) as announcer:
         for index in range(1500):
             announcer.report(took(index))
         controller.away = False
         until(lambda: bool(controller.reported))
     assert controller.reported == list(range(500, 1500))
+
+
+def test_a_failed_connection_is_not_used_again() -> None:
+    controller = RecordingController(away=True)
+    with Announcer(controller.connect, SPEC):
+        until(lambda: controller.connections >= 3)
+        controller.away = False
+        until(lambda: controller.renewals >= 3)
+    assert controller.closed == controller.connections

@@ -217,7 +217,7 @@ def test_processes_stop_together_on_sigterm_to_rank_0(tmp_path: Path) -> None:
 def test_training_goes_on_when_the_controller_is_not_there(tmp_path: Path) -> None:
     specs = [RankSpec("job", rank, addresses(2), elements=1000, iterations=5) for rank in range(2)]
     job = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 4000, lease_s=1.0)
-    with Client(f"unix:{tmp_path}/nobody", timeout_s=0.2) as client, Announcer(client, job) as announcer:
+    with Announcer(lambda: Client(f"unix:{tmp_path}/nobody", timeout_s=0.2), job) as announcer:
         for iterations in train_together(tmp_path, specs, StopRequest()):
             assert len(iterations) == 5
             for done in iterations:
