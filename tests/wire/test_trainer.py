@@ -164,11 +164,16 @@ def test_more_data_than_all_buffers_hold_does_not_deadlock(tmp_path: Path) -> No
 
 
 def test_a_stranger_s_connection_is_turned_away(tmp_path: Path) -> None:
+    stranger_came = threading.Event()
+
     def one_rank(rank: int) -> bool:
         if rank == 2:
             with socket.create_connection(rendezvous.find(tmp_path, "rank-0", DEADLINE_S)) as stranger:
                 stranger.sendall(HEADER.pack(0, 0, False))
+                stranger_came.set()
             return True
+        if rank == 1:
+            stranger_came.wait(DEADLINE_S)
         with mesh_of(tmp_path, rank, 2) as mesh:
             result, _ = ring_all_reduce(mesh, 0, np.ones(10, np.float32), False)
             return bool((result == 2).all())
