@@ -1,45 +1,68 @@
 """How busy each link is, and with what: counters in, rates and background out.
 
-*Background* of a link is what its port sent beyond the announced flows that may have used it in the same window. A flow
-whose path is not known (ECMP), or changed within the window, counts in full on every link it may have used: a job's
-own bytes are never taken for background, at the price of underestimating background meanwhile. Flow counters lag port
-counters by up to half a second (OVS collects them from its datapath twice a second), so a small share of the capacity
-is treated as noise. Pure: monotonic times come with the samples.
+*Background* of a link is what its port sent beyond the announced flows that may have used it. A job's own bytes are
+never taken for background, at the price of underestimating it:
+
+- a flow whose path is not known (ECMP), or changed within the window, counts in full on every link it may have used;
+- port and flow counters come from different switches at different times, so both are interpolated to common instants;
+- OVS collects flow counters from its datapath twice a second, so they lag: the window is cut into ``PARTS`` and only
+  what is there in every part counts, beyond a small share of the capacity;
+- while a flow has no counters for the whole window, the links that it may use have no background.
+
+Pure: monotonic times come with the samples.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from controller.fabric.topology import LinkId, PortRef
 
+PARTS = 3
 SMOOTHING = 0.5
+
+Pair = tuple[str, str]
+"""Source and destination address of a flow."""
 
 
 @dataclass(slots=True)
 class _Series:
-    """Samples (time, cumulative bytes) that span the window."""
+    """Samples (time, cumulative bytes), a little more than a window of them."""
 
-    samples: deque[tuple[float, int]] = field(default_factory=deque)
+    times: list[float] = field(default_factory=list)
+    totals: list[int] = field(default_factory=list)
 
     def add(self, at: float, total: int, window_s: float) -> None:
-        if self.samples and (total < self.samples[-1][1] or at <= self.samples[-1][0]):
-            self.samples.clear()  # the counter was reset, or the clock of another switch incarnation
-        self.samples.append((at, total))
-        while len(self.samples) > 2 and self.samples[1][0] <= at - window_s:
-            self.samples.popleft()
+        if self.times and (total < self.totals[-1] or at <= self.times[-1]):
+            self.times.clear()  # the counter was reset, or the clock of another switch incarnation
+            self.totals.clear()
+        self.times.append(at)
+        self.totals.append(total)
+        while len(self.times) > 2 and self.times[1] <= at - 2 * window_s:
+            del self.times[0], self.totals[0]
 
-    def rate_bps(self) -> float | None:
-        if len(self.samples) < 2:
+    def total_at(self, at: float) -> float | None:
+        """Interpolated; None outside the samples."""
+        if not self.times or not self.times[0] <= at <= self.times[-1]:
             return None
-        (start, first), (end, last) = self.samples[0], self.samples[-1]
-        return 8 * (last - first) / (end - start)
+        right = bisect_right(self.times, at)
+        if right == len(self.times):
+            return float(self.totals[-1])
+        (start, end), (low, high) = self.times[right - 1 : right + 1], self.totals[right - 1 : right + 1]
+        return low + (high - low) * (at - start) / (end - start)
 
-
-Pair = tuple[str, str]
-"""Source and destination address of a flow."""
+    def rates_bps(self, instants: list[float]) -> list[float] | None:
+        """Between consecutive instants; None when the samples do not cover them."""
+        totals = [self.total_at(at) for at in instants]
+        known = [total for total in totals if total is not None]
+        if len(known) < len(instants):
+            return None
+        steps = zip(pairwise(instants), pairwise(known), strict=True)
+        return [8 * (high - low) / (end - start) for (start, end), (low, high) in steps]
 
 
 class LinkLoad:
@@ -73,39 +96,54 @@ class LinkLoad:
 
     def bytes_total(self, link: LinkId) -> int:
         series = self._links.get(link)
-        return series.samples[-1][1] if series and series.samples else 0
+        return series.totals[-1] if series and series.totals else 0
 
     def rate_bps(self, link: LinkId) -> float:
-        """0 before two samples."""
+        """Over the window, or as much of it as there are samples; 0 before two."""
         series = self._links.get(link)
-        return (series.rate_bps() or 0.0) if series else 0.0
+        if series is None or len(series.times) < 2:
+            return 0.0
+        end = series.times[-1]
+        rates = series.rates_bps([max(series.times[0], end - self._window_s), end])
+        return rates[0] if rates else 0.0
 
     def background_bps(self, link: LinkId) -> float:
         return self._background.get(link, 0.0)
 
     def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> Mapping[LinkId, float]:
         """Take the windows' rates into the smoothed background; returns it for every link that has any."""
-        announced = self._announced_bps(now)
+        users = self._users(now)
         for link, capacity in capacity_bps.items():
-            excess = self.rate_bps(link) - announced.get(link, 0.0)
+            excess = self._lasting_excess_bps(link, users.get(link, ()))
             measured = excess if excess > self._noise_fraction * capacity else 0.0
             before = self._background.get(link, measured)
             smoothed = SMOOTHING * measured + (1 - SMOOTHING) * before
             self._background[link] = smoothed if smoothed > 0.01 * capacity else 0.0
         return {link: bps for link, bps in self._background.items() if bps}
 
-    def _announced_bps(self, now: float) -> dict[LinkId, float]:
-        """Per link the rates of all flows that may have used it within the window."""
-        while len(self._uses) > 1 and self._uses[1][0] <= now - self._window_s:
+    def _users(self, now: float) -> dict[LinkId, set[Pair]]:
+        """Per link the flows that may have used it within the window."""
+        while len(self._uses) > 1 and self._uses[1][0] <= now - 2 * self._window_s:
             self._uses.popleft()
-        may_use: dict[Pair, set[LinkId]] = {}
+        users: dict[LinkId, set[Pair]] = {}
         for _, uses in self._uses:
             for pair, links in uses.items():
-                may_use.setdefault(pair, set()).update(links)
-        announced: dict[LinkId, float] = {}
-        for pair, used in may_use.items():
-            series = self._flows.get(pair)
-            rate = series.rate_bps() if series else None
-            for link in used if rate else ():
-                announced[link] = announced.get(link, 0.0) + (rate or 0.0)
-        return announced
+                for link in links:
+                    users.setdefault(link, set()).add(pair)
+        return users
+
+    def _lasting_excess_bps(self, link: LinkId, users: Iterable[Pair]) -> float:
+        """What the link carried in every part of the window beyond all of its possible users; 0 when that is not known
+        for one of them."""
+        series = [self._links.get(link), *(self._flows.get(pair) for pair in users)]
+        known = [one for one in series if one is not None and one.times]
+        if len(known) < len(series):
+            return 0.0
+        end = min(one.times[-1] for one in known)
+        instants = [end - self._window_s * (PARTS - part) / PARTS for part in range(PARTS + 1)]
+        rates = [one.rates_bps(instants) for one in known]
+        covered = [rate for rate in rates if rate is not None]
+        if len(covered) < len(rates):
+            return 0.0
+        link_bps, *flows_bps = covered
+        return min(link_bps[part] - sum(flow[part] for flow in flows_bps) for part in range(PARTS))

@@ -72,10 +72,12 @@ def confirmed_paths(
 def possible_links(
     fabric: Fabric, pins: Iterable[Pin], candidates: Mapping[tuple[Dpid, Dpid], tuple[Path, ...]]
 ) -> dict[tuple[str, str], frozenset[LinkId]]:
-    """Every link a flow may use: its pinned path, or all candidate paths under ECMP; the hosts' own links too."""
+    """Every link a flow may use: its pinned path, or all candidate paths under ECMP and after a failover; the hosts' own
+    links too."""
     uses: dict[tuple[str, str], frozenset[LinkId]] = {}
     for pin in pins:
         src, dst = fabric.hosts[pin.flow.src_ip], fabric.hosts[pin.flow.dst_ip]
-        paths = (pin.path,) if pin.path is not None else candidates.get((src.at.dpid, dst.at.dpid), ())
+        whole = pin.path is not None and all(link in fabric.links for link in pin.path)
+        paths = (pin.path or (),) if whole else candidates.get((src.at.dpid, dst.at.dpid), ())
         uses[pin.flow] = frozenset((src.uplink, dst.downlink, *(link for path in paths for link in path)))
     return uses

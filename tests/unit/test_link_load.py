@@ -51,8 +51,30 @@ def test_a_little_is_noise(load: LinkLoad) -> None:
 def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, {FLOW: frozenset([OTHER])})
-    assert run(load, range(20, 26), 8e5, 8e5) == {}, "the window still reaches back to the old path"
-    assert run(load, range(26, 40), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+    assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
+    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+
+
+def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
+    def sent(now: float) -> int:
+        return int(1e5 / 8 * min(now, 21) + 9e5 / 8 * max(0.0, now - 21))
+
+    for now in range(0, 60, 2):
+        load.count_links(now, {LINK: sent(now)})
+        load.count_flows(now + 1.9, {FLOW: sent(now + 1.9 - 0.5)})  # late, and half a second behind
+        assert load.update(now + 1.9, CAPACITY) == {}
+
+
+def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoad) -> None:
+    background: dict[LinkId, float] = {}
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: 100_000 * now})
+        if now == 20:
+            load.routes_changed(now, {FLOW: frozenset([LINK])})
+        if now >= 20:
+            load.count_flows(now, {FLOW: 100_000 * (now - 20)})
+            background = dict(load.update(now, CAPACITY))
+            assert background == {}
 
 
 def test_background_fades_when_it_stops(load: LinkLoad) -> None:
