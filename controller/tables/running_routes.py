@@ -72,7 +72,7 @@ def confirmed_paths(
 def possible_links(
     fabric: Fabric, pins: Iterable[Pin], candidates: Mapping[tuple[Dpid, Dpid], tuple[Path, ...]]
 ) -> dict[tuple[str, str], frozenset[LinkId]]:
-    """Every link a flow may use: its pinned path, or all candidate paths under ECMP and after a failover; the hosts' own
+    """Every link a flow may use: its pinned path, or all candidates under ECMP and after a failover; the hosts' own
     links too."""
     uses: dict[tuple[str, str], frozenset[LinkId]] = {}
     for pin in pins:
