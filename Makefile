@@ -6,7 +6,7 @@ PYTHON_CODE := controller mininet_topos deploy/grafana tests $(wildcard benchmar
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint proto-check dashboard proto lock clean
+.PHONY: help setup demo bench test lint proto-check dashboard proto lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ setup:  ## Install what is missing (needs root only for system packages)
 
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
+
+bench: setup  ## Time planning and rule computation on large fabrics; results in out/bench
+	@$(PY) -m benchmarks.planning
 
 test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
 	@$(WITH_OVS) $(PY) -m pytest

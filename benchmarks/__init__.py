@@ -1,0 +1,1 @@
+"""How long the pipeline takes on large fabrics, without root or network: ``make bench``."""
