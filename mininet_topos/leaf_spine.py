@@ -115,9 +115,9 @@ class ShapedIntf(TCIntf):  # type: ignore[misc]
         """Set the egress rate, also over a discipline that is there. Raises ``OSError`` when the kernel cannot."""
         if self.bw is None:
             return
-        complaint = self.cmd(f"tc qdisc replace dev {self.name} root {shaping(self.bw)}").strip()
-        if complaint:
-            raise OSError(f"cannot shape {self.name}: {complaint}")
+        _, complaint, status = self.node.pexec(f"tc qdisc replace dev {self.name} root {shaping(self.bw)}")
+        if status:
+            raise OSError(f"cannot shape {self.name}: {complaint.strip()}")
 
 
 class ShapedLink(Link):  # type: ignore[misc]

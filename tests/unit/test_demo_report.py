@@ -22,6 +22,7 @@ from mininet_topos.demo_report import (
     longest_silence_s,
     lost_iterations,
     mean_iteration_s,
+    pooled_iteration_s,
     reaction,
     read_rank_log,
     receivers_of_cable,
@@ -152,6 +153,13 @@ def test_the_report_has_each_phase_s_own_iterations() -> None:
     assert report["unannounced"]["after_replan_s"] == pytest.approx(1.0)
     assert report["arithmetic_errors"] == 0
     assert all(target.met for target in targets(report))
+
+
+def test_a_job_weighs_the_same_however_many_iterations_it_finishes() -> None:
+    fast = [replace(rank_log(0, [1.0] * 40), job_id="lucky")]
+    slow = [rank_log(0, [2.0] * 20)]
+    assert mean_iteration_s([*fast, *slow], 0, 41) == pytest.approx(1.5)
+    assert pooled_iteration_s([*fast, *slow], 0, 41) == pytest.approx(4 / 3)
 
 
 def test_a_wrong_result_is_an_arithmetic_error_and_a_missed_target() -> None:
