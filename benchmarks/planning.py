@@ -7,6 +7,7 @@ In: fabrics and ring jobs from ``fabrics``, and published workloads when a folde
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +31,7 @@ from controller.planning.problem import PlanLimits
 from controller.planning.snapshot import take_snapshot
 
 RUNS = 3
+PIPE_COLUMNS = 160
 SIZES = (Size(4, 4, 4), Size(16, 8, 8), PUBLISHED)
 RESULTS = Path("out/bench/planning.json")
 
@@ -123,7 +125,8 @@ def main(
     if as_json:
         typer.echo(report)
     else:
-        Console().print(_table("planning", planning), _table("rules", rules), f"written to {RESULTS}")
+        console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+        console.print(_table("planning", planning), _table("rules", rules), f"written to {RESULTS}")
 
 
 if __name__ == "__main__":
