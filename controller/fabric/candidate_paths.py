@@ -14,13 +14,15 @@ import networkx as nx
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 
-_Hops = Mapping[Dpid, tuple[LinkId, ...]]
+Hops = Mapping[Dpid, tuple[LinkId, ...]]
+"""Towards one destination: per switch that reaches it the links out of it that lie on a shortest path, sorted. The
+destination has no entry; parallel cables are separate next hops."""
 
 
-def next_hops(fabric: Fabric, dst: Dpid) -> dict[Dpid, tuple[LinkId, ...]]:
-    """For each switch that reaches ``dst``, the links out of it that lie on a shortest path there, sorted. ``dst``
-    itself has no entry; parallel cables are separate next hops. One breadth-first search."""
-    return _hops_towards(fabric, _reversed(fabric), dst)
+def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
+    """The next hops towards each destination. One breadth-first search each."""
+    reversed_graph = _reversed(fabric)
+    return {dst: _hops_towards(fabric, reversed_graph, dst) for dst in destinations}
 
 
 def candidate_paths(
@@ -31,12 +33,10 @@ def candidate_paths(
     The order is deterministic, and goes round the next hops at every switch: the first k paths use as many different
     first links as k paths can, so a cap cuts fairly instead of keeping the paths through one spine.
     """
-    reversed_graph = _reversed(fabric)
-    hops: dict[Dpid, _Hops] = {}
+    wanted = list(pairs)
+    hops = next_hops(fabric, {dst for _, dst in wanted})
     found = {}
-    for src, dst in pairs:
-        if dst not in hops:
-            hops[dst] = _hops_towards(fabric, reversed_graph, dst)
+    for src, dst in wanted:
         found[src, dst] = ((),) if src == dst else tuple(islice(_paths(fabric, hops[dst], src, dst), max_paths))
     return found
 
@@ -61,7 +61,7 @@ def _hops_towards(fabric: Fabric, reversed_graph: nx.DiGraph[Dpid], dst: Dpid) -
     return {dpid: tuple(sorted(links)) for dpid, links in sorted(hops.items())}
 
 
-def _paths(fabric: Fabric, hops: _Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:
+def _paths(fabric: Fabric, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:
     """The shortest paths from ``src``, lazily: there may be exponentially many."""
     if src == dst:
         yield ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from controller.fabric.candidate_paths import next_hops
+from controller.fabric.candidate_paths import Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import Pin, pin_key
@@ -39,6 +39,7 @@ def installed_fabric_ports(rules: RuleSet) -> set[PortNo]:
 def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterator[Pin]:
     """Every pin and counting rule at the switch of its source, with the path it stands for (None: none, or one whose
     links are not there)."""
+    towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for key, rule in rules.flows.items():
             src, dst = key.match.ipv4_src, key.match.ipv4_dst
@@ -47,19 +48,20 @@ def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterato
             source = fabric.hosts.get(src.address)
             if source and source.at.dpid == dpid and dst.address in fabric.hosts:
                 flow = FlowId(src.address, dst.address)
-                yield Pin(flow, cookie_owner(rule.cookie), _follow(fabric, installed, flow, rule))
+                yield Pin(flow, cookie_owner(rule.cookie), _follow(fabric, installed, flow, rule, towards))
 
 
-def _follow(fabric: Fabric, installed: Mapping[Dpid, RuleSet], flow: FlowId, rule: FlowRule) -> Path | None:
+def _follow(
+    fabric: Fabric, installed: Mapping[Dpid, RuleSet], flow: FlowId, rule: FlowRule, towards: Mapping[Dpid, Hops]
+) -> Path | None:
     if rule.goto is not None:
         return None
     here, leaf = fabric.hosts[flow.src_ip].at.dpid, fabric.hosts[flow.dst_ip].at.dpid
-    hops = next_hops(fabric, leaf)
     path: list[LinkId] = []
     while here != leaf and len(path) <= len(fabric.switches):
         rules = installed.get(here, RuleSet())
         port = _planned_port(rules, rules.flows.get(pin_key(flow)))
-        default = hops.get(here, ())
+        default = towards[leaf].get(here, ())
         hop = LinkId(here, port) if port is not None else default[0] if len(default) == 1 else None
         if hop is None or hop not in fabric.links:
             return None

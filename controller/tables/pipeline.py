@@ -12,16 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from controller.fabric.candidate_paths import next_hops
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
+from controller.fabric.candidate_paths import Hops, next_hops
+from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.fabric.topology_update import hosts_by_leaf
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowRule, GroupRule, RuleSet, ToGroup, stable_hash
 
 GROUP_ID_BITS = 31
-
-Hops = Mapping[Dpid, tuple[LinkId, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def desired_rules(
     """
     by_leaf = hosts_by_leaf(fabric)
     prefixes = default_table.destination_prefixes(fabric, settings.leaf_prefix_length)
-    towards = {leaf: next_hops(fabric, leaf) for leaf in by_leaf}
+    towards = next_hops(fabric, by_leaf)
     distance = {leaf: _distances(fabric, leaf, hops) for leaf, hops in towards.items()}
     pins_at = _pins_by_switch(fabric, pins)
     fabric_ports: dict[Dpid, set[PortNo]] = defaultdict(set)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -96,3 +97,25 @@ def settled(client: Client, links: int) -> bool:
     except Unreachable:
         return False
     return status.links == links and status.switches_in_sync == status.switches > 0 and not status.adopting
+
+
+class Snoop:
+    """Counts the changes that the switches themselves see coming from controllers."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self._files = {switch.bridge: folder / f"{switch.bridge}.snoop" for switch in lab.switches}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Snoop:
+        for bridge, path in self._files.items():
+            file = self._stack.enter_context(path.open("w"))
+            argv = ["ovs-ofctl", "-O", "OpenFlow13", "snoop", bridge]
+            process = self._stack.enter_context(subprocess.Popen(argv, stdout=file, stderr=file))
+            self._stack.callback(process.terminate)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def count(self, kind: str) -> int:
+        return sum(len(re.findall(rf"^{kind}", path.read_text(), re.MULTILINE)) for path in self._files.values())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from controller.messages import Strategy
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import LINK_MBPS, ControllerProcess, running_fabric, settled
+from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 
@@ -63,33 +62,10 @@ def ping(lab: Lab, source: str, target: str, count: int = 3) -> bool:
     return f" {count} received" in out
 
 
-class Snoop:
-    """Counts the changes that the switches themselves see coming from controllers."""
-
-    def __init__(self, lab: Lab, folder: Path) -> None:
-        self._files = {switch.bridge: folder / f"{switch.bridge}.snoop" for switch in lab.switches}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Snoop:
-        for bridge, path in self._files.items():
-            file = self._stack.enter_context(path.open("w"))
-            argv = ["ovs-ofctl", "-O", "OpenFlow13", "snoop", bridge]
-            process = self._stack.enter_context(subprocess.Popen(argv, stdout=file, stderr=file))
-            self._stack.callback(process.terminate)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def count(self, kind: str) -> int:
-        return sum(len(re.findall(rf"^{kind}", path.read_text(), re.MULTILINE)) for path in self._files.values())
-
-
 def spine_of(client: Client, job_id: str) -> dict[str, str]:
-    """Per source address the spine its flow is pinned to."""
-    plan = client.get_plan()
-    assert plan
-    return {r.route.src: r.route.switches[1] for r in plan.routes if r.job_id == job_id}
+    """Per source address the spine its flow is pinned to, as the switches confirmed it."""
+    with closing(client.watch_routes(job_id)) as updates:
+        return {route.src: route.switches[1] for route in next(updates).routes if route.pinned}
 
 
 def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_path: Path) -> None:
