@@ -297,8 +297,6 @@ class ControlLoop:
             self._stale, self._desired_for = False, self.fabric.generation
             self._make_desired(now)
             self._diff_due = True
-        if self.sync.busy:
-            return []
         if self._diff_due:
             self._diff_due = False
             stage = self.sync.next_stage(self.desired)
@@ -347,7 +345,7 @@ class ControlLoop:
 
     def _strategy_reached(self, now: float) -> list[Command]:
         """Replies to those who set a strategy that the switches now follow."""
-        if self._stale or self.sync.unsettled:
+        if self._stale or self.sync.busy or self.sync.unsettled:
             return []
         reached = [w for w in self._waiters if self.replanning.cycles_done > w.cycles_done]
         self._waiters = [w for w in self._waiters if w not in reached]

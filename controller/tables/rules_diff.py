@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping
 from controller.fabric.topology import Dpid
 from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage, ToGroup
 
+NARROW = "narrow"
+"""The stage that only takes next hops away, safe at any time."""
+
 
 def mods(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
     """What turns the installed rules of one switch into the desired ones."""
@@ -42,7 +45,7 @@ def stages(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -
         if dpid in installed:
             for mod in mods(rules, installed[dpid]):
                 staged[_order(mod, installed[dpid])][dpid].append(mod)
-    names = ("narrow", "install", "delete flows", "delete groups")
+    names = (NARROW, "install", "delete flows", "delete groups")
     return [
         Stage(
             f"{names[rank]} {distance}".removesuffix(" 0"),

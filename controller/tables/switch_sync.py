@@ -1,9 +1,10 @@
 """Keeps every switch at its desired rules: read back after each connect, deltas after that.
 
-Owns what each switch is believed to hold and the one stage that is under way. No queue of stages is kept: after each
-barrier the difference to the newest desired rules is taken again and its first stage sent, so a repair overtakes what
-is left of an older change. A rule that a switch refuses is not sent again until it changes or the switch reconnects; a
-switch that does not answer is read back before anything else is sent to it. Pure.
+Owns what each switch is believed to hold and the stages that are under way. No queue of stages is kept: after each
+barrier the difference to the newest desired rules is taken again and its first stage sent. What only takes next hops
+away does not wait even for that: no switch that is slow to answer delays a repair on the others. A rule that a switch
+refuses is not sent again until it changes or the switch reconnects; a switch that does not answer is read back before
+anything else is sent to it. Pure.
 """
 
 from __future__ import annotations
@@ -47,13 +48,13 @@ class SwitchSync:
         self.unsettled: frozenset[Dpid] = frozenset()
         self._connected: set[Dpid] = set()
         self._reread_at: dict[Dpid, float] = {}
-        self._under_way: InstallStage | None = None
+        self._under_way: dict[int, InstallStage] = {}
         self._changes = 0
 
     @property
     def busy(self) -> bool:
         """A stage is on its way."""
-        return self._under_way is not None
+        return bool(self._under_way)
 
     def connected(self, dpid: Dpid) -> ReadRules:
         self.left(dpid)
@@ -85,29 +86,27 @@ class SwitchSync:
         return self._connected == self.installed.keys()
 
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
-        """The first stage of what is left to do; None when a stage is under way or nothing is left."""
-        if self._under_way is not None:
-            return None
-        to_send = []
-        for stage in rules_diff.stages(desired, self.installed):
-            mods = {dpid: self._worth_sending(dpid, changes) for dpid, changes in stage.mods.items()}
-            mods = {dpid: changes for dpid, changes in mods.items() if changes}
-            if mods:
-                to_send.append(Stage(stage.name, mods))
-        self.unsettled = frozenset(dpid for stage in to_send for dpid in stage.mods)
+        """The first stage of what is left to do; while another is under way, only a repair of other switches. None when
+        there is none."""
+        stages = [s for s in map(self._worth_sending, rules_diff.stages(desired, self.installed)) if s.mods]
+        self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
-        if not to_send:
+        if self._under_way:
+            answering = {dpid for sent in self._under_way.values() for dpid in sent.stage.mods}
+            stages = [
+                _without(s, answering) for s in stages if s.name == rules_diff.NARROW and not s.mods.keys() <= answering
+            ]
+        if not stages:
             return None
         self._changes += 1
-        self._under_way = InstallStage(self._changes, 0, to_send[0])
-        return self._under_way
+        self._under_way[self._changes] = InstallStage(self._changes, 0, stages[0])
+        return self._under_way[self._changes]
 
     def stage_done(self, message: StageDone, now: float) -> None:
         """Take over what the switches confirmed."""
-        stage = self._under_way
-        if stage is None or stage.change_id != message.change_id:
+        stage = self._under_way.pop(message.change_id, None)
+        if stage is None:
             return
-        self._under_way = None
         for dpid, mods in stage.stage.mods.items():
             result = message.results.get(dpid, SwitchResult(timed_out=True))
             if result.timed_out and dpid in self._connected:
@@ -120,12 +119,19 @@ class SwitchSync:
                 accepted = [mod for mod in mods if rule_id(dpid, mod.rule) not in refused]
                 self.installed[dpid] = _apply(self.installed[dpid], accepted)
 
-    def _worth_sending(self, dpid: Dpid, mods: tuple[RuleMod, ...]) -> tuple[RuleMod, ...]:
-        def refused(mod: RuleMod) -> bool:
+    def _worth_sending(self, stage: Stage) -> Stage:
+        """Without what the switches have refused already."""
+
+        def refused(dpid: Dpid, mod: RuleMod) -> bool:
             refusal = self.refused.get(rule_id(dpid, mod.rule))
             return refusal is not None and refusal.mod == mod
 
-        return tuple(mod for mod in mods if not refused(mod))
+        mods = {dpid: tuple(mod for mod in changes if not refused(dpid, mod)) for dpid, changes in stage.mods.items()}
+        return Stage(stage.name, {dpid: changes for dpid, changes in mods.items() if changes})
+
+
+def _without(stage: Stage, dpids: set[Dpid]) -> Stage:
+    return Stage(stage.name, {dpid: mods for dpid, mods in stage.mods.items() if dpid not in dpids})
 
 
 def _apply(rules: RuleSet, mods: list[RuleMod]) -> RuleSet:

@@ -108,6 +108,26 @@ def test_one_stage_at_a_time_until_nothing_differs() -> None:
     assert sync.installed == desired
 
 
+def test_a_repair_overtakes_a_switch_that_is_slow_to_answer() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]), spine=RuleSet())
+    wide = {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet.of([flow(1)])}
+    slow = sync.next_stage(wide)
+    assert slow
+    assert list(slow.stage.mods) == [SPINE]
+    narrow = {LEAF: RuleSet.of([flow(1)], [group(1)]), SPINE: RuleSet.of([flow(2)])}
+    repair = sync.next_stage(narrow)
+    assert repair
+    assert (repair.stage.name, list(repair.stage.mods)) == (rules_diff.NARROW, [LEAF])
+    assert sync.next_stage(narrow) is None, "everything else waits for its turn"
+    sync.stage_done(done(repair), 0)
+    assert sync.next_stage(narrow) is None
+    sync.stage_done(done(slow), 0)
+    rest = sync.next_stage(narrow)
+    assert rest
+    assert set(rest.stage.mods) == {LEAF, SPINE}
+
+
 def test_a_newer_wish_replaces_the_stages_that_were_left() -> None:
     sync = SwitchSync()
     synced(sync, leaf=RuleSet(), spine=RuleSet())
