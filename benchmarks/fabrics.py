@@ -6,7 +6,6 @@ publications.
 
 from __future__ import annotations
 
-import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Dpid, Fabric, Host, Link, Port, PortNo, PortRef, Switch
-from controller.jobs.collectives import virtual_links
-from controller.jobs.registry import Job
+from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobSpec
 
 LINK_BPS = 100e9
@@ -91,7 +89,7 @@ def _job(job_id: str, rings: Iterable[Sequence[str]], size: int) -> Job:
     names = [group["name"] for group in groups]
     collective = {"algorithm": "ring_all_reduce", "groups": names, "bytes_per_iteration": size}
     spec = JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "groups": groups, "collectives": [collective]})
-    return Job(spec, virtual_links(spec), lease_ends_at=math.inf)
+    return JobRegistry(max_jobs=1).register(spec, now=0.0)
 
 
 def workloads(folder: Path, fabric: Fabric) -> Iterator[tuple[str, list[Job]]]:

@@ -48,12 +48,15 @@ class MetricsConfig(_Section):
 class DiscoveryConfig(_Section):
     """``link_timeout_s``: silence after which a link whose ports are up is lost. ``hold_down_s``: how long a link that
     came back stays excluded. ``edge_after_s``: how long a port must have been up without LLDP before it may be an
-    edge port. ``punt_rate_pps``: LLDP and ARP packets per second a port may hand to the controller."""
+    edge port. ``adoption_patience_s``: how long a started controller waits for switches and links that installed rules
+    name before it changes any of them. ``punt_rate_pps``: LLDP and ARP packets per second a port may hand to the
+    controller."""
 
     probe_interval_s: Seconds = 1.0
     link_timeout_s: Seconds = 5.0
     hold_down_s: Seconds = 2.0
     edge_after_s: Seconds = 2.5
+    adoption_patience_s: Seconds = 15.0
     punt_rate_pps: int = Field(default=50, ge=1)
 
 

@@ -8,6 +8,7 @@ the running routes, and ``_advance`` turns those into desired rules and sends th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from controller.config import Config
-from controller.errors import SignalboxError
+from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import candidate_paths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
@@ -54,7 +55,7 @@ from controller.messages import (
 from controller.planning.problem import FlowId
 from controller.planning.snapshot import missing_hosts
 from controller.replanning import Replanning
-from controller.tables.adoption import installed_fabric_ports, installed_hosts
+from controller.tables.adoption import installed_fabric_ports, installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
@@ -103,8 +104,9 @@ class ControlLoop:
         self._stale = True
         self._desired_for = -1
         self._diff_due = True
-        self._first_switch_at: float | None = None
-        self._orphans_until = 0.0
+        self._expects_rules = saved != SavedState()
+        self._adopting_since = now
+        self._unknown_kept_until = math.inf
         self._waiters: list[_StrategyWaiter] = []
         for spec in saved.specs:
             self.registry.register(spec, now)
@@ -129,14 +131,15 @@ class ControlLoop:
             case _:
                 commands = self._network(message, now)
         # Rules go out before the answers that make somebody use them.
-        return self._advance(now, urgent=not isinstance(message, LinkSeen | Counters)) + commands
+        return self._advance(now) + commands
 
     # ---- the network
 
     def _network(self, message: Message, now: float) -> list[Command]:
         match message:
             case SwitchConnected(dpid, name, ports):
-                self._first_switch_at = self._first_switch_at or now
+                if self.adopting:
+                    self._adopting_since = now
                 self.topology.switch_connected(dpid, name, ports, now)
                 place_declared(self.topology, self._declared)
                 self._changed(now)
@@ -144,15 +147,21 @@ class ControlLoop:
             case SwitchLeft(dpid):
                 self.sync.left(dpid)
                 self.counters_at.pop(dpid, None)
-                self._lost(self.topology.switch_left(dpid), now)
+                self.topology.switch_left(dpid, now)
+                self._changed(now)
             case PortChanged(dpid, port, removed):
-                self._lost(self.topology.port_changed(dpid, port, removed, now), now)
+                if self.topology.port_changed(dpid, port, removed, now):
+                    place_declared(self.topology, self._declared)
+                    self._changed(now)
             case LinkSeen(src, dst):
                 self.topology.link_seen(src, dst, now)
             case LinkLost(src, dst):
-                self._lost(self.topology.link_lost(src, dst), now)
+                self.topology.link_lost(src, dst, now)
+                self._changed(now)
             case SwitchRules(dpid, rules, _):
                 self.sync.rules_read(message)
+                if rules.flows and not self.adopting and now < self._unknown_kept_until:
+                    self.adopting, self._adopting_since = True, now  # late, with rules that others depend on
                 for ip, at in installed_hosts({dpid: rules}):
                     if ip not in self.fabric.hosts:
                         self.topology.place_host(ip, None, at)
@@ -167,13 +176,8 @@ class ControlLoop:
                 return self._arp(message, now)
         return []
 
-    def _lost(self, usable_link: bool, now: float) -> None:
-        """A port or switch changed; losing a usable link is repaired before anything is planned."""
-        self._changed(now)
-        if usable_link:
-            self._stale = True
-
     def _changed(self, now: float) -> None:
+        """The rules may have to follow, and the plan after them."""
         self._stale = True
         self.replanning.changed(now)
 
@@ -232,12 +236,14 @@ class ControlLoop:
                 self.replanning.at_once(now, reply)
             case SetStrategy(strategy, reply):
                 self.strategy = strategy
-                self._waiters.append(_StrategyWaiter(reply, strategy, now, self.replanning.cycles_done))
+                superseded = [Reply(w.future, Conflict(f"superseded: {strategy} was set")) for w in self._waiters]
+                self._waiters = [_StrategyWaiter(reply, strategy, now, self.replanning.cycles_done)]
                 if strategy is not Strategy.PLANNED:
                     self.routes.paths = {}
+                    self.routes.orphans = ()
                 self._stale = True
                 self.replanning.at_once(now)
-                return [self._save()]
+                return [self._save(), *superseded]
         return []
 
     def _save(self) -> SaveState:
@@ -253,9 +259,12 @@ class ControlLoop:
             self._changed(now)
         if self.adopting:
             self._adopt_when_settled(now)
-        elif self.routes.orphans and now >= self._orphans_until:
+        elif now >= self._unknown_kept_until:
+            self._unknown_kept_until = -math.inf
             self.routes.orphans = ()
             self._stale = True
+        if self._desired_for != self.fabric.generation:
+            self._changed(now)
         silent = [host.ip for host in self.fabric.hosts.values() if host.mac is None]
         missing = [ip for job in self.registry.jobs.values() for ip in missing_hosts(self.fabric, job)]
         commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.ask(missing + silent, now)]
@@ -267,20 +276,21 @@ class ControlLoop:
 
     def _adopt_when_settled(self, now: float) -> None:
         """After a start nothing is deleted or narrowed until the picture is complete: every link that installed rules
-        name has been seen, or one LLDP time-out has passed."""
-        if self._first_switch_at is None or not self.sync.all_read:
+        name has been seen, or nobody new has connected for ``adoption_patience_s``. When the saved state says that this
+        is a restart, empty switches are no complete picture."""
+        if not self.sync.all_read or not self.sync.installed:
             return
-        waiting = (
-            (dpid, port)
-            for dpid, rules in self.sync.installed.items()
-            for port in installed_fabric_ports(rules)
-            if LinkId(dpid, port) not in self.fabric.links and self._port_is_up(dpid, port)
-        )
-        patience = self.config.discovery.link_timeout_s + self.config.discovery.hold_down_s
-        if now < self._first_switch_at + patience and next(waiting, None) is not None:
+        held = {dpid: installed_fabric_ports(rules) for dpid, rules in self.sync.installed.items()}
+        complete = all(
+            LinkId(dpid, port) in self.fabric.links or not self._port_is_up(dpid, port)
+            for dpid, ports in held.items()
+            for port in ports
+        ) and (any(held.values()) or not self._expects_rules)
+        if not complete and now < self._adopting_since + self.config.discovery.adoption_patience_s:
             return
         self.adopting = False
-        self._orphans_until = now + self.config.jobs.orphan_lease_s
+        if self._unknown_kept_until == math.inf:
+            self._unknown_kept_until = now + self.config.jobs.orphan_lease_s
         self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
         if self.strategy is not Strategy.PLANNED:
             self.routes.paths = {}
@@ -292,8 +302,8 @@ class ControlLoop:
 
     # ---- what follows: desired rules, the next stage, those who wait for it
 
-    def _advance(self, now: float, urgent: bool) -> list[Command]:
-        if urgent and (self._stale or self._desired_for != self.fabric.generation):
+    def _advance(self, now: float) -> list[Command]:
+        if self._stale:
             self._stale, self._desired_for = False, self.fabric.generation
             self._make_desired(now)
             self._diff_due = True
@@ -317,6 +327,8 @@ class ControlLoop:
         ports = {PortRef(dpid, port) for dpid, switch in self.fabric.switches.items() for port in switch.ports}
         self.load.forget(ports, {pin.flow for pin in self.pins})
         self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
+        if now < self._unknown_kept_until:
+            self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
         leaves = {self.fabric.hosts[ip].at.dpid for pin in self.pins for ip in pin.flow}
         pairs = [(a, b) for a in sorted(leaves) for b in sorted(leaves) if a != b]
         candidates = candidate_paths(self.fabric, pairs, self.config.planning.max_paths)

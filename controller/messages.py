@@ -101,7 +101,6 @@ class StageDone:
     """Every switch of a stage has answered its barrier, left, or timed out. The loop sends the next stage."""
 
     change_id: int
-    stage: int
     results: Mapping[Dpid, SwitchResult]
 
 
@@ -246,7 +245,6 @@ class InstallStage:
     """Send the mods, then a barrier on each switch; answered by ``StageDone``."""
 
     change_id: int
-    number: int
     stage: Stage
 
 

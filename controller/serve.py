@@ -22,7 +22,7 @@ from controller.control_loop import ControlLoop
 from controller.errors import SignalboxError
 from controller.event_log import events
 from controller.jobs.store import StateStore
-from controller.messages import Command, Message, Reply, SaveState, SolvePlan, Tick
+from controller.messages import Command, Message, Reply, SavedState, SaveState, SolvePlan, Tick
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.worker import PlanningWorker
@@ -146,10 +146,17 @@ class _Driver:
                 case SolvePlan():
                     self._worker.submit(command)
                 case SaveState(state):
-                    self._store.save(state)
+                    self._save(state)
                 case _:
                     southbound.append(command)
         self._outbox.send(southbound)
+
+    def _save(self, state: SavedState) -> None:
+        """A full disk is no reason to stop: what is lost is what a restart would know."""
+        try:
+            self._store.save(state)
+        except OSError as error:
+            log.error("the state cannot be saved: a restart would not know it", why=str(error))
 
 
 def _resolve(reply: Reply) -> None:

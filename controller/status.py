@@ -14,6 +14,7 @@ from typing import Literal
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.spec import JobId, JobSpec
 from controller.messages import Strategy
+from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 
@@ -89,8 +90,8 @@ class Status:
 
     @property
     def network_efficiency(self) -> float:
-        """min over jobs with known level of 1 / L_j; 1 when there is none."""
-        return min((j.efficiency_predicted for j in self.jobs.values() if j.level), default=1.0)
+        """Over the jobs whose level is known."""
+        return network_efficiency(job.level for job in self.jobs.values() if job.level)
 
 
 class StatusBoard:

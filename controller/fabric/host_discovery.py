@@ -7,8 +7,10 @@ data. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import Literal
 
 from controller.fabric.topology import PortRef
@@ -16,6 +18,7 @@ from controller.fabric.topology_update import Learned, TopologyState
 
 ASK_AGAIN_S = 1.0
 WAIT_S = 3.0
+FORGET_S = 60.0
 MAX_QUESTIONS = 64
 """Addresses asked for at once; more wait for the next second."""
 
@@ -60,12 +63,14 @@ class HostDiscovery:
         if self._topology.is_fabric_port(at):
             return "refused", [], []
         ip, mac = sender
+        if ip != NOBODY and not _is_host(ip):
+            return "refused", [], []
         learned: Learned = "known" if ip == NOBODY else self._topology.host_seen(ip, mac, at, now)
         if learned == "refused":
             return learned, [], []
         answers = [] if ip == NOBODY else self._tell_waiting(ip, mac, now)
         questions: list[Question] = []
-        if op == "request" and target_ip not in (ip, NOBODY):
+        if op == "request" and target_ip != ip and _is_host(target_ip):
             asker = Asker(at, ip, mac, now + WAIT_S)
             if target_ip not in self._topology.fabric.hosts:
                 self._waiting.setdefault(target_ip, {})[ip] = asker
@@ -73,13 +78,15 @@ class HostDiscovery:
         return learned, answers, questions
 
     def ask(self, ips: Iterable[str], now: float) -> list[Question]:
-        """Questions for these addresses, none more often than once a second: a host whose port is known is asked there,
-        any other at every edge port."""
-        self._asked_at = {ip: at for ip, at in self._asked_at.items() if at > now - ASK_AGAIN_S}
-        due = [ip for ip in dict.fromkeys(ips) if ip not in self._asked_at]
+        """Questions for these addresses, none more often than once a second, those that waited longest first. A host
+        whose port is known is asked there, any other at every edge port."""
+        self._forget_old(now)
+        asked = sum(at > now - ASK_AGAIN_S for at in self._asked_at.values())
+        due = [ip for ip in dict.fromkeys(ips) if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S]
+        due.sort(key=lambda ip: self._asked_at.get(ip, -math.inf))
         hosts, questions = self._topology.fabric.hosts, []
         everywhere = self._topology.edge_ports(now) if due else ()
-        for ip in due[: MAX_QUESTIONS - len(self._asked_at)]:
+        for ip in due[: max(0, MAX_QUESTIONS - asked)]:
             ports = (hosts[ip].at,) if ip in hosts else everywhere
             if ports:
                 self._asked_at[ip] = now
@@ -88,9 +95,17 @@ class HostDiscovery:
 
     def _tell_waiting(self, ip: str, mac: str, now: float) -> list[Answer]:
         askers = self._waiting.pop(ip, {}).values()
+        return [Answer(asker, ip, mac) for asker in askers if asker.until > now]
+
+    def _forget_old(self, now: float) -> None:
+        self._asked_at = {ip: at for ip, at in self._asked_at.items() if at > now - FORGET_S}
         self._waiting = {
             target: current
             for target, waiting in self._waiting.items()
             if (current := {who: asker for who, asker in waiting.items() if asker.until > now})
         }
-        return [Answer(asker, ip, mac) for asker in askers if asker.until > now]
+
+
+def _is_host(ip: str) -> bool:
+    address = IPv4Address(ip)
+    return not (address.is_multicast or address.is_loopback or address.is_reserved or int(address) >> 24 == 0)

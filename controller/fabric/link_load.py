@@ -92,7 +92,8 @@ class LinkLoad:
 
     def routes_changed(self, now: float, uses: Mapping[Pair, frozenset[LinkId]]) -> None:
         """From ``now`` on each flow uses (at most) these links."""
-        self._uses.append((now, uses))
+        if not self._uses or self._uses[-1][1] != uses:
+            self._uses.append((now, uses))
 
     def bytes_total(self, link: LinkId) -> int:
         series = self._links.get(link)
@@ -113,6 +114,7 @@ class LinkLoad:
     def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> Mapping[LinkId, float]:
         """Take the windows' rates into the smoothed background; returns it for every link that has any."""
         users = self._users(now)
+        self._background = {link: bps for link, bps in self._background.items() if link in capacity_bps}
         for link, capacity in capacity_bps.items():
             excess = self._lasting_excess_bps(link, users.get(link, ()))
             measured = excess if excess > self._noise_fraction * capacity else 0.0

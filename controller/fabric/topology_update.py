@@ -64,7 +64,7 @@ class TopologyState:
 
     def switch_connected(self, dpid: Dpid, name: str, ports: Iterable[Port], now: float) -> None:
         """A handshake, the first or a later one: ports start afresh, links wait for probes and ``switch_ready``."""
-        self.switch_left(dpid)
+        self.switch_left(dpid, now)
         switch = Switch(dpid, name, MappingProxyType({p.number: p for p in ports}))
         self._switches[dpid] = switch
         self._up_since |= {PortRef(dpid, p.number): now for p in switch.ports.values() if p.up}
@@ -76,20 +76,19 @@ class TopologyState:
             self._ready.add(dpid)
             self._recheck([src for src in self._heard if src.dpid == dpid], now)
 
-    def switch_left(self, dpid: Dpid) -> bool:
-        """The connection is gone: its links are not used any more. True when a usable link was lost."""
+    def switch_left(self, dpid: Dpid, now: float) -> None:
+        """The connection is gone: its links are not used any more."""
         self._ready.discard(dpid)
         switch = self._switches.pop(dpid, None)
-        if switch is None:
-            return False
-        self._changed = True
-        lost = [self._forget(PortRef(dpid, port)) for port in switch.ports]
-        return any(lost)
+        if switch is not None:
+            self._changed = True
+            for port in switch.ports:
+                self._forget(PortRef(dpid, port), now)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
-        """True when a usable link was lost."""
+        """A port came, went or changed. False when nothing did, or the switch is not connected."""
         switch = self._switches.get(dpid)
-        if switch is None:
+        if switch is None or (not removed and switch.ports.get(port.number) == port):
             return False
         ports = {number: p for number, p in switch.ports.items() if number != port.number}
         if not removed:
@@ -98,31 +97,35 @@ class TopologyState:
         self._changed = True
         at = PortRef(dpid, port.number)
         if removed or not port.up:
-            return self._forget(at)
-        self._up_since.setdefault(at, now)
-        return False
+            self._forget(at, now)
+        else:
+            self._up_since.setdefault(at, now)
+        return True
 
-    def _forget(self, at: PortRef) -> bool:
+    def _forget(self, at: PortRef, now: float) -> None:
         self._up_since.pop(at, None)
-        peers = [src for src, dst in self._heard.items() if at in (src, dst)]
-        lost = [self._unhear(src) for src in peers]
-        return any(lost)
+        for src in [src for src, dst in self._heard.items() if at in (src, dst)]:
+            self._unhear(src, now)
 
     # ---- links
 
     def link_seen(self, src: PortRef, dst: PortRef, now: float) -> None:
-        """A probe sent out of ``src`` arrived at ``dst``."""
+        """A probe sent out of ``src`` arrived at ``dst``. Hosts that were taken to be at these ports are not."""
         if self._heard.get(src) not in (None, dst):
-            self._unhear(src)
+            self._unhear(src, now)
+        for ip in [host.ip for host in self._hosts.values() if host.at in (src, dst)]:
+            del self._hosts[ip]
+            self._changed = True
         self._heard[src] = dst
         cable = frozenset((src, dst))
         if self._held_until.get(cable) == math.inf and self._heard.get(dst) == src:
             self._held_until[cable] = now + self._settings.hold_down_s
         self._recheck([src], now)
 
-    def link_lost(self, src: PortRef, dst: PortRef) -> bool:
-        """Probes stopped. True when the link had been usable."""
-        return self._unhear(src) if self._heard.get(src) == dst else False
+    def link_lost(self, src: PortRef, dst: PortRef, now: float) -> None:
+        """Probes stopped."""
+        if self._heard.get(src) == dst:
+            self._unhear(src, now)
 
     def advance(self, now: float) -> None:
         """Hold-downs that are over release their links."""
@@ -131,14 +134,16 @@ class TopologyState:
             del self._held_until[cable]
             self._recheck(cable, now)
 
-    def _unhear(self, src: PortRef) -> bool:
+    def _unhear(self, src: PortRef, now: float) -> None:
         dst = self._heard.pop(src)
+        for at in (src, dst):
+            if at in self._up_since:
+                self._up_since[at] = now  # no edge port before discovery had its chance again
         ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
         usable = [self._links.pop(link) for link in ids if link in self._links]
         if usable or frozenset((src, dst)) in self._held_until:
             self._held_until[frozenset((src, dst))] = math.inf
         self._changed |= bool(usable)
-        return bool(usable)
 
     def _recheck(self, ports: Iterable[PortRef], now: float) -> None:
         for src in ports:

@@ -30,11 +30,12 @@ class Timed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An accepted job. ``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them
-    since the routes last changed, oldest first."""
+    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``iterations``: how many were
+    reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest first."""
 
     spec: JobSpec
     virtual_links: tuple[VirtualLink, ...]
+    pairs: frozenset[Pair]
     lease_ends_at: float
     iterations: int = 0
     last_communication_s: float = 0.0
@@ -43,11 +44,6 @@ class Job:
     @property
     def id(self) -> JobId:
         return JobId(self.spec.job_id)
-
-    @property
-    def pairs(self) -> frozenset[Pair]:
-        """(source, destination) addresses of the virtual links."""
-        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
 
     @property
     def mean_communication_s(self) -> float:
@@ -83,11 +79,11 @@ class JobRegistry:
             return self._put(replace(known, lease_ends_at=now + spec.lease_s))
         if len(self._jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
-        job = Job(spec, virtual_links(spec), now + spec.lease_s)
-        pairs = job.pairs
+        links = virtual_links(spec)
+        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
         self._refuse_conflict(job_id, pairs)
         self._announced_by.update(dict.fromkeys(pairs, job_id))
-        return self._put(job)
+        return self._put(Job(spec, links, pairs, now + spec.lease_s))
 
     def deregister(self, job_id: JobId) -> None:
         """Raises ``NotFound``."""

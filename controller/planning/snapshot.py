@@ -17,8 +17,7 @@ and a link is better slow than impossible."""
 
 def missing_hosts(fabric: Fabric, job: Job) -> tuple[str, ...]:
     """Addresses that the job's virtual links name and the fabric does not know, in order."""
-    named = {ip for pair in job.pairs for ip in pair}
-    return tuple(sorted(named - fabric.hosts.keys()))
+    return tuple(sorted({ip for pair in job.pairs for ip in pair if ip not in fabric.hosts}))
 
 
 def capacities(fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[LinkId, float]:

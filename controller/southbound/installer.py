@@ -121,4 +121,4 @@ class Installer:
             self._report(stage)
 
     def _report(self, stage: _Stage) -> None:
-        self._put(StageDone(stage.command.change_id, stage.command.number, stage.results))
+        self._put(StageDone(stage.command.change_id, stage.results))

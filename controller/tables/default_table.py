@@ -29,8 +29,9 @@ from controller.tables.rules import (
 BASE_PRIORITY = 100
 
 
-def destination_prefixes(fabric: Fabric, prefix_length: int) -> dict[Prefix, Dpid]:
-    """Which switch each prefix leads to: the one with most of its hosts; the other hosts in it by their address."""
+def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Prefix, Dpid]) -> dict[Prefix, Dpid]:
+    """Which switch each prefix leads to, and the hosts in it that are elsewhere by their address. ``present``: where
+    prefixes lead now, which stays while a host of theirs is there; else it is the switch with most of them."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
         network = IPv4Network((host.ip, prefix_length), strict=False)
@@ -38,7 +39,7 @@ def destination_prefixes(fabric: Fabric, prefix_length: int) -> dict[Prefix, Dpi
     owners: dict[Prefix, Dpid] = {}
     for prefix, hosts in members.items():
         counts = Counter(host.at.dpid for host in hosts)
-        owner = min(counts, key=lambda dpid: (-counts[dpid], dpid))
+        owner = min(counts, key=lambda dpid: (dpid != present.get(prefix), -counts[dpid], dpid))
         owners[prefix] = owner
         owners |= {Prefix(host.ip): host.at.dpid for host in hosts if host.at.dpid != owner}
     return owners

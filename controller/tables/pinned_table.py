@@ -58,15 +58,15 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
 
 
 def both_directions(
-    fabric: Fabric, routes: Mapping[FlowId, Path | None], owner_of: Mapping[FlowId, int]
+    routes: Mapping[FlowId, Path | None], backwards: Mapping[Path, Path], owner_of: Mapping[FlowId, int]
 ) -> Iterator[Pin]:
     """Every announced virtual link and its acknowledgements. A direction that is announced itself follows its own
-    route; acknowledgements ride on it."""
+    route; acknowledgements ride on it. ``backwards``: the cables of each path the other way."""
     for flow, path in routes.items():
         yield Pin(flow, owner_of[flow], path)
         back = FlowId(flow.dst_ip, flow.src_ip)
         if back not in routes:
-            yield Pin(back, owner_of[flow], reverse_path(fabric, path) if path is not None else None)
+            yield Pin(back, owner_of[flow], backwards.get(path) if path else None)
 
 
 def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:

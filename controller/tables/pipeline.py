@@ -17,7 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.fabric.topology_update import hosts_by_leaf
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
-from controller.tables.rules import FlowRule, GroupRule, RuleSet, ToGroup, stable_hash
+from controller.tables.rules import FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
 
 GROUP_ID_BITS = 31
 
@@ -50,7 +50,8 @@ def desired_rules(
     wrong, and an empty group is certain loss.
     """
     by_leaf = hosts_by_leaf(fabric)
-    prefixes = default_table.destination_prefixes(fabric, settings.leaf_prefix_length)
+    present = _present_owners(installed, by_leaf, settings.leaf_prefix_length)
+    prefixes = default_table.destination_prefixes(fabric, settings.leaf_prefix_length, present)
     towards = next_hops(fabric, by_leaf)
     distance = {leaf: _distances(fabric, leaf, hops) for leaf, hops in towards.items()}
     pins_at = _pins_by_switch(fabric, pins)
@@ -74,6 +75,23 @@ def desired_rules(
         ]
         desired[dpid] = RuleSet.of(flows, groups.values(), control.meters.values())
     return desired
+
+
+def _present_owners(
+    installed: Mapping[Dpid, RuleSet], leaves: Iterable[Dpid], prefix_length: int
+) -> dict[Prefix, Dpid]:
+    """Which switch the installed rules send each prefix to."""
+    leaf_of = {ecmp_group_id(leaf): leaf for leaf in leaves}
+    owners: dict[Prefix, Dpid] = {}
+    for rules in installed.values():
+        for key, rule in rules.flows.items():
+            prefix = key.match.ipv4_dst
+            if key.table != Table.DEFAULT or prefix is None or prefix.length != prefix_length:
+                continue
+            for action in rule.actions:
+                if isinstance(action, ToGroup) and action.group_id in leaf_of:
+                    owners[prefix] = leaf_of[action.group_id]
+    return owners
 
 
 def _distances(fabric: Fabric, leaf: Dpid, hops: Hops) -> dict[Dpid, int]:

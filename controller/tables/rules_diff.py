@@ -68,12 +68,14 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
     return (1, rule.distance)
 
 
-def _within_switch(mod: RuleMod) -> int:
-    """Meters, groups that point at ports, groups that point at groups, flows; deletions the other way round."""
-    if isinstance(mod.rule, MeterRule):
-        rank = 0
-    elif isinstance(mod.rule, GroupRule):
-        rank = 2 if any(isinstance(bucket.action, ToGroup) for bucket in mod.rule.buckets) else 1
+def _within_switch(mod: RuleMod) -> tuple[int, int]:
+    """Meters, groups that point at ports, groups that point at groups, flows, the most specific first; deletions the
+    other way round."""
+    rule = mod.rule
+    if isinstance(rule, FlowRule):
+        order = (3, -rule.key.priority)
+    elif isinstance(rule, GroupRule):
+        order = (2 if any(isinstance(bucket.action, ToGroup) for bucket in rule.buckets) else 1, 0)
     else:
-        rank = 3
-    return -rank if mod.op == "delete" else rank
+        order = (0, 0)
+    return (-order[0], -order[1]) if mod.op == "delete" else order

@@ -12,7 +12,7 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.registry import Job
 from controller.planning.problem import FlowId
 from controller.tables.adoption import installed_pins
-from controller.tables.pinned_table import Pin, both_directions, pin_key
+from controller.tables.pinned_table import Pin, both_directions, pin_key, reverse_path
 from controller.tables.rules import RuleSet, job_owner
 
 
@@ -21,6 +21,7 @@ class RunningRoutes:
 
     def __init__(self) -> None:
         self.paths: dict[FlowId, Path] = {}
+        self._back: dict[Path, Path] = {}
         self.orphans: tuple[Pin, ...] = ()
 
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[Job]) -> None:
@@ -50,9 +51,15 @@ class RunningRoutes:
             if pair[0] in fabric.hosts and pair[1] in fabric.hosts
         }
         routes = {flow: self.paths.get(flow) for flow in owner_of}
-        pins = tuple(both_directions(fabric, routes, owner_of))
+        self._back = {path: back for path in set(self.paths.values()) if (back := self._backwards(fabric, path))}
+        pins = tuple(both_directions(routes, self._back, owner_of))
         taken = {pin.flow for pin in pins}
         return pins + tuple(pin for pin in self.orphans if pin.flow not in taken)
+
+    def _backwards(self, fabric: Fabric, path: Path) -> Path | None:
+        """The same cables the other way, also when one of them is not usable at the moment: acknowledgements then fail
+        over at their path group, like the flow itself."""
+        return reverse_path(fabric, path) or self._back.get(path)
 
 
 def confirmed_paths(

@@ -9,7 +9,7 @@ anything else is sent to it. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid
@@ -19,6 +19,7 @@ from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMo
 
 RuleId = tuple[Dpid, object]
 REREAD_AFTER_S = 2.0
+MAX_REREAD_AFTER_S = 60.0
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
@@ -48,7 +49,9 @@ class SwitchSync:
         self.unsettled: frozenset[Dpid] = frozenset()
         self._connected: set[Dpid] = set()
         self._reread_at: dict[Dpid, float] = {}
-        self._under_way: dict[int, InstallStage] = {}
+        self._reread_after_s: dict[Dpid, float] = {}
+        self._under_way: dict[int, Stage] = {}
+        self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
 
     @property
@@ -66,6 +69,11 @@ class SwitchSync:
         self.installed.pop(dpid, None)
         self.foreign.pop(dpid, None)
         self._reread_at.pop(dpid, None)
+        self._under_way = {
+            change: Stage(stage.name, {d: mods for d, mods in stage.mods.items() if d != dpid})
+            for change, stage in self._under_way.items()
+        }
+        self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
         self.refused = {rule: why for rule, why in self.refused.items() if rule[0] != dpid}
 
     def rules_read(self, message: SwitchRules) -> None:
@@ -86,52 +94,62 @@ class SwitchSync:
         return self._connected == self.installed.keys()
 
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
-        """The first stage of what is left to do; while another is under way, only a repair of other switches. None when
-        there is none."""
-        stages = [s for s in map(self._worth_sending, rules_diff.stages(desired, self.installed)) if s.mods]
+        """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
+        on its way yet. None when there is none."""
+        stages = rules_diff.stages(desired, self.installed)
+        left = {rule_id(dpid, mod.rule) for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
+        self.refused = {rule: why for rule, why in self.refused.items() if rule in left}
+        stages = [stage for stage in (_filtered(stage, self._is_refused) for stage in stages) if stage.mods]
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
         if self._under_way:
-            answering = {dpid for sent in self._under_way.values() for dpid in sent.stage.mods}
-            stages = [
-                _without(s, answering) for s in stages if s.name == rules_diff.NARROW and not s.mods.keys() <= answering
-            ]
-        if not stages:
-            return None
+            repairs = (_filtered(stage, self._is_sent) for stage in stages if stage.name == rules_diff.NARROW)
+            stages = [stage for stage in repairs if stage.mods]
+        return self._send(stages[0]) if stages else None
+
+    def _send(self, stage: Stage) -> InstallStage:
         self._changes += 1
-        self._under_way[self._changes] = InstallStage(self._changes, 0, stages[0])
-        return self._under_way[self._changes]
+        self._under_way[self._changes] = stage
+        for dpid, mods in stage.mods.items():
+            self._newest |= {rule_id(dpid, mod.rule): (self._changes, mod) for mod in mods}
+        return InstallStage(self._changes, stage)
+
+    def _is_refused(self, dpid: Dpid, mod: RuleMod) -> bool:
+        refusal = self.refused.get(rule_id(dpid, mod.rule))
+        return refusal is not None and refusal.mod == mod
+
+    def _is_sent(self, dpid: Dpid, mod: RuleMod) -> bool:
+        _, sent = self._newest.get(rule_id(dpid, mod.rule), (0, None))
+        return sent == mod
 
     def stage_done(self, message: StageDone, now: float) -> None:
-        """Take over what the switches confirmed."""
-        stage = self._under_way.pop(message.change_id, None)
-        if stage is None:
-            return
-        for dpid, mods in stage.stage.mods.items():
+        """Take over what the switches confirmed, unless something newer was sent for the same rule meanwhile."""
+        stage = self._under_way.pop(message.change_id, Stage("", {}))
+        for dpid, mods in stage.mods.items():
             result = message.results.get(dpid, SwitchResult(timed_out=True))
-            if result.timed_out and dpid in self._connected:
-                self.installed.pop(dpid, None)
-                self._reread_at[dpid] = now + REREAD_AFTER_S
+            newest = [mod for mod in mods if self._newest[rule_id(dpid, mod.rule)][0] == message.change_id]
+            for mod in newest:
+                del self._newest[rule_id(dpid, mod.rule)]
+            if result.timed_out:
+                self._read_later(dpid, now)
             elif dpid in self.installed:
-                for mod, reason in result.rejected:
-                    self.refused[rule_id(dpid, mod.rule)] = Refusal(mod, reason)
-                refused = {rule_id(dpid, mod.rule) for mod, _ in result.rejected}
-                accepted = [mod for mod in mods if rule_id(dpid, mod.rule) not in refused]
+                self._reread_after_s.pop(dpid, None)
+                refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
+                self.refused |= refusals
+                accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
                 self.installed[dpid] = _apply(self.installed[dpid], accepted)
 
-    def _worth_sending(self, stage: Stage) -> Stage:
-        """Without what the switches have refused already."""
-
-        def refused(dpid: Dpid, mod: RuleMod) -> bool:
-            refusal = self.refused.get(rule_id(dpid, mod.rule))
-            return refusal is not None and refusal.mod == mod
-
-        mods = {dpid: tuple(mod for mod in changes if not refused(dpid, mod)) for dpid, changes in stage.mods.items()}
-        return Stage(stage.name, {dpid: changes for dpid, changes in mods.items() if changes})
+    def _read_later(self, dpid: Dpid, now: float) -> None:
+        """What the switch holds is not known any more; ask it, less and less often while it stays silent."""
+        self.installed.pop(dpid, None)
+        pause_s = self._reread_after_s.get(dpid, REREAD_AFTER_S)
+        self._reread_after_s[dpid] = min(2 * pause_s, MAX_REREAD_AFTER_S)
+        self._reread_at[dpid] = now + pause_s
 
 
-def _without(stage: Stage, dpids: set[Dpid]) -> Stage:
-    return Stage(stage.name, {dpid: mods for dpid, mods in stage.mods.items() if dpid not in dpids})
+def _filtered(stage: Stage, unwanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
+    mods = {dpid: tuple(mod for mod in mods if not unwanted(dpid, mod)) for dpid, mods in stage.mods.items()}
+    return Stage(stage.name, {dpid: left for dpid, left in mods.items() if left})
 
 
 def _apply(rules: RuleSet, mods: list[RuleMod]) -> RuleSet:

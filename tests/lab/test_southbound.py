@@ -113,7 +113,7 @@ def punt_lldp(dpid: Dpid) -> InstallStage:
 
 
 def one_stage(dpid: Dpid, *mods: RuleMod, change_id: int = 1) -> InstallStage:
-    return InstallStage(change_id, 0, Stage("test", {dpid: mods}))
+    return InstallStage(change_id, Stage("test", {dpid: mods}))
 
 
 def install(lab: Lab, dpid: Dpid, *mods: RuleMod) -> SwitchResult:

@@ -7,7 +7,7 @@ what OVS checks (and some of what it does not: a rule that names a missing group
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -206,18 +206,25 @@ class FakeFabric:
 
     # ---- the controller's life
 
-    def start(self, config: Config | None = None) -> None:
-        """A new controller process: everything it knows it gets from the switches and the saved state."""
+    def start(self, config: Config | None = None, late: Iterable[Dpid] = ()) -> None:
+        """A new controller process: everything it knows it gets from the switches and the saved state. Switches that
+        are ``late`` do not connect yet."""
         self.loop = ControlLoop(config or Config(), self.saved, (), self.now)
-        for switch in self.switches.values():
-            self.send(SwitchConnected(switch.dpid, switch.name, switch.ports()))
-        for switch in self.switches.values():
-            self.probe(switch)
+        self._connected: set[Dpid] = set()
+        self.connect(*(dpid for dpid in self.switches if dpid not in set(late)))
+
+    def connect(self, *dpids: Dpid) -> None:
+        """Switches connect; then probes pass between all that are connected."""
+        self._connected |= set(dpids)
+        for dpid in dpids:
+            self.send(SwitchConnected(dpid, self.switches[dpid].name, self.switches[dpid].ports()))
+        for dpid in self._connected:
+            self.probe(self.switches[dpid])
 
     def probe(self, switch: FakeSwitch) -> None:
         """LLDP out of every port of a switch that is up."""
         for port, peer in switch.peers.items():
-            if peer and switch.up[port] and self.switches[peer.dpid].up[peer.port]:
+            if peer and switch.up[port] and peer.dpid in self._connected and self.switches[peer.dpid].up[peer.port]:
                 self.send(LinkSeen(PortRef(switch.dpid, port), peer))
 
     def run(self, seconds: float, step: float = 0.1) -> None:
@@ -262,7 +269,7 @@ class FakeFabric:
                     rejected.append((mod, reason))
                 self.after_each_mod()
             results[dpid] = SwitchResult(tuple(rejected))
-        return StageDone(command.change_id, command.number, results)
+        return StageDone(command.change_id, results)
 
     # ---- what happens to the network
 

@@ -155,6 +155,61 @@ def test_a_restart_that_finds_a_cable_missing_waits_and_then_repairs(fabric: Fak
     assert_no_collision(fabric)
 
 
+def all_pairs_arrive(fabric: FakeFabric) -> None:
+    for src in fabric.hosts:
+        for dst in fabric.hosts:
+            if src != dst:
+                assert fabric.trace(src, dst) is not None, f"{src} > {dst} is lost"
+
+
+@pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
+def test_a_restart_waits_for_a_switch_that_is_late(fabric: FakeFabric, late: Dpid) -> None:
+    before = spines_used(fabric)
+    fabric.forget_mods()
+    fabric.start(CONFIG, late=[late])
+    fabric.run(12)
+    fabric.connect(late)
+    fabric.run(30)
+    assert fabric.mods == []
+    assert spines_used(fabric) == before
+
+
+@pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
+def test_a_switch_that_is_later_than_anybody_waits_loses_nothing(fabric: FakeFabric, late: Dpid) -> None:
+    all_pairs_arrive(fabric)
+    fabric.after_each_mod = lambda: all_pairs_arrive(fabric)
+    fabric.start(CONFIG, late=[late])
+    fabric.run(30)
+    fabric.connect(late)
+    fabric.run(30)
+    assert_no_collision(fabric)
+
+
+def test_a_rebooted_switch_that_connects_first_is_no_complete_picture(fabric: FakeFabric) -> None:
+    rebooted = fabric.switches[Dpid(258)]
+    rebooted.flows, rebooted.groups, rebooted.meters = {}, {}, {}
+    others = [dpid for dpid in fabric.switches if dpid != rebooted.dpid]
+    fabric.start(CONFIG, late=others)
+    fabric.run(3)
+    fabric.forget_mods()
+    fabric.connect(*others)
+    fabric.run(30)
+    assert [switch.name for switch in fabric.switches.values() if switch.mods] == [rebooted.name]
+    assert_no_collision(fabric)
+
+
+def test_a_host_in_a_foreign_prefix_gets_a_rule_of_its_own(fabric: FakeFabric) -> None:
+    fabric.after_each_mod = lambda: [
+        fabric.trace(src, dst) for src in fabric.hosts for dst in fabric.hosts if src != dst
+    ]
+    for number in (200, 201, 202, 203):
+        stranger = f"10.0.1.{number}"
+        fabric.hosts[stranger] = PortRef(Dpid(2), PortNo(7))
+        fabric.send(ArpSeen(fabric.hosts[stranger], "request", stranger, fabric.mac(stranger), "10.0.3.1"))
+    fabric.run(1)
+    all_pairs_arrive(fabric)
+
+
 def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None:
     before = spines_used(fabric)
     fabric.forget_mods()

@@ -47,7 +47,7 @@ def synced(sync: SwitchSync, **rules: RuleSet) -> None:
 def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
     assert stage
     named = {{"leaf": LEAF, "spine": SPINE}[name]: result for name, result in results.items()}
-    return StageDone(stage.change_id, stage.number, {d: named.get(d, SwitchResult()) for d in stage.stage.mods})
+    return StageDone(stage.change_id, {d: named.get(d, SwitchResult()) for d in stage.stage.mods})
 
 
 def test_equal_rules_need_nothing_whatever_their_distance() -> None:

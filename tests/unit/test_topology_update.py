@@ -62,7 +62,6 @@ def test_a_port_that_goes_takes_its_links_at_once(state: TopologyState, removed:
     see(state, 1)
     assert state.port_changed(Dpid(2), port(7, up=False), removed, 2)
     assert links(state) == set()
-    assert not state.port_changed(Dpid(2), port(7, up=False), removed, 2), "nothing more was lost"
 
 
 def test_a_link_that_failed_returns_after_probes_both_ways_and_its_hold_down(state: TopologyState) -> None:
@@ -95,12 +94,12 @@ def test_a_link_that_flaps_while_held_down_starts_again(state: TopologyState) ->
 
 def test_silent_loss_and_a_switch_that_leaves(state: TopologyState) -> None:
     see(state, 1)
-    assert state.link_lost(A, B)
+    state.link_lost(A, B, 2)
     assert links(state) == set()
     see(state, 2)
     state.advance(4)
     assert links(state) == {A, B}
-    assert state.switch_left(Dpid(1))
+    state.switch_left(Dpid(1), 5)
     assert links(state) == set()
     assert Dpid(1) not in state.fabric.switches
 
@@ -166,3 +165,21 @@ def test_declared_hosts_are_placed_by_names(state: TopologyState) -> None:
     place_declared(state, declared)
     assert {ip: host.at for ip, host in state.fabric.hosts.items()} == {"10.0.0.9": EDGE}
     assert state.fabric.hosts["10.0.0.9"].uplink == LinkId(Dpid(1), PortNo(2), "in")
+
+
+def test_a_port_that_did_not_change_is_no_change(state: TopologyState) -> None:
+    assert not state.port_changed(Dpid(1), port(1), False, 1)
+
+
+def test_a_port_that_loses_its_link_is_no_edge_port_at_once(state: TopologyState) -> None:
+    see(state, 1)
+    state.link_lost(A, B, 9)
+    state.link_lost(B, A, 10)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 12) == "refused"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 13) == "new", "a host was plugged in instead"
+
+
+def test_a_host_is_not_at_a_port_that_turns_out_to_be_a_link(state: TopologyState) -> None:
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 5)
+    see(state, 6)
+    assert "10.0.0.1" not in state.fabric.hosts

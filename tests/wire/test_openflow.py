@@ -182,7 +182,7 @@ def bench() -> Iterator[Bench]:
 
 
 def install(change_id: int, dpids: tuple[int, ...], *mods: RuleMod) -> InstallStage:
-    return InstallStage(change_id, 0, Stage("test", {Dpid(dpid): mods for dpid in dpids}))
+    return InstallStage(change_id, Stage("test", {Dpid(dpid): mods for dpid in dpids}))
 
 
 def test_a_switch_is_described_by_its_ports_and_leaves_when_its_connection_ends(bench: Bench) -> None:

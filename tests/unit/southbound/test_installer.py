@@ -30,7 +30,7 @@ class Wire:
         return xid
 
     def install(self, stage: dict[Dpid, tuple[RuleMod, ...]], change_id: int = 1, now: float = 0.0) -> None:
-        for _ in self.installer.install(InstallStage(change_id, 2, Stage("test", stage)), self.connected, now):
+        for _ in self.installer.install(InstallStage(change_id, Stage("test", stage)), self.connected, now):
             pass
 
     def barrier(self, dpid: Dpid) -> int:
@@ -59,7 +59,7 @@ def test_a_stage_is_done_when_every_barrier_is_in() -> None:
     wire.installer.barrier_reply(A, wire.barrier(A))
     assert wire.done == []
     wire.installer.barrier_reply(B, wire.barrier(B))
-    assert wire.done == [StageDone(1, 2, {A: SwitchResult(), B: SwitchResult()})]
+    assert wire.done == [StageDone(1, {A: SwitchResult(), B: SwitchResult()})]
 
 
 def test_a_second_reply_to_a_barrier_changes_nothing() -> None:
@@ -114,19 +114,19 @@ def test_a_switch_that_leaves_ends_its_part_with_what_it_rejected() -> None:
 def test_a_switch_that_is_not_there_has_timed_out_and_gets_nothing() -> None:
     wire = Wire(A)
     wire.install({B: mods(1)})
-    assert wire.done == [StageDone(1, 2, {B: SwitchResult(timed_out=True)})]
+    assert wire.done == [StageDone(1, {B: SwitchResult(timed_out=True)})]
     assert wire.sent[B] == []
 
 
 def test_an_empty_stage_is_done_at_once() -> None:
     wire = Wire(A)
     wire.install({})
-    assert wire.done == [StageDone(1, 2, {})]
+    assert wire.done == [StageDone(1, {})]
 
 
 def test_a_switch_that_leaves_while_its_mods_go_out_gets_no_more_even_when_it_is_back() -> None:
     wire = Wire(A)
-    sending = wire.installer.install(InstallStage(1, 2, Stage("test", {A: mods(3 * BATCH)})), wire.connected, 0.0)
+    sending = wire.installer.install(InstallStage(1, Stage("test", {A: mods(3 * BATCH)})), wire.connected, 0.0)
     next(sending)
     wire.installer.switch_left(A)
     for _ in sending:
