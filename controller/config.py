@@ -9,14 +9,20 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from controller.errors import FieldProblem, InvalidInput
+from controller.field_problems import field_problems
 from controller.messages import Strategy
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+MAX_PORT = 65535
+MAX_SOCKET_PATH = 107
+"""Bytes of a Unix socket's path, as Linux has them (unix(7))."""
 
 
 class _Section(BaseModel):
@@ -33,10 +39,33 @@ class OpenFlowConfig(_Section):
     barrier_timeout_s: Seconds = 10.0
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """``HOST:PORT``, an IPv6 host in brackets. Raises ``ValueError``."""
+    host, _, port = address.rpartition(":")
+    if not host or (":" in host and not host.startswith("[")) or not port.isascii() or not port.isdigit():
+        raise ValueError("no HOST:PORT")
+    if int(port) > MAX_PORT:
+        raise ValueError(f"ports end at {MAX_PORT}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _listen_address(text: str) -> str:
+    if text.startswith("unix:"):
+        if not 0 < len(text.removeprefix("unix:").encode()) <= MAX_SOCKET_PATH:
+            raise PydanticCustomError("address", "a socket's path has 1 to {most} bytes", {"most": MAX_SOCKET_PATH})
+        return text
+    try:
+        host_and_port(text)
+    except ValueError as error:
+        message = "must be HOST:PORT or unix:PATH; {why}"
+        raise PydanticCustomError("address", message, {"why": str(error)}) from None
+    return text
+
+
 class ApiConfig(_Section):
     """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``."""
 
-    listen: tuple[str, ...] = ("127.0.0.1:50051",)
+    listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
 
 
@@ -143,9 +172,7 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     except OSError as error:
         raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
     except ValidationError as error:
-        problems = (
-            FieldProblem(f"{path}: " + ".".join(map(str, e["loc"])), e["msg"]) for e in error.errors(include_url=False)
-        )
-        raise InvalidInput(tuple(problems)) from None
+        problems = field_problems(error, model)
+        raise InvalidInput(tuple(FieldProblem(f"{path}: {p.path}", p.message) for p in problems)) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput((FieldProblem(str(path), f"not TOML: {error}"),)) from None

@@ -7,6 +7,7 @@ maps to one, ``Unreachable`` where the controller does not answer, and a plain `
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn, Self
 
@@ -48,6 +49,15 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,
 }
+
+_REASONS = {
+    "Connection refused": "nobody listens there; is it running?",
+    "No such file or directory": "there is no such socket; is it running?",
+    "Permission denied": "this user may not open the socket",
+    "DNS": "the name cannot be resolved",
+    "resolution": "the name cannot be resolved",
+}
+"""Parts of what gRPC says when there is no connection, and what that means to a user."""
 
 
 class Unreachable(SignalboxError):
@@ -157,10 +167,27 @@ class Client:
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
         if code in _ERRORS:
-            raise _ERRORS[code](text) from None
+            raise _ERRORS[code](_oversized(text) or text) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise Unreachable(f"no answer from the controller at {self._address}: {text}") from None
+            raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
         raise SignalboxError(f"{code.name}: {text}") from error
+
+
+def _why(code: grpc.StatusCode, text: str) -> str:
+    """What the controller itself says, or our words for what gRPC says."""
+    if text.startswith("the controller "):
+        return text
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it took too long"
+    return next((words for part, words in _REASONS.items() if part in text), "the connection was lost")
+
+
+def _oversized(text: str) -> str | None:
+    """gRPC itself refuses such messages, before the server sees them."""
+    sizes = re.search(r"larger than max \((\d+) vs\. (\d+)\)", text)
+    if not sizes:
+        return None
+    return f"the message has {int(sizes[1]):,} bytes; the controller accepts {int(sizes[2]):,} (api.max_message_bytes)"
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:

@@ -33,7 +33,7 @@ from grpc_status import rpc_status
 from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.config import ApiConfig
+from controller.config import ApiConfig, host_and_port
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
 from controller.jobs.spec import JobId
 from controller.messages import (
@@ -67,11 +67,17 @@ MAX_PROBLEM_CHARS = 160
 MAX_MESSAGE_BYTES = 1800
 """A status travels in HTTP/2 trailers, twice (as text and as details), and peers refuse more than 8 KiB of them."""
 
+
+class Stopping(SignalboxError):
+    """The controller stops, so there will be no answer."""
+
+
 _CODES: dict[type[SignalboxError], grpc.StatusCode] = {
     NotFound: grpc.StatusCode.NOT_FOUND,
     AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     Exhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Stopping: grpc.StatusCode.UNAVAILABLE,
 }
 
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
@@ -147,6 +153,8 @@ class ApiServer:
             self._bound.set_result(tuple(bound))
             log.info("API listens", addresses=bound)
             await self._stopping.wait()
+            for service in self._services:
+                service.stop_waiting()
             await self._health.enter_graceful_shutdown()
         finally:
             await server.stop(self._grace_s)
@@ -166,7 +174,10 @@ def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
 def _bind(server: grpc.aio.Server, address: str) -> str:
     path = _socket_path(address)
     if path:
+        _make_directory(path.parent)
         _remove_stale(path)
+    else:
+        _probe(address)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -179,6 +190,26 @@ def _bind(server: grpc.aio.Server, address: str) -> str:
 
 def _socket_path(address: str) -> Path | None:
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot make {directory} for the API's socket: {error.strerror}") from None
+
+
+def _probe(address: str) -> None:
+    """Bind and let go: gRPC itself does not say why it cannot. Raises ``OSError``."""
+    host, port = host_and_port(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, _, _, where in found:
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(where)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
 
 
 def _remove_stale(path: Path) -> None:
@@ -273,6 +304,25 @@ class _Service:
     def __init__(self, board: StatusBoard, put: Callable[[Message], None]) -> None:
         self._board = board
         self._put = put
+        self._waiting: set[asyncio.Event] = set()
+        self._stopping = False
+
+    def stop_waiting(self) -> None:
+        """End every call that waits, with ``Stopping``. For the server's own loop."""
+        self._stopping = True
+        for event in self._waiting:
+            event.set()
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        """Raises ``Stopping`` when the server stops first."""
+        self._waiting.add(event)
+        try:
+            if not self._stopping:
+                await event.wait()
+        finally:
+            self._waiting.discard(event)
+        if self._stopping:
+            raise Stopping("the controller is stopping")
 
     @property
     def _status(self) -> Status:
@@ -292,7 +342,7 @@ class _Service:
         reply.add_done_callback(lambda _: _wake(loop, answered))
         self._put(message)
         async with asyncio.timeout(limit_s):
-            await answered.wait()
+            await self._wait(answered)
         return reply.result()
 
 
@@ -347,7 +397,7 @@ class _JobService(_Service, pb_grpc.JobServiceServicer):
                 if job.routes_generation != sent:
                     sent = job.routes_generation
                     await context.write(convert.routes_message(job, status.fabric))
-                await changed.wait()
+                await self._wait(changed)
         finally:
             unsubscribe()
 

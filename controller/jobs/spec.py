@@ -6,6 +6,7 @@ Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address
@@ -15,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic_core import PydanticCustomError
 
 from controller.errors import FieldProblem, InvalidInput
+from controller.field_problems import field_problems
 
 JobId = NewType("JobId", str)
 
@@ -53,6 +55,15 @@ def _ipv4(text: str) -> str:
     return str(address)
 
 
+def _job_id(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", text):
+        raise PydanticCustomError(
+            "job_id",
+            "must have 1 to 63 lower-case letters, digits, '.', '_' and '-', a letter or digit at both ends",
+        )
+    return text
+
+
 class ParallelGroup(_Frozen):
     """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
 
@@ -78,7 +89,7 @@ class JobSpec(_Frozen):
     """A job's traffic. ``endpoints``: one IPv4 address per rank. ``lease_s``: seconds without renewal after which the
     job is forgotten."""
 
-    job_id: str = Field(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$")
+    job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
     groups: tuple[ParallelGroup, ...] = Field(min_length=1, max_length=MAX_GROUPS)
     collectives: tuple[Collective, ...] = Field(min_length=1, max_length=MAX_COLLECTIVES)
@@ -90,7 +101,7 @@ class JobSpec(_Frozen):
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
-            raise InvalidInput(tuple(map(_problem, _own_errors(error)))) from None
+            raise InvalidInput(field_problems(error, cls)) from None
         problems = tuple(spec._cross_checks())
         if problems:
             raise InvalidInput(problems)
@@ -120,19 +131,3 @@ class JobSpec(_Frozen):
                     path = f"collectives[{c}].groups[{g}]"
                     problems.append(FieldProblem(path, f"no group is called '{name}'; there are: {known}"))
         return problems
-
-
-def _own_errors(error: ValidationError) -> list[Any]:
-    """Without the "too short" of lists whose items are wrong: pydantic counts only the right ones."""
-    errors: list[Any] = list(error.errors(include_url=False))
-    parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
-    return [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
-
-
-def _problem(error: Any) -> FieldProblem:
-    path = ""
-    for part in error["loc"]:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    shown = repr(error["input"])
-    given = f" (given: {shown})" if error["type"] != "missing" and len(shown) <= 60 else ""
-    return FieldProblem(path, error["msg"] + given)

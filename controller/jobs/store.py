@@ -1,18 +1,20 @@
 """The accepted jobs and the strategy on disk, so that a restarted controller knows them.
 
-Owns one JSON file in the state directory. In: ``SavedState``. Out: the same after a restart. A file that cannot be read
-back is set aside, not fatal: its jobs register again with their next heartbeat.
+Owns the state directory: one JSON file, and a lock that keeps a second controller out. In: ``SavedState``. Out: the
+same after a restart. A file that cannot be read back is set aside, not fatal: its jobs register again with their next
+heartbeat.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
 
 import structlog
 
-from controller.errors import InvalidInput
+from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.spec import JobSpec
 from controller.messages import SavedState, Strategy
 
@@ -26,12 +28,18 @@ class StateStore:
 
     def __init__(self, state_dir: Path | None) -> None:
         self._path = state_dir / "state.json" if state_dir else None
+        self._lock: int | None = None
 
     def load(self) -> SavedState:
-        """What was saved last; nothing when there is no file or it is set aside as ``state.json.corrupt``. Raises
-        ``OSError`` when the file is there and cannot be opened."""
+        """What was saved last; nothing when there is no file or it is set aside as ``state.json.corrupt``. Claims the
+        directory, which is made when it is missing, until ``close`` or the process's end.
+
+        Raises ``InvalidInput`` when the directory cannot be written or another controller uses it, and ``OSError`` when
+        the file is there and cannot be opened."""
         if self._path is None:
             return SavedState()
+        if self._lock is None:
+            self._lock = _claim(self._path.parent)
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -46,6 +54,12 @@ class StateStore:
             )
             return SavedState()
 
+    def close(self) -> None:
+        """Let another controller have the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def save(self, state: SavedState) -> None:
         """Replace the file in one step (write, fsync, rename, fsync of the directory). Raises ``OSError``."""
         if self._path is None:
@@ -59,6 +73,26 @@ class StateStore:
             os.fsync(file.fileno())
         temporary.replace(self._path)
         _sync_directory(self._path.parent)
+
+
+def _claim(state_dir: Path) -> int:
+    """The descriptor of a lock, which goes with the process whatever ends it."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        problem = FieldProblem("state_dir", f"cannot write in {state_dir}: {error.strerror or error}")
+        raise InvalidInput((problem,)) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(lock, 20).decode("ascii", "replace") or "unknown"
+        os.close(lock)
+        problem = FieldProblem("state_dir", f"another controller uses {state_dir} (process {owner})")
+        raise InvalidInput((problem,)) from None
+    os.truncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock
 
 
 def _decode(content: bytes) -> SavedState:

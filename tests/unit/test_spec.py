@@ -104,7 +104,33 @@ def test_lists_must_not_be_empty(name: str) -> None:
 
 def test_too_many_endpoints_are_refused() -> None:
     endpoints = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(1, MAX_ENDPOINTS + 2)]
-    assert set(problems(endpoints=endpoints)) == {"endpoints"}
+    count = MAX_ENDPOINTS + 1
+    assert problems(endpoints=endpoints) == {"endpoints": f"at most 4096 endpoints are allowed (given: {count})"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "message"),
+    [
+        ({"job_id": "A b"}, "job_id", "must have 1 to 63 lower-case letters, digits, '.', '_' and '-'"),
+        ({"job_id": 7}, "job_id", "must be text (given: 7)"),
+        ({"endpoints": ["10.0.1.1"]}, "endpoints", "at least 2 endpoints are needed (given: 1)"),
+        ({"endpoints": "10.0.1.1"}, "endpoints", "must be a list (given: '10.0.1.1')"),
+        ({"lease_s": "soon"}, "lease_s", "must be a number (given: 'soon')"),
+        ({"lease_s": 0}, "lease_s", "must be at least 1.0 (given: 0)"),
+        ({"size": 1}, "size", "unknown field; known are job_id, endpoints, groups, collectives, lease_s"),
+        (
+            {"collectives": collective(bytes=1)},
+            "collectives[0].bytes",
+            "unknown field; known are algorithm, groups, bytes_per_iteration, phase",
+        ),
+        ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
+        ({"collectives": [3]}, "collectives[0]", "must be a table with the fields algorithm, groups, "),
+        ({"groups": [{"name": "dp"}]}, "groups[0].ranks", "is missing"),
+        ({"groups": [{"name": "g" * 64, "ranks": [0, 1]}]}, "groups[0].name", "must have at most 63 characters"),
+    ],
+)
+def test_problems_are_told_in_words(changes: dict[str, Any], path: str, message: str) -> None:
+    assert problems(**changes)[path].startswith(message)
 
 
 @pytest.mark.parametrize("data", [None, [], "job", 3])

@@ -269,6 +269,8 @@ def test_a_message_over_the_size_limit_exhausts_resources() -> None:
         stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
         error = refused(stub.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[H1] * 1000)))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with Client(api.addresses[0]) as client, pytest.raises(Exhausted, match=r"bytes; the controller accepts 2,048"):
+            client.register_job(ring(endpoints=tuple(f"10.0.{n}.1" for n in range(200))))
         assert stub.ListJobs(pb.ListJobsRequest(), timeout=20).jobs == []
 
 
@@ -331,6 +333,18 @@ def test_a_reader_who_falls_behind_ends_up_with_the_newest_routes(api: Running, 
     generations = [response.generation for response in itertools.takewhile(lambda r: r.generation < 201, watch)]
     assert generations == sorted(set(generations))
     watch.close()
+
+
+def test_a_watcher_is_told_that_the_controller_stops(
+    api: Running, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.register_job(ring())
+    watch = client.watch_routes("ring")
+    next(watch)
+    api.server.stop(5.0)
+    with pytest.raises(Unreachable, match="the controller is stopping"):
+        next(watch)
+    assert not caplog.records
 
 
 def test_watchers_that_leave_are_forgotten(api: Running, client: Client) -> None:
@@ -436,6 +450,19 @@ def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_the_directory_of_a_socket_is_made(tmp_path: Path) -> None:
+    with running_api(f"unix:{tmp_path}/run/signalbox/api.sock") as api, Client(api.addresses[0]) as client:
+        assert client.list_jobs() == ()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_at_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    server = ApiServer(ApiConfig(listen=(f"unix:{tmp_path}/file/api.sock",)), StatusBoard(), lambda _: None)
+    with pytest.raises(OSError, match=f"cannot make {tmp_path}/file for the API's socket: "):
+        server.start()
+    server.stop()
+
+
 def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     with socket.socket(socket.AF_UNIX) as old:
@@ -466,7 +493,7 @@ def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
 
 def test_a_taken_port_is_an_error_at_start(api: Running) -> None:
     second = ApiServer(ApiConfig(listen=(api.addresses[0],)), StatusBoard(), lambda _: None)
-    with pytest.raises(OSError, match=f"cannot listen on {api.addresses[0]}"):
+    with pytest.raises(OSError, match=f"cannot listen on {api.addresses[0]}: Address already in use"):
         second.start()
     second.stop()
 
@@ -479,5 +506,7 @@ def test_nobody_at_the_address_is_unreachable() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with Client(address) as client, pytest.raises(Unreachable, match=f"no answer from the controller at {address}"):
+        with Client(address) as client, pytest.raises(Unreachable) as error:
             client.get_status()
+        expected = f"no answer from the controller at {address}: nobody listens there; is it running?"
+        assert str(error.value) == expected

@@ -1,7 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
+from controller.errors import InvalidInput
 from controller.jobs.spec import JobSpec
 from controller.jobs.store import StateStore
 from controller.messages import SavedState, Strategy
@@ -30,7 +32,7 @@ def test_the_newest_save_wins_and_leaves_no_other_file(tmp_path: Path) -> None:
     store.save(SavedState((spec("a"), spec("b"))))
     store.save(SavedState((spec("b"),)))
     assert store.load() == SavedState((spec("b"),))
-    assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"]
 
 
 def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
@@ -57,6 +59,23 @@ def test_a_corrupt_file_is_set_aside_and_the_next_save_works(tmp_path: Path, con
     assert (tmp_path / "state.json.corrupt").read_bytes() == content
     store.save(SavedState((spec("a"),)))
     assert store.load() == SavedState((spec("a"),))
+
+
+def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
+    first = StateStore(tmp_path)
+    first.load()
+    with pytest.raises(InvalidInput, match=rf"state_dir: another controller uses .* \(process {os.getpid()}\)"):
+        StateStore(tmp_path).load()
+    assert first.load() == SavedState()
+    first.close()
+    assert StateStore(tmp_path).load() == SavedState()
+
+
+@pytest.mark.parametrize("where", ["file", "file/below", "/proc/signalbox"])
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, where: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match="state_dir: cannot write in "):
+        StateStore(tmp_path / where).load()
 
 
 def test_without_a_state_directory_nothing_is_kept() -> None:

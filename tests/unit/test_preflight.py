@@ -1,0 +1,45 @@
+"""What ``signalbox serve --check`` finds beyond the form of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller import preflight
+from controller.config import Config
+from controller.errors import InvalidInput
+
+
+def problems(**sections: Any) -> dict[str, str]:
+    with pytest.raises(InvalidInput) as error:
+        preflight.check(Config.model_validate(sections))
+    return {problem.path: problem.message for problem in error.value.problems}
+
+
+def test_the_defaults_are_fine() -> None:
+    preflight.check(Config())
+
+
+def test_directories_that_can_be_made_are_fine_and_not_made(tmp_path: Path) -> None:
+    listen = [f"unix:{tmp_path}/run/api.sock"]
+    preflight.check(Config.model_validate({"state_dir": tmp_path / "a" / "b", "api": {"listen": listen}}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_is_reported_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = problems(
+        state_dir=tmp_path / "file",
+        openflow={"host": "no host"},
+        api={"listen": ["127.0.0.1:0", "no.host.invalid:1", f"unix:{tmp_path}/file/api.sock"]},
+        fabric={"inventory": tmp_path / "none.toml"},
+    )
+    assert found == {
+        "state_dir": f"cannot write in {tmp_path}/file: Not a directory",
+        "openflow.host": "'no host' cannot be resolved to an address",
+        "api.listen[1]": "'no.host.invalid' cannot be resolved to an address",
+        "api.listen[2]": f"cannot write in {tmp_path}/file: Not a directory",
+        f"fabric.inventory: {tmp_path}/none.toml": "No such file or directory",
+    }
