@@ -1,5 +1,17 @@
 """``python -m controller`` is the ``signalbox`` command."""
 
-from controller.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Ctrl-C ends it quietly even while libraries are still being imported."""
+    try:
+        from controller.cli import main as signalbox
+
+        signalbox()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.status import Status
 
-from controller import cli_tables, config
+from controller import cli_tables, config, preflight
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
@@ -48,7 +48,7 @@ Address = Annotated[
         metavar="ADDRESS",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
@@ -58,8 +58,10 @@ def main() -> None:
         app(prog_name="signalbox")
     except InvalidInput as error:
         _fail(*map(str, error.problems))
-    except (SignalboxError, OSError) as error:
+    except SignalboxError as error:
         _fail(str(error))
+    except OSError as error:
+        _fail(error.strerror if error.strerror and not error.filename else str(error))
 
 
 def _fail(*problems: str) -> None:
@@ -81,7 +83,9 @@ def _print_version(wanted: bool) -> None:
 def signalbox(
     _version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+        typer.Option(
+            "--version", metavar="", help="Print the version and exit.", is_eager=True, callback=_print_version
+        ),
     ] = False,
 ) -> None:
     """What all commands share."""
@@ -93,14 +97,12 @@ def serve(
         Path | None,
         typer.Option("--config", help="A TOML file; without it the defaults are used.", exists=True, dir_okay=False),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Check the configuration and exit.")] = False,
+    check: Annotated[bool, typer.Option("--check", metavar="", help="Check the configuration and exit.")] = False,
 ) -> None:
     """Run the controller until it is stopped (Ctrl-C or SIGTERM)."""
     settings = config.load(config_file)
+    preflight.check(settings)
     if check:
-        from controller import inventory
-
-        inventory.load(settings.fabric.inventory)
         typer.echo("the configuration is valid")
         return
     # Ryu and the solver take a second to import, which no other command needs.
@@ -137,10 +139,13 @@ def register_job(
     as_json: AsJson = False,
 ) -> None:
     """Announce the job that FILE describes. The same file again renews the job's lease."""
-    spec = JobSpec.parse(_read(file))
-    with Client(address) as client:
-        found = _fields(client.register_job(spec))
-    _show(found, lambda: cli_tables.job(found), as_json)
+    try:
+        spec = JobSpec.parse(_read(file))
+        with Client(address) as client:
+            found = _fields(client.register_job(spec))
+    except InvalidInput as error:
+        raise InvalidInput(tuple(_in_file(file, problem) for problem in error.problems)) from None
+    _show(found, lambda: cli_tables.registered(found), as_json)
 
 
 @jobs.command("deregister")
@@ -175,7 +180,7 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(
-    now: Annotated[bool, typer.Option("--now", help="Plan now, and wait for what becomes of it.")] = False,
+    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for what becomes of it.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -194,7 +199,12 @@ def plan(
 @app.command()
 def status(
     watch: Annotated[
-        bool, typer.Option("--watch", help="Refresh every second (with --json: one object per line).")
+        bool,
+        typer.Option(
+            "--watch",
+            metavar="",
+            help="Refresh every second; without a terminal one line each, with --json one object.",
+        ),
     ] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -214,16 +224,28 @@ def _watch_status(client: Client, as_json: bool) -> None:
         while True:
             typer.echo(json.dumps(_fields(client.get_status())))
             time.sleep(1)
+    if not sys.stdout.isatty():
+        while True:
+            typer.echo(cli_tables.status_line(_fields(client.get_status())))
+            time.sleep(1)
     with Live(console=_console(), auto_refresh=False) as live:
         while True:
             live.update(cli_tables.status(_fields(client.get_status())), refresh=True)
             time.sleep(1)
 
 
+def _strategy(name: str) -> Strategy:
+    try:
+        return Strategy(name)
+    except ValueError:
+        raise typer.BadParameter(f"there is no strategy '{name}'; choose {', '.join(Strategy)}") from None
+
+
 @app.command()
 def strategy(
     name: Annotated[
-        Strategy | None, typer.Argument(metavar="[ecmp|planned|shadow]", help="The strategy to set.")
+        Strategy | None,
+        typer.Argument(metavar="[ecmp|planned|shadow]", parser=_strategy, help="The strategy to set."),
     ] = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -239,7 +261,7 @@ def strategy(
             return
         with _waiting("waiting for the switches to confirm"):
             done = _fields(client.set_strategy(name))
-    _show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {done['pins']} pins", as_json)
+    _show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {cli_tables.pins(done['pins'])}", as_json)
 
 
 # ---- input and output
@@ -250,7 +272,11 @@ def _read(file: Path) -> Any:
         text = file.read_text(encoding="utf-8")
         return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except ValueError as error:
-        raise InvalidInput((FieldProblem(str(file), str(error)),)) from None
+        raise InvalidInput((FieldProblem("", str(error)),)) from None
+
+
+def _in_file(file: Path, problem: FieldProblem) -> FieldProblem:
+    return FieldProblem(f"{file}: {problem.path}" if problem.path else str(file), problem.message)
 
 
 def _fields(message: Message) -> dict[str, Any]:

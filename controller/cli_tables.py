@@ -72,9 +72,19 @@ def job(found: Fields) -> RenderableType:
     return Group(_facts(facts), collectives)
 
 
+def registered(found: Fields) -> RenderableType:
+    """The job, and what comes next."""
+    if found["state"] == "JOB_STATE_PENDING":
+        hosts = ", ".join(found["missing_hosts"])
+        comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
+    else:
+        comes = f"All its hosts are known. Its routes: signalbox jobs watch {found['spec']['job_id']}"
+    return Group(job(found), comes)
+
+
 def routes(found: Fields) -> RenderableType:
     rows = ((r["src"], r["dst"], _path(r)) for r in found["routes"])
-    return _table(("from", "to", "path"), rows, title=f"routes, generation {found['generation']}")
+    return _table(("from", "to", "path"), rows, title=f"routes, change {found['generation']}")
 
 
 def fabric(found: Fields) -> RenderableType:
@@ -91,7 +101,7 @@ def fabric(found: Fields) -> RenderableType:
             )
             for s in found["switches"]
         ),
-        title=f"{len(found['switches'])} switches, fabric generation {found['generation']}",
+        title=f"{len(found['switches'])} switches",
     )
     links = _table(
         ("link", "capacity", "rate", "background"),
@@ -108,8 +118,7 @@ def fabric(found: Fields) -> RenderableType:
 
 def plan(found: Fields) -> RenderableType:
     facts = {
-        "plan": f"for fabric and jobs of generation {found['generation']}, by {found['solver']} "
-        f"in {found['plan_ms']:.0f} ms",
+        "planned by": f"{found['solver']}, in {found['plan_ms']:.0f} ms",
         "installed": "yes" if found["installed"] else "no",
         "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
@@ -142,7 +151,7 @@ def status(found: Fields) -> RenderableType:
         "links": f"{found['links']} directed",
         "hosts": found["hosts"],
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending",
-        "rules": f"{found['rules']}, {found['pins']} pins",
+        "rules": f"{found['rules']}; {pins(found['pins'])}",
         "network efficiency": f"{found['network_efficiency']:.1%}",
         "flows moved": found["moved_flows_total"],
         "counters": f"{found['counters_age_s']:.1f} s old",
@@ -151,11 +160,25 @@ def status(found: Fields) -> RenderableType:
     return Group(_facts(facts), *alarms)
 
 
-def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
+def status_line(found: Fields) -> str:
+    """The status for a pipe."""
+    return (
+        f"{word(found['strategy'])}: {found['switches_in_sync']} of {found['switches']} switches in sync, "
+        f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
+        f"{pins(found['pins'])}, efficiency {found['network_efficiency']:.1%}, {len(found['alarms'])} alarms"
+    )
+
+
+def pins(count: int) -> str:
+    """More than there are pinned flows: the way back of a flow is pinned too, unless a flow of its own takes it."""
+    return f"{count} pins (acknowledgements have their own)" if count else "no pins"
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> RenderableType:
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
-    return table
+    return table if table.row_count else f"{title}: nothing yet" if title else "nothing yet"
 
 
 def _facts(facts: Mapping[str, object]) -> Table:

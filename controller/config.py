@@ -43,7 +43,7 @@ def host_and_port(address: str) -> tuple[str, int]:
     """``HOST:PORT``, an IPv6 host in brackets. Raises ``ValueError``."""
     host, _, port = address.rpartition(":")
     if not host or (":" in host and not host.startswith("[")) or not port.isascii() or not port.isdigit():
-        raise ValueError("no HOST:PORT")
+        raise ValueError("this is neither")
     if int(port) > MAX_PORT:
         raise ValueError(f"ports end at {MAX_PORT}")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -115,7 +116,10 @@ def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_p
     path.write_text(json.dumps({**SPEC, "endpoints": [H1, "nowhere"], "color": "blue"}))
     result = signalbox("jobs", "register", path)
     assert (result.status, result.out) == (1, "")
-    assert [line.split(": ")[:2] for line in result.err.splitlines()] == [["error", "endpoints[1]"], ["error", "color"]]
+    assert [line.split(": ")[:3] for line in result.err.splitlines()] == [
+        ["error", str(path), "endpoints[1]"],
+        ["error", str(path), "color"],
+    ]
 
 
 @pytest.mark.parametrize(("name", "text"), [("job.json", "{"), ("job.toml", "= 1"), ("job.json", "[]")])
@@ -124,7 +128,7 @@ def test_a_file_that_is_no_spec_is_an_error_line(signalbox: Signalbox, tmp_path:
     path.write_text(text)
     result = signalbox("jobs", "register", path)
     assert result.status == 1
-    assert result.err.startswith("error: ")
+    assert result.err.startswith(f"error: {path}: ")
     assert result.err.count("\n") == 1
 
 
@@ -164,8 +168,29 @@ def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
 
 def test_the_strategy_is_shown_and_set(signalbox: Signalbox) -> None:
     assert signalbox("strategy").out == "planned\n"
-    assert signalbox("strategy", "ecmp").out == "ecmp, in 0.25 s; 4 pins\n"
+    assert signalbox("strategy", "ecmp").out == "ecmp, in 0.25 s; 4 pins (acknowledgements have their own)\n"
     assert signalbox("strategy", "--json").json == {"strategy": "STRATEGY_ECMP"}
+
+
+def test_an_unknown_strategy_is_told_which_there_are(signalbox: Signalbox) -> None:
+    assert "choose ecmp, planned, shadow" in " ".join(signalbox("strategy", "best").err.split())
+
+
+def test_a_job_that_waits_says_for_whom(signalbox: Signalbox, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**SPEC, "endpoints": [H1, "10.0.9.9"]}))
+    assert "Waiting for 10.0.9.9: " in signalbox("jobs", "register", path).out
+
+
+def test_watching_the_status_through_a_pipe_prints_lines(api: Running) -> None:
+    command = [sys.executable, "-m", "controller", "status", "--watch", "--address", api.addresses[0]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
+        lines = [watching.stdout.readline() for _ in range(2)]
+        watching.send_signal(signal.SIGINT)
+        assert watching.stderr.read() == ""
+    assert all(line.startswith("planned: 1 of 3 switches in sync, 4 links, 2 hosts, 0 jobs") for line in lines)
 
 
 def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, spec_file: Path) -> None:
@@ -212,8 +237,21 @@ def test_nobody_listening_is_an_error_line(signalbox: Signalbox, tmp_path: Path)
 def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     good.write_text('[api]\nlisten = ["127.0.0.1:0"]\n')
-    bad.write_text("[api]\nlisten = 3\nport = 1\n")
+    bad.write_text('[api]\nlisten = ["here"]\nport = 1\n')
     assert signalbox("serve", "--check", "--config", good) == Result(0, "the configuration is valid\n", "")
     result = signalbox("serve", "--check", "--config", bad)
     assert result.status == 1
-    assert len(result.err.splitlines()) == 2
+    assert result.err.splitlines() == [
+        f"error: {bad}: api.listen[0]: must be HOST:PORT or unix:PATH; this is neither (given: 'here')",
+        f"error: {bad}: api.port: unknown field; known are listen, max_message_bytes",
+    ]
+
+
+def test_what_cannot_work_here_is_found_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = tmp_path / "config.toml"
+    config.write_text(f'state_dir = "{tmp_path}/file"\n[openflow]\nhost = "no host"\n')
+    assert signalbox("serve", "--check", "--config", config).err.splitlines() == [
+        f"error: state_dir: cannot write in {tmp_path}/file: Not a directory",
+        "error: openflow.host: 'no host' cannot be resolved to an address",
+    ]
