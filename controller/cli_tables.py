@@ -165,7 +165,7 @@ def status_line(found: Fields) -> str:
     return (
         f"{word(found['strategy'])}: {found['switches_in_sync']} of {found['switches']} switches in sync, "
         f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
-        f"{pins(found['pins'])}, efficiency {found['network_efficiency']:.1%}, {len(found['alarms'])} alarms"
+        f"{found['pins']} pins, efficiency {found['network_efficiency']:.1%}, {len(found['alarms'])} alarms"
     )
 
 

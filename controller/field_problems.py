@@ -70,7 +70,7 @@ def _message(error: Any, model: type[BaseModel]) -> str:
         what = next((part for part in reversed(location) if isinstance(part, str)), "items")
         return _LENGTHS[kind].format(what=what, **context)
     if kind in ("model_type", "model_attributes_type"):
-        message = f"must be a table with the fields {_fields(model, location)}"
+        message = f"must be an object or table with the fields {_fields(model, location)}"
     else:
         message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
     shown = repr(error["input"])

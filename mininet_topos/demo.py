@@ -92,6 +92,7 @@ class Progress:
         self._client = client
         self._ideal_s = ideal_s
         self._live: Live | None = None
+        self._plain_phase = ""
         self._plain_at = 0.0
 
     @contextmanager
@@ -110,6 +111,8 @@ class Progress:
         self._training.read_on()
         if self._live:
             self._live.update(self._table(phase, elapsed_s, length_s), refresh=True)
+        elif phase != self._plain_phase:  # the latest iterations are still those of the phase before
+            self._plain_phase, self._plain_at = phase, time.monotonic()
         elif time.monotonic() - self._plain_at >= PLAIN_PROGRESS_S:
             self._plain_at = time.monotonic()
             jobs = ", ".join(f"{job} {took:.2f} s" for job, (_, took) in self._training.latest().items())

@@ -10,6 +10,7 @@ Whatever happens to the owner, the lab goes: on Ctrl-C and SIGTERM at once, afte
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -30,6 +31,9 @@ from mininet_topos.lab_record import BRIDGE_MARK, LabError, LabRecord, claim, in
 from mininet_topos.leaf_spine import CableSpec, LeafSpine, SwitchSpec
 
 Datapath = Literal["kernel", "userspace"]
+
+_TARGET = r"(tcp|ssl|unix):\S+"
+"""What a switch connects to (ovs-vsctl(8), "Controller Commands"); it says nothing when it is something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +69,13 @@ class Lab:
     """A running fabric. Switches and hosts go by their names without prefix (``leaf1``, ``h1_2``).
 
     ``controller``: a target as Open vSwitch writes it (``tcp:127.0.0.1:6653``), None for no controller. Raises
-    ``LabError`` on entry when not root, when Open vSwitch does not answer or when names are taken.
+    ``ValueError`` for what is no target, and ``LabError`` on entry when not root, when Open vSwitch does not answer or
+    when names are taken.
     """
 
     def __init__(self, leaf_spine: LeafSpine, controller: str | None = "tcp:127.0.0.1:6653") -> None:
+        if controller and not re.fullmatch(_TARGET, controller):
+            raise ValueError(f"'{controller}' is no controller that a switch can connect to; write tcp:ADDRESS:PORT")
         self.leaf_spine = leaf_spine
         self.controller = controller
         self.links: tuple[CableSpec, ...] = leaf_spine.cable_specs
@@ -267,9 +274,13 @@ def main(
     console = Console()
     try:
         leaf_spine = LeafSpine(leaves, spines, hosts, host_mbps, fabric_mbps, cables, prefix)
-        with Lab(leaf_spine, controller) as lab, suppress(KeyboardInterrupt):
-            _show(lab, console)
-            signal.pause()
+        with Lab(leaf_spine, controller) as lab:
+            with suppress(KeyboardInterrupt):
+                _show(lab, console)
+                signal.pause()
+            console.print("taking the lab down")
+    except KeyboardInterrupt:  # while it was coming up: what there was of it is gone
+        raise typer.Exit(130) from None
     except (LabError, ValueError) as error:
         console.print(f"[red]{error}[/red]")
         raise typer.Exit(1) from None

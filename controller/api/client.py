@@ -54,8 +54,8 @@ _REASONS = {
     "Connection refused": "nobody listens there; is it running?",
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
-    "DNS": "the name cannot be resolved",
-    "resolution": "the name cannot be resolved",
+    "lookup failed": "the name cannot be resolved",
+    "DNS resolution failed": "the name cannot be resolved",
 }
 """Parts of what gRPC says when there is no connection, and what that means to a user."""
 

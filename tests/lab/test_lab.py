@@ -212,3 +212,9 @@ def test_waiting_for_a_controller_that_is_not_there_says_so(lab_prefix: str) -> 
         with pytest.raises(LabError, match=r"tcp:127\.0\.0\.1:1 to accept"):
             lab.wait_connected(deadline_s=0.2)
         assert time.monotonic() - started >= 0.2
+
+
+@pytest.mark.parametrize("target", ["foo", "127.0.0.1:6653", "tcp:"])
+def test_what_a_switch_cannot_connect_to_is_refused(target: str) -> None:
+    with pytest.raises(ValueError, match=f"'{target}' is no controller"):
+        Lab(LeafSpine(1, 1, 1), target)

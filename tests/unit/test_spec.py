@@ -124,7 +124,7 @@ def test_too_many_endpoints_are_refused() -> None:
             "unknown field; known are algorithm, groups, bytes_per_iteration, phase",
         ),
         ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
-        ({"collectives": [3]}, "collectives[0]", "must be a table with the fields algorithm, groups, "),
+        ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),
         ({"groups": [{"name": "dp"}]}, "groups[0].ranks", "is missing"),
         ({"groups": [{"name": "g" * 64, "ranks": [0, 1]}]}, "groups[0].name", "must have at most 63 characters"),
     ],
