@@ -1,6 +1,6 @@
 """The control loop: the one place where state changes.
 
-``handle(message, now)`` takes in what happened and returns the commands that follow; the edges carry them out
+``handle(messages, now)`` takes in what happened and returns the commands that follow; the edges carry them out
 (``serve`` wires them). One job from gRPC to a switch: ``RegisterJob`` puts it into the registry, the schedule lets
 a problem be taken and sent to the planning worker, ``Planned`` brings the plan back, the replan policy adopts it into
 the running routes, and ``_advance`` turns those into desired rules and sends the first stage of the difference.
@@ -115,23 +115,27 @@ class ControlLoop:
     def fabric(self) -> Fabric:
         return self.topology.fabric
 
-    def handle(self, message: Message, now: float) -> list[Command]:
-        """Take in one message. Errors of a request become its reply; anything else that raises is a bug."""
+    def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
+        """Take in what has happened since the last call, in order, and say what follows from all of it together. Errors
+        of a request become its reply; anything else that raises is a bug."""
+        commands = [command for message in messages for command in self._take(message, now)]
+        # Rules go out before the answers that make somebody use them.
+        return self._advance(now) + commands
+
+    def _take(self, message: Message, now: float) -> list[Command]:
         match message:
             case RegisterJob() | DeregisterJob() | RenewLease() | ReportIterations() | Replan() | SetStrategy():
                 try:
-                    commands = self._request(message, now)
+                    return self._request(message, now)
                 except SignalboxError as error:
-                    commands = [Reply(message.reply, error)]
+                    return [Reply(message.reply, error)]
             case Planned(answer):
-                commands = self.replanning.answered(answer, self.strategy, self.fabric)
                 self._stale = True
+                return self.replanning.answered(answer, self.strategy, self.fabric)
             case Tick():
-                commands = self._tick(now)
+                return self._tick(now)
             case _:
-                commands = self._network(message, now)
-        # Rules go out before the answers that make somebody use them.
-        return self._advance(now) + commands
+                return self._network(message, now)
 
     # ---- the network
 

@@ -33,6 +33,8 @@ from controller.status_view import build_status
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.1
+BATCH = 1000
+"""Messages taken in at once."""
 PUBLISH_S = 0.25
 """The status is published this often, and before every reply, so that who was answered reads what was done."""
 
@@ -112,24 +114,33 @@ class _Driver:
         try:
             tick_at = publish_at = 0.0
             while not self._stopping.is_set():
+                messages = self._waiting(tick_at - time.monotonic())
                 now = time.monotonic()
                 if now >= tick_at:
                     tick_at = now + TICK_S
-                    commands = self._loop.handle(Tick(), now)
-                else:
-                    try:
-                        message = self._inbox.get(timeout=tick_at - now)
-                    except queue.Empty:
-                        continue
-                    now = time.monotonic()
-                    commands = self._loop.handle(message, now)
-                if now >= publish_at or any(isinstance(command, Reply) for command in commands):
+                    messages.append(Tick())
+                commands = self._loop.handle(messages, now)
+                replies = [command for command in commands if isinstance(command, Reply)]
+                self._carry_out(command for command in commands if not isinstance(command, Reply))
+                if replies or now >= publish_at:
                     publish_at = now + PUBLISH_S
                     self._publish()
-                self._carry_out(commands)
+                for reply in replies:
+                    _resolve(reply)
         except Exception as error:
             log.exception("the control loop failed; stopping")
             self._outbox.fail(error)
+
+    def _waiting(self, timeout_s: float) -> list[Message]:
+        """What is in the inbox; waits for the first. A burst is taken in as one: one thing follows from all of it."""
+        messages: list[Message] = []
+        try:
+            messages.append(self._inbox.get(timeout=max(0.0, timeout_s)))
+            while len(messages) < BATCH:
+                messages.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        return messages
 
     def _publish(self) -> None:
         status = build_status(self._loop)
@@ -141,8 +152,6 @@ class _Driver:
         southbound = []
         for command in commands:
             match command:
-                case Reply():
-                    _resolve(command)
                 case SolvePlan():
                     self._worker.submit(command)
                 case SaveState(state):

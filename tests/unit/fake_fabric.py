@@ -14,6 +14,7 @@ from typing import Any
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.fabric.topology_update import DeclaredHost
 from controller.jobs.spec import JobSpec
 from controller.messages import (
     ArpSeen,
@@ -195,6 +196,7 @@ class FakeFabric:
                 Dpid(256 + j), f"spine{j}", {PortNo(i): PortRef(Dpid(i), PortNo(j)) for i in range(1, leaves + 1)}
             )
         self.saved = SavedState()
+        self.declared: tuple[DeclaredHost, ...] = ()
         self.replies: list[Reply] = []
         self.arp_replies: list[SendArpReply] = []
         self.stages: list[InstallStage] = []
@@ -209,7 +211,7 @@ class FakeFabric:
     def start(self, config: Config | None = None, late: Iterable[Dpid] = ()) -> None:
         """A new controller process: everything it knows it gets from the switches and the saved state. Switches that
         are ``late`` do not connect yet."""
-        self.loop = ControlLoop(config or Config(), self.saved, (), self.now)
+        self.loop = ControlLoop(config or Config(), self.saved, self.declared, self.now)
         self._connected: set[Dpid] = set()
         self.connect(*(dpid for dpid in self.switches if dpid not in set(late)))
 
@@ -236,7 +238,7 @@ class FakeFabric:
         """Hand over a message and everything that follows from it."""
         inbox = deque([message])
         while inbox:
-            for command in self.loop.handle(inbox.popleft(), self.now):
+            for command in self.loop.handle([inbox.popleft()], self.now):
                 inbox.extend(self._carry_out(command))
 
     def _carry_out(self, command: Command) -> list[Message]:

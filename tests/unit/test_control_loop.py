@@ -9,6 +9,7 @@ import pytest
 from controller.config import Config, DiscoveryConfig, FabricConfig, JobsConfig
 from controller.errors import AlreadyExists, Conflict
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric.topology_update import DeclaredHost
 from controller.jobs.spec import JobId
 from controller.messages import (
     ArpSeen,
@@ -445,3 +446,37 @@ def test_a_host_cannot_take_an_address_whose_port_is_up(fabric: FakeFabric) -> N
     fabric.send(ArpSeen(thief, "request", victim, "02:00:00:00:99:99", "10.0.3.1"))
     fabric.run(1)
     assert fabric.loop.fabric.hosts[victim].at == fabric.hosts[victim]
+
+
+def test_declared_hosts_need_no_packet_to_be_found() -> None:
+    fabric = FakeFabric()
+    fabric.silent_hosts = set(fabric.hosts)
+    names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
+    fabric.declared = tuple(
+        DeclaredHost(ip, None, names[at.dpid], f"{names[at.dpid]}-eth{at.port}") for ip, at in fabric.hosts.items()
+    )
+    fabric.start(CONFIG)
+    register(fabric, 0)
+    fabric.run(3)
+    assert build_status(fabric.loop).jobs[JobId("job0")].state == "pinned"
+
+
+def test_parallel_cables_are_told_apart_at_both_ends() -> None:
+    """Two cables between each leaf and its one spine: the spine has a choice too, so it is pinned there as well."""
+    fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=2)
+    spine, other = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
+    for leaf in (Dpid(1), Dpid(2)):
+        port = PortNo(leaf + 2)
+        spine.peers[port] = PortRef(leaf, PortNo(2))
+        spine.up[port] = True
+        fabric.switches[leaf].peers[PortNo(2)] = PortRef(spine.dpid, port)
+    assert other.name == "spine2"
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for number in (1, 2):
+        fabric.send(RegisterJob(ring_job(f"job{number}", [f"10.0.1.{number}", f"10.0.2.{number}"])))
+    fabric.run(3)
+    status = build_status(fabric.loop)
+    assert status.network_efficiency == pytest.approx(1.0)
+    assert {job.state for job in status.jobs.values()} == {"pinned"}
+    assert any(pin_key(FlowId("10.0.1.1", "10.0.2.1")) == key for key in spine.flows)
