@@ -300,7 +300,12 @@ FAMILIES: tuple[Family, ...] = (
         "Worst job level under ECMP on the same snapshot, 95th percentile over hash draws.",
         _plan(lambda p: p.ecmp.p95),
     ),
-    Family("signalbox_pins", "gauge", "Virtual links pinned on the switches.", _one(lambda s: s.pins)),
+    Family(
+        "signalbox_pins",
+        "gauge",
+        "Pins on the switches: of virtual links and of their acknowledgements.",
+        _one(lambda s: s.pins),
+    ),
     Family("signalbox_moved_flows_total", "counter", "Pinned flows moved.", _one(lambda s: s.moved_flows_total)),
 )
 

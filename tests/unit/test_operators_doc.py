@@ -41,6 +41,8 @@ def shown(field: FieldInfo) -> str:
     if field.is_required() or field.default is None:
         return "–"
     default = field.default.value if isinstance(field.default, Enum) else field.default
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     return f"`{', '.join(default) if isinstance(default, tuple) else default}`"
 
 
