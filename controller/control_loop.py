@@ -64,6 +64,7 @@ from controller.tables.running_routes import RunningRoutes, confirmed_paths, pos
 from controller.tables.switch_sync import SwitchSync
 
 UNKNOWN_PORT_BPS = 10e9
+ANSWER_AFTER_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class ControlLoop:
         self._adopting_since = now
         self._unknown_kept_until = math.inf
         self._waiters: list[_StrategyWaiter] = []
+        self._answers: list[tuple[float, SendArpReply]] = []
         for spec in saved.specs:
             self.registry.register(spec, now)
 
@@ -119,7 +121,6 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and say what follows from all of it together. Errors
         of a request become its reply; anything else that raises is a bug."""
         commands = [command for message in messages for command in self._take(message, now)]
-        # Rules go out before the answers that make somebody use them.
         return self._advance(now) + commands
 
     def _take(self, message: Message, now: float) -> list[Command]:
@@ -191,10 +192,8 @@ class ControlLoop:
         )
         if learned in ("new", "moved"):
             self._changed(now)
-        return [
-            *(SendArpReply(a.asker.at, a.asker.ip, a.asker.mac, a.ip, a.mac) for a in answers),
-            *(SendArpRequest(q.ip, q.ports) for q in questions),
-        ]
+        self._answers += [(now, SendArpReply(a.asker.at, a.asker.ip, a.asker.mac, a.ip, a.mac)) for a in answers]
+        return [SendArpRequest(q.ip, q.ports) for q in questions]
 
     def _count(self, message: Counters) -> None:
         self.counters_at[message.dpid] = message.at
@@ -311,15 +310,23 @@ class ControlLoop:
             self._stale, self._desired_for = False, self.fabric.generation
             self._make_desired(now)
             self._diff_due = True
+        commands: list[Command] = []
         if self._diff_due:
             self._diff_due = False
             stage = self.sync.next_stage(self.desired)
+            commands = [stage] if stage else []
             for dpid in self.sync.settled:
                 self.topology.switch_ready(dpid, now)
             self._confirm()
-            if stage:
-                return [stage]
-        return self._strategy_reached(now)
+        reached = not (self._stale or self.sync.busy or self.sync.unsettled)
+        return commands + self._due_answers(reached, now) + (self._strategy_reached(now) if reached else [])
+
+    def _due_answers(self, reached: bool, now: float) -> list[Command]:
+        """Who asked for a host is told when the rules that lead to it are in, so that the first packet arrives. A switch
+        that does not confirm its rules holds nobody up for long."""
+        due = [answer for since, answer in self._answers if reached or now >= since + ANSWER_AFTER_S]
+        self._answers = [(since, answer) for since, answer in self._answers if answer not in due]
+        return [*due]
 
     def _make_desired(self, now: float) -> None:
         jobs = self.registry.jobs.values()
@@ -361,8 +368,6 @@ class ControlLoop:
 
     def _strategy_reached(self, now: float) -> list[Command]:
         """Replies to those who set a strategy that the switches now follow."""
-        if self._stale or self.sync.busy or self.sync.unsettled:
-            return []
         reached = [w for w in self._waiters if self.replanning.cycles_done > w.cycles_done]
         self._waiters = [w for w in self._waiters if w not in reached]
         return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed))) for w in reached]

@@ -68,6 +68,13 @@ def spine_of(client: Client, job_id: str) -> dict[str, str]:
         return {route.src: route.switches[1] for route in next(updates).routes if route.pinned}
 
 
+def test_the_first_packet_to_a_host_that_nobody_knew_arrives(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    unknown = {address(lab, f"h{leaf}_2") for leaf in (1, 2, 3)}
+    assert not unknown & {host.ip for host in client.get_fabric().hosts}
+    assert ping(lab, "h3_2", "h1_2", count=1)
+
+
 def test_a_killed_controller_costs_no_rule_and_no_packet(fabric: Fabric, tmp_path: Path) -> None:
     lab, controller, client = fabric
     assert ping(lab, "h1_1", "h2_1")

@@ -254,6 +254,8 @@ class FakeFabric:
                 return [ArpSeen(self.hosts[ip], "reply", ip, self.mac(ip), "0.0.0.0")] if asked else []
             case SendArpReply():
                 self.arp_replies.append(command)
+                assert self.trace(command.asker_ip, command.ip), "told of a host that packets do not reach yet"
+                assert self.trace(command.ip, command.asker_ip), "nor its answers come back"
             case SaveState(state):
                 self.saved = state
             case Reply():
