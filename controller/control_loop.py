@@ -322,7 +322,7 @@ class ControlLoop:
         return commands + self._due_answers(reached, now) + (self._strategy_reached(now) if reached else [])
 
     def _due_answers(self, reached: bool, now: float) -> list[Command]:
-        """Who asked for a host is told when the rules that lead to it are in, so that the first packet arrives. A switch
+        """Who asked for a host is told when the rules that lead to it are in: the first packet arrives. A switch
         that does not confirm its rules holds nobody up for long."""
         due = [answer for since, answer in self._answers if reached or now >= since + ANSWER_AFTER_S]
         self._answers = [(since, answer) for since, answer in self._answers if answer not in due]
