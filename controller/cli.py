@@ -11,7 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -220,17 +220,14 @@ def status(
 
 
 def _watch_status(client: Client, as_json: bool) -> None:
-    if as_json:
+    live = Live(console=_console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
+    with live or nullcontext():
         while True:
-            typer.echo(json.dumps(_fields(client.get_status())))
-            time.sleep(1)
-    if not sys.stdout.isatty():
-        while True:
-            typer.echo(cli_tables.status_line(_fields(client.get_status())))
-            time.sleep(1)
-    with Live(console=_console(), auto_refresh=False) as live:
-        while True:
-            live.update(cli_tables.status(_fields(client.get_status())), refresh=True)
+            found = _fields(client.get_status())
+            if live:
+                live.update(cli_tables.status(found), refresh=True)
+            else:
+                typer.echo(json.dumps(found) if as_json else cli_tables.status_line(found))
             time.sleep(1)
 
 

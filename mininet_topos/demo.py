@@ -34,13 +34,14 @@ from controller.api.client import Client
 from controller.errors import SignalboxError
 from controller.messages import Strategy
 from mininet_topos.demo_parts import (
+    POLL_S,
+    START_TIMEOUT_S,
     DemoError,
     RouteWatch,
     Training,
     TrainingJob,
     free_port,
     running_controller,
-    wait_for,
 )
 from mininet_topos.demo_plot import draw
 from mininet_topos.demo_report import (
@@ -55,7 +56,7 @@ from mininet_topos.demo_report import (
     targets,
 )
 from mininet_topos.lab import Lab, LabHost
-from mininet_topos.lab_record import LabError
+from mininet_topos.lab_record import LabError, wait_for
 from mininet_topos.leaf_spine import LeafSpine
 
 LEAVES = SPINES = HOSTS_PER_LEAF = 4
@@ -179,8 +180,8 @@ class Demo:
         expected = 2 * LEAVES * SPINES
         self.lab.wait_connected()
         try:
-            wait_for("all links", lambda: self.client.get_status().links >= expected, DISCOVERY_TIMEOUT_S)
-        except DemoError:
+            wait_for(lambda: self.client.get_status().links >= expected, "all links", DISCOVERY_TIMEOUT_S, POLL_S)
+        except LabError:
             self.progress.say("[yellow]not all links were discovered in time[/yellow]")
         links = self.client.get_status().links
         self.progress.say(f"fabric: {self.lab.datapath} datapath, {links} of {expected} links discovered over LLDP")
@@ -239,7 +240,7 @@ class Demo:
         self.progress.say(f"starting {JOBS} jobs; an ideal iteration takes {self.ideal_s:.2f} s")
         self._start_sinks()  # now, because starting a program takes processor time from the switches
         self.training.start()
-        wait_for("the controller to know every job's hosts", self._all_known)
+        wait_for(self._all_known, "the controller to know every job's hosts", START_TIMEOUT_S, POLL_S)
         return time.monotonic()
 
     def _all_known(self) -> bool:
@@ -249,7 +250,7 @@ class Demo:
     def _start_sinks(self) -> None:
         for source, sink in self._idle_pairs():
             self._traffic(sink, source, sink, "sink", "--bind", sink.ip)
-        wait_for("the sinks of the unannounced traffic", self._sinks_listen)
+        wait_for(self._sinks_listen, "the sinks of the unannounced traffic", START_TIMEOUT_S, POLL_S)
 
     def _start_sources(self) -> None:
         seconds = str(MAX_UNANNOUNCED_S + SETTLED_S)

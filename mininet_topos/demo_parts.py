@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from controller.api.client import Client
 from controller.errors import SignalboxError
 from mininet_topos.demo_report import RouteChange
 from mininet_topos.lab import Lab, LabHost
+from mininet_topos.lab_record import wait_for
 
 POLL_S = 0.1
 START_TIMEOUT_S = 60.0
@@ -31,15 +32,6 @@ JOB_LEASE_S = 15.0
 
 class DemoError(Exception):
     """A part of the demo did not do its work; the message says which and where to read more."""
-
-
-def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = START_TIMEOUT_S) -> None:
-    """Return once ``condition`` holds. Raises ``DemoError`` when it does not in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise DemoError(f"waited {timeout_s:.0f} s for {what}")
-        time.sleep(POLL_S)
 
 
 def free_port() -> int:
@@ -82,7 +74,7 @@ def running_controller(directory: Path, openflow_port: int, rate_bps: float, log
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT)
         try:
             with Client(f"unix:{directory}/api") as client:
-                wait_for(f"the controller, see {log}", lambda: _answers(client, process, log))
+                wait_for(lambda: _answers(client, process, log), f"the controller, see {log}", START_TIMEOUT_S, POLL_S)
                 yield client
         finally:
             _end(process)
@@ -155,7 +147,7 @@ class Training:
         """Start every rank and return when each has finished an iteration."""
         for job in self.jobs:
             self._ranks[job.job_id] = [self._start_rank(job, rank) for rank in range(len(job.hosts))]
-        wait_for("every rank to finish an iteration", self._all_train)
+        wait_for(self._all_train, "every rank to finish an iteration", START_TIMEOUT_S, POLL_S)
 
     def _start_rank(self, job: TrainingJob, rank: int) -> _Rank:
         log = self.raw / f"{job.job_id}-rank{rank}.jsonl"

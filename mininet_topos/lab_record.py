@@ -64,13 +64,13 @@ def run(*argv: str) -> str:
     return result.stdout
 
 
-def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S) -> None:
+def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = 0.01) -> None:
     """Return once ``condition`` holds; ``LabError`` naming ``what`` if it does not within ``deadline_s``."""
     ends = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > ends:
             raise LabError(f"waited {deadline_s:.0f} s in vain for {what}")
-        time.sleep(0.01)
+        time.sleep(poll_s)
 
 
 def claim(record: LabRecord) -> TextIO:

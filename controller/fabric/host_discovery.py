@@ -70,11 +70,10 @@ class HostDiscovery:
             return learned, [], []
         answers = [] if ip == NOBODY else self._tell_waiting(ip, mac, now)
         questions: list[Question] = []
-        if op == "request" and target_ip != ip and _is_host(target_ip):
-            asker = Asker(at, ip, mac, now + WAIT_S)
-            if target_ip not in self._topology.fabric.hosts:
-                self._waiting.setdefault(target_ip, {})[ip] = asker
-                questions = self.ask([target_ip], now)
+        wanted = op == "request" and target_ip != ip and _is_host(target_ip)
+        if wanted and target_ip not in self._topology.fabric.hosts:
+            self._waiting.setdefault(target_ip, {})[ip] = Asker(at, ip, mac, now + WAIT_S)
+            questions = self.ask([target_ip], now)
         return learned, answers, questions
 
     def ask(self, ips: Iterable[str], now: float) -> list[Question]:

@@ -43,7 +43,7 @@ class RunningRoutes:
         self.paths = {flow: path for flow, path in self.paths.items() if flow in known}
 
     def pins(self, fabric: Fabric, jobs: Iterable[Job]) -> tuple[Pin, ...]:
-        """Both directions of every announced flow whose hosts are known, then the orphans."""
+        """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
         owner_of = {
             FlowId(*pair): job_owner(job.id)
             for job in jobs
@@ -54,7 +54,9 @@ class RunningRoutes:
         self._back = {path: back for path in set(self.paths.values()) if (back := self._backwards(fabric, path))}
         pins = tuple(both_directions(routes, self._back, owner_of))
         taken = {pin.flow for pin in pins}
-        return pins + tuple(pin for pin in self.orphans if pin.flow not in taken)
+        return pins + tuple(
+            pin for pin in self.orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow)
+        )
 
     def _backwards(self, fabric: Fabric, path: Path) -> Path | None:
         """The same cables the other way, also when one of them is not usable at the moment: acknowledgements then fail
@@ -68,10 +70,10 @@ def confirmed_paths(
     """The pins that the source's switch holds as they should be."""
     confirmed = {}
     for pin in pins:
-        source = fabric.hosts[pin.flow.src_ip].at.dpid
-        if pin.path and source in installed and source in desired:
-            wanted = desired[source].flows.get(pin_key(pin.flow))
-            if wanted and wanted.goto is None and installed[source].flows.get(wanted.key) == wanted:
+        source = fabric.hosts.get(pin.flow.src_ip)
+        if pin.path and source and source.at.dpid in installed and source.at.dpid in desired:
+            wanted = desired[source.at.dpid].flows.get(pin_key(pin.flow))
+            if wanted and wanted.goto is None and installed[source.at.dpid].flows.get(wanted.key) == wanted:
                 confirmed[pin.flow] = pin.path
     return confirmed
 

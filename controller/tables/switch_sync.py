@@ -69,6 +69,7 @@ class SwitchSync:
         self.installed.pop(dpid, None)
         self.foreign.pop(dpid, None)
         self._reread_at.pop(dpid, None)
+        self._reread_after_s.pop(dpid, None)
         self._under_way = {
             change: Stage(stage.name, {d: mods for d, mods in stage.mods.items() if d != dpid})
             for change, stage in self._under_way.items()
@@ -119,15 +120,16 @@ class SwitchSync:
         return refusal is not None and refusal.mod == mod
 
     def _is_sent(self, dpid: Dpid, mod: RuleMod) -> bool:
-        _, sent = self._newest.get(rule_id(dpid, mod.rule), (0, None))
-        return sent == mod
+        sent = self._newest.get(rule_id(dpid, mod.rule))
+        return sent is not None and sent[1] == mod
 
     def stage_done(self, message: StageDone, now: float) -> None:
-        """Take over what the switches confirmed, unless something newer was sent for the same rule meanwhile."""
+        """Take over what the switches confirmed, unless something newer was sent for the same rule meanwhile, which may
+        even have been confirmed before."""
         stage = self._under_way.pop(message.change_id, Stage("", {}))
         for dpid, mods in stage.mods.items():
             result = message.results.get(dpid, SwitchResult(timed_out=True))
-            newest = [mod for mod in mods if self._newest[rule_id(dpid, mod.rule)][0] == message.change_id]
+            newest = [mod for mod in mods if self._newest.get(rule_id(dpid, mod.rule)) == (message.change_id, mod)]
             for mod in newest:
                 del self._newest[rule_id(dpid, mod.rule)]
             if result.timed_out:

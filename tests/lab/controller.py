@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.api.client import Client, Unreachable
+from mininet_topos.demo_parts import free_port
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
@@ -68,12 +68,6 @@ class ControllerProcess:
         assert self.process
         os.kill(self.process.pid, number)
         return self.process.wait(timeout=20)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -46,7 +46,8 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from tests.wire.openflow_controller import Southbound, free_port, southbound
+from mininet_topos.demo_parts import free_port
+from tests.wire.openflow_controller import Southbound, southbound
 
 pytestmark = pytest.mark.lab
 

@@ -14,6 +14,7 @@ from controller.jobs.spec import JobId
 from controller.messages import (
     ArpSeen,
     DeregisterJob,
+    LinkSeen,
     RegisterJob,
     RenewLease,
     Replan,
@@ -446,6 +447,22 @@ def test_a_host_cannot_take_an_address_whose_port_is_up(fabric: FakeFabric) -> N
     fabric.send(ArpSeen(thief, "request", victim, "02:00:00:00:99:99", "10.0.3.1"))
     fabric.run(1)
     assert fabric.loop.fabric.hosts[victim].at == fabric.hosts[victim]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["its job is known", "its job is not known any more"])
+def test_a_pinned_host_whose_port_turns_out_to_be_a_link_is_forgotten(fabric: FakeFabric, known: bool) -> None:
+    if not known:
+        fabric.saved = type(fabric.saved)()
+        fabric.start(CONFIG)
+        fabric.run(5)
+    at, other = fabric.hosts[RINGS[0][0]], fabric.hosts[RINGS[0][1]]
+    fabric.silent_hosts = {RINGS[0][0], RINGS[0][1]}
+    fabric.send(LinkSeen(at, other))
+    fabric.send(LinkSeen(other, at))
+    fabric.run(5)
+    assert not fabric.silent_hosts & fabric.loop.fabric.hosts.keys()
+    states = {str(job.spec.job_id): job.state for job in build_status(fabric.loop).jobs.values()}
+    assert states == ({"job0": "pending", "job1": "pinned", "job2": "pinned"} if known else {})
 
 
 def test_declared_hosts_need_no_packet_to_be_found() -> None:

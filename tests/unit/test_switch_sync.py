@@ -128,6 +128,20 @@ def test_a_repair_overtakes_a_switch_that_is_slow_to_answer() -> None:
     assert set(rest.stage.mods) == {LEAF, SPINE}
 
 
+def test_a_repair_that_is_confirmed_before_the_change_it_overtook_is_what_counts() -> None:
+    """One stage widens the leaf's group and waits for a silent spine; the repair of the same group comes back first."""
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]), spine=RuleSet.of([flow(2)]))
+    slow = sync.next_stage({LEAF: RuleSet.of(groups=[group(2)]), SPINE: RuleSet.of([flow(2)])})
+    newer = {LEAF: RuleSet.of(groups=[group(1)]), SPINE: RuleSet.of([flow(2)])}
+    repair = sync.next_stage(newer)
+    assert repair
+    sync.stage_done(done(repair), 0)
+    sync.stage_done(done(slow), 0)
+    assert sync.installed == newer
+    assert sync.next_stage(newer) is None
+
+
 def test_a_newer_wish_replaces_the_stages_that_were_left() -> None:
     sync = SwitchSync()
     synced(sync, leaf=RuleSet(), spine=RuleSet())

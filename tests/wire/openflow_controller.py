@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +17,6 @@ from controller.messages import Command, Message
 
 Found = TypeVar("Found")
 DEADLINE_S = 30.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def _serve(config: Config, pipe: Connection) -> None:

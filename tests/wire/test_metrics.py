@@ -18,6 +18,7 @@ from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
+from mininet_topos.demo_parts import free_port
 from tests.unit.observability import example
 from tests.unit.test_deploy import dashboard_expressions
 
@@ -94,13 +95,6 @@ class Prometheus:
             except OSError:  # still starting
                 continue
         return result
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture

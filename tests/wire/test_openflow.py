@@ -34,7 +34,8 @@ from controller.messages import (
     SwitchRules,
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
-from tests.wire.openflow_controller import DEADLINE_S, Southbound, free_port, southbound
+from mininet_topos.demo_parts import free_port
+from tests.wire.openflow_controller import DEADLINE_S, Southbound, southbound
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
 PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD = 10, 12, 13, 14
