@@ -1,0 +1,101 @@
+"""Reads a fabric from a graph: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
+
+In: a file with an undirected (multi)graph. Every node has a ``kind``, "switch" or "host"; every edge has
+``capacity_gbps``, in Gbit/s each way. A host has exactly one edge, to a switch, and that edge is its NIC. Parallel
+edges are parallel cables. The edges may be called ``edges`` (networkx from 3.4) or ``links`` (before). Other attributes
+are ignored. Out: the ``Fabric``; switches are numbered in the order of the file, hosts after them, and the switches are
+named by their ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Fabric
+from controller.field_problems import field_problems
+from controller.offline.fabrics import Cable, Nic, connect
+
+_RESERVED = ":>, "
+"""What the names of cables and paths are put together with."""
+
+NodeId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
+
+
+class _Node(BaseModel):
+    id: NodeId = Field(min_length=1)
+    kind: Literal["switch", "host"]
+
+
+class _Edge(BaseModel):
+    source: NodeId
+    target: NodeId
+    capacity_gbps: float = Field(gt=0, allow_inf_nan=False)
+
+
+class _Graph(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+
+    directed: bool = False
+    nodes: tuple[_Node, ...] = Field(min_length=1)
+    edges: tuple[_Edge, ...] = Field(validation_alias=AliasChoices("edges", "links"))
+
+
+def graph_file(path: Path) -> Fabric:
+    """Raises ``InvalidInput`` with every wrong element of the file (``fabric.json: edges[3].capacity_gbps``),
+    ``OSError`` when it cannot be read."""
+    try:
+        graph = _Graph.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise InvalidInput(tuple(_in_file(path, p) for p in field_problems(error, _Graph))) from None
+    problems = tuple(_in_file(path, problem) for problem in _faults(graph))
+    if problems:
+        raise InvalidInput(problems)
+    names = [node.id for node in graph.nodes if node.kind == "switch"]
+    number = {name: n for n, name in enumerate(names)}
+    cables = [
+        Cable(number[e.source], number[e.target], e.capacity_gbps * 1e9)
+        for e in graph.edges
+        if e.source in number and e.target in number
+    ]
+    nic = {
+        host: Nic(number[switch], e.capacity_gbps * 1e9)
+        for e in graph.edges
+        for host, switch in ((e.source, e.target), (e.target, e.source))
+        if host not in number
+    }
+    return connect(names, cables, [nic[node.id] for node in graph.nodes if node.kind == "host"])
+
+
+def _faults(graph: _Graph) -> Iterator[FieldProblem]:
+    if graph.directed:
+        yield FieldProblem("directed", "must be false: a cable carries its capacity both ways")
+    kinds = {node.id: node.kind for node in graph.nodes}
+    ids = Counter(node.id for node in graph.nodes)
+    edges = Counter(end for edge in graph.edges for end in (edge.source, edge.target))
+    for n, node in enumerate(graph.nodes):
+        if ids[node.id] > 1:
+            yield FieldProblem(f"nodes[{n}].id", f"'{node.id}' is the id of {ids[node.id]} nodes")
+        if any(character in node.id for character in _RESERVED):
+            yield FieldProblem(
+                f"nodes[{n}].id", f"'{node.id}' has a colon, comma, blank or '>', which names may not have"
+            )
+        if node.kind == "host" and edges[node.id] != 1:
+            yield FieldProblem(f"nodes[{n}]", f"host '{node.id}' has {edges[node.id]} edges; it needs exactly one")
+    for n, edge in enumerate(graph.edges):
+        unknown = [end for end in (edge.source, edge.target) if end not in kinds]
+        if unknown:
+            yield FieldProblem(f"edges[{n}]", f"no node has the id '{unknown[0]}'")
+        elif edge.source == edge.target:
+            yield FieldProblem(f"edges[{n}]", f"connects '{edge.source}' with itself")
+        elif kinds[edge.source] == kinds[edge.target] == "host":
+            yield FieldProblem(f"edges[{n}]", f"connects the hosts '{edge.source}' and '{edge.target}'")
+
+
+def _in_file(path: Path, problem: FieldProblem) -> FieldProblem:
+    return FieldProblem(f"{path}: {problem.path}" if problem.path else str(path), problem.message)

@@ -1,0 +1,162 @@
+"""From what a user asks for to what the planner and the simulator take: the one reader that all offline commands share.
+
+In: ``FabricOptions``, plain values as they come from a command line. Out: a ``Scenario``: the fabric with and without
+its failures, the jobs, and the names of it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Fabric, LinkId
+from controller.offline.fabrics import (
+    cable_links,
+    fat_tree,
+    leaf_spine,
+    spine_links,
+    without,
+    without_random_links,
+)
+from controller.offline.graph_file import graph_file
+from controller.offline.names import Names
+from controller.offline.workloads import WorkloadJob, read_workload
+from controller.planning.problem import Problem, Routes
+from controller.planning.snapshot import take_snapshot
+
+GIGABIT = 1e9
+MAX_PATHS = 256
+"""Per pair of switches: all paths of a leaf-spine with that many spines, and of a fat-tree with k = 32."""
+
+
+class WrongUsage(InvalidInput):
+    """Options that do not go together, or that are missing."""
+
+
+class FabricKind(StrEnum):
+    """What ``--fabric`` may be; ``--graph`` takes its place."""
+
+    LEAF_SPINE = "leaf-spine"
+    FAT_TREE = "fat-tree"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricOptions:
+    """What the offline commands have in common.
+
+    ``leaves``, ``spines``, ``hosts_per_leaf``, ``cables`` are for a leaf-spine, ``k`` for a fat-tree, ``graph`` is a
+    file (see ``graph_file``) and has rates of its own. ``link_gbps``: of NICs, and of fabric links unless
+    ``uplink_gbps`` is given. ``fail_spines``: numbers or names; ``fail_links``: ``leaf5:spine2`` or ``leaf5:spine2:0``;
+    ``fail_random_links``: so many of the cables that are left, drawn with ``seed``. ``max_subflows``: pieces that a
+    flow may be cut into.
+    """
+
+    workload: Path
+    fabric: FabricKind = FabricKind.LEAF_SPINE
+    leaves: int | None = None
+    spines: int | None = None
+    hosts_per_leaf: int | None = None
+    cables: int = 1
+    k: int | None = None
+    graph: Path | None = None
+    link_gbps: float = 100.0
+    uplink_gbps: float | None = None
+    fail_spines: tuple[str, ...] = ()
+    fail_links: tuple[str, ...] = ()
+    fail_random_links: int = 0
+    max_subflows: int = 1
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """``intact``: the fabric before the failures; names and numbers come from it. ``fabric``: what is left."""
+
+    intact: Fabric
+    fabric: Fabric
+    jobs: tuple[WorkloadJob, ...]
+    names: Names
+
+    def problem(self, routes: Routes = MappingProxyType({})) -> Problem:
+        """The planner's input, flows in the order of the files. ``routes``: what runs already."""
+        return problem_of(self.fabric, self.jobs, routes)
+
+
+def problem_of(fabric: Fabric, jobs: Iterable[WorkloadJob], routes: Routes = MappingProxyType({})) -> Problem:
+    """The planner's input for any fabric and jobs, flows in the order of the jobs and their links. ``routes``: what
+    runs already."""
+    return take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS)
+
+
+def scenario(options: FabricOptions) -> Scenario:
+    """Raises ``WrongUsage`` with what is wrong with the options, ``InvalidInput`` with what is wrong with the files,
+    ``OSError`` for a file that cannot be read."""
+    intact = build_fabric(options)
+    jobs = read_workload(options.workload, intact, options.max_subflows)
+    return Scenario(intact, fail(intact, options), jobs, Names(intact))
+
+
+def build_fabric(options: FabricOptions) -> Fabric:
+    """The fabric before any failure. Raises ``WrongUsage``, ``InvalidInput``, ``OSError``."""
+    _only_what_belongs_together(options)
+    if options.graph is not None:
+        return graph_file(options.graph)
+    link_bps = options.link_gbps * GIGABIT
+    uplink_bps = link_bps if options.uplink_gbps is None else options.uplink_gbps * GIGABIT
+    if options.fabric is FabricKind.FAT_TREE:
+        return fat_tree(_given(k=options.k)[0], link_bps, uplink_bps)
+    leaves, spines, hosts = _given(leaves=options.leaves, spines=options.spines, hosts_per_leaf=options.hosts_per_leaf)
+    return leaf_spine(leaves, spines, hosts, link_bps, uplink_bps, options.cables)
+
+
+def fail(intact: Fabric, options: FabricOptions) -> Fabric:
+    """``intact`` itself when nothing fails. Raises ``InvalidInput``."""
+    links: set[LinkId] = spine_links(intact, options.fail_spines) | cable_links(intact, options.fail_links)
+    fabric = without(intact, links) if links else intact
+    if options.fail_random_links:
+        fabric = without_random_links(fabric, options.fail_random_links, options.seed)
+    return fabric
+
+
+def _only_what_belongs_together(options: FabricOptions) -> None:
+    """An option that would be ignored is a mistake."""
+    of_leaf_spine = ("leaves", "spines", "hosts_per_leaf")
+    foreign: tuple[str, ...]
+    if options.graph is not None:
+        where, foreign = "a --graph", (*of_leaf_spine, "k", "uplink_gbps")
+    elif options.fabric is FabricKind.FAT_TREE:
+        where, foreign = "a fat-tree", of_leaf_spine
+    else:
+        where, foreign = "a leaf-spine", ("k",)
+    problems = [
+        FieldProblem(_flag(name), f"does not apply to {where}")
+        for name in foreign
+        if getattr(options, name) is not None
+    ]
+    if options.cables != 1 and (options.graph is not None or options.fabric is FabricKind.FAT_TREE):
+        problems.append(FieldProblem("--cables", f"does not apply to {where}"))
+    rates = {"link_gbps": options.link_gbps, "uplink_gbps": options.uplink_gbps}
+    problems += [
+        FieldProblem(_flag(name), f"must be more than 0 (given: {rate:g})")
+        for name, rate in rates.items()
+        if rate is not None and not 0 < rate < float("inf")
+    ]
+    if problems:
+        raise WrongUsage(tuple(problems))
+
+
+def _given(**numbers: int | None) -> list[int]:
+    missing = tuple(
+        FieldProblem(_flag(name), "is needed to know the fabric") for name, value in numbers.items() if value is None
+    )
+    if missing:
+        raise WrongUsage(missing)
+    return [value for value in numbers.values() if value is not None]
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -1,0 +1,228 @@
+"""Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
+
+In: a folder of ``JOB.txt`` files and the fabric that their numbers mean. Out: jobs as the planner and the simulator
+want them. A line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#`` are
+headers. The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of
+which every line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
+
+Jobs are in the order of the files' names, flows in the order of the lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Fabric
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.registry import Pair
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import ideal_communication_s
+
+HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
+SUFFIX = ".txt"
+_COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_ns", "flow_bytes", "compute_ns", "ring_index")
+_MOST_PROBLEMS = 20
+"""Told at once; a file made for another fabric is wrong in every line."""
+
+
+class Line(NamedTuple):
+    """A line as it stands in a file. Bytes are those of one step of the ring."""
+
+    src: int
+    dst: int
+    src_tor: int
+    dst_tor: int
+    start_ns: int
+    flow_bytes: int
+    compute_ns: int
+    ring_index: int
+
+
+@dataclass(frozen=True)
+class WorkloadJob:
+    """A training job: an iteration computes for ``compute_s`` and then runs all rings at once.
+
+    ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
+    its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
+    that a flow may be cut into.
+    """
+
+    id: JobId
+    virtual_links: tuple[VirtualLink, ...]
+    rings: tuple[tuple[int, ...], ...]
+    start_s: float
+    compute_s: float
+    ideal_s: float
+    max_subflows: int = 1
+
+    @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+
+
+class Numbering:
+    """The numbers of a fabric's nodes in workload files: switches from 0, then hosts (see ``fabrics``)."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.first_host = len(fabric.switches)
+        self.ips = tuple(fabric.hosts)
+        self.switch_of = tuple(host.at.dpid - 1 for host in fabric.hosts.values())
+        self.nic_bps = {ip: host.nic_bps for ip, host in fabric.hosts.items()}
+
+    @cached_property
+    def host_of(self) -> dict[str, int]:
+        """The number of every address."""
+        return {ip: self.first_host + n for n, ip in enumerate(self.ips)}
+
+
+def read_workload(folder: Path, fabric: Fabric, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
+    """The jobs of a folder. Raises ``InvalidInput`` with every wrong line, or saying why there is nothing to read."""
+    files = _files(folder)
+    numbering = Numbering(fabric)
+    problems: list[FieldProblem] = []
+    read = {file: list(_lines(file, numbering, problems)) for file in files}
+    problems += _repeated(read)
+    if problems:
+        rest = len(problems) - _MOST_PROBLEMS
+        more = (FieldProblem(str(folder), f"{rest} more problems"),) if rest > 0 else ()
+        raise InvalidInput((*problems[:_MOST_PROBLEMS], *more))
+    return tuple(
+        to_job(file.name.removesuffix(SUFFIX), [line for _, line in lines], numbering, max_subflows)
+        for file, lines in read.items()
+    )
+
+
+def to_job(name: str, lines: Sequence[Line], numbering: Numbering, max_subflows: int) -> WorkloadJob:
+    """``lines``: of one job, valid for the fabric."""
+    members: defaultdict[int, list[int]] = defaultdict(list)
+    for index, line in enumerate(lines):
+        members[line.ring_index].append(index)
+    steps = {ring: 2 * (len(of_ring) - 1) for ring, of_ring in members.items()}
+    first = numbering.first_host
+    links = tuple(
+        VirtualLink(
+            numbering.ips[line.src - first],
+            numbering.ips[line.dst - first],
+            phase=0,
+            bytes=steps[line.ring_index] * line.flow_bytes,
+        )
+        for line in lines
+    )
+    return WorkloadJob(
+        id=JobId(name),
+        virtual_links=links,
+        rings=tuple(map(tuple, members.values())),
+        start_s=lines[0].start_ns / 1e9,
+        compute_s=lines[0].compute_ns / 1e9,
+        ideal_s=ideal_communication_s(links, numbering.nic_bps),
+        max_subflows=max_subflows,
+    )
+
+
+def write_workload(folder: Path, jobs: dict[str, Sequence[Line]]) -> None:
+    """A file per job, in the published format. Makes the folder when it is not there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in jobs.items():
+        rows = (" ".join(map(str, line)) for line in lines)
+        (folder / f"{name}{SUFFIX}").write_text("\n".join((HEADER, *rows)) + "\n", encoding="ascii")
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        what = "is not a folder" if folder.exists() else "there is no such folder"
+        raise InvalidInput((FieldProblem(str(folder), what),))
+    files = sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and file.is_file())
+    if files:
+        return files
+    below = sorted({str(file.parent) for file in folder.rglob(f"*{SUFFIX}")})
+    why = f"; these folders below it do: {', '.join(below)}" if below else ""
+    raise InvalidInput((FieldProblem(str(folder), f"holds no workload file (*{SUFFIX}){why}"),))
+
+
+def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> Iterator[tuple[int, Line]]:
+    """The good lines with their numbers; what is wrong goes into ``problems``."""
+    found: list[tuple[int, Line]] = []
+    known = len(problems)
+    text = file.read_text(encoding="utf-8", errors="replace")
+    for number, row in enumerate(text.splitlines(), start=1):
+        if not row.strip() or row.lstrip().startswith("#"):
+            continue
+        try:
+            line = _parse(row)
+        except ValueError as error:
+            problems.append(FieldProblem(f"{file}:{number}", str(error)))
+            continue
+        problems += (FieldProblem(f"{file}:{number}", fault) for fault in _faults(line, numbering))
+        found.append((number, line))
+    if not found and len(problems) == known:
+        problems.append(FieldProblem(str(file), "has no flows: a line per flow is expected"))
+    problems += _disagreements(file, found)
+    yield from found
+
+
+def _parse(row: str) -> Line:
+    fields = row.split()
+    if len(fields) != len(_COLUMNS):
+        raise ValueError(f"has {len(fields)} columns; {len(_COLUMNS)} are expected: {' '.join(_COLUMNS)}")
+    try:
+        return Line(*map(int, fields))
+    except ValueError:
+        column = next(name for name, field in zip(_COLUMNS, fields, strict=True) if not _is_whole(field))
+        field = fields[_COLUMNS.index(column)]
+        raise ValueError(f"{column} is '{field}', which is not a whole number") from None
+
+
+def _is_whole(field: str) -> bool:
+    try:
+        int(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
+    first, after = numbering.first_host, numbering.first_host + len(numbering.ips)
+    for end, host, tor in (("src", line.src, line.src_tor), ("dst", line.dst, line.dst_tor)):
+        if not first <= host < after:
+            yield f"{end} is {host}, which is no host of the fabric; its hosts are {first} to {after - 1}"
+        elif numbering.switch_of[host - first] != tor:
+            yield f"{end}_tor is {tor}, but host {host} is on switch {numbering.switch_of[host - first]}"
+    if line.src == line.dst:
+        yield f"src and dst are both {line.src}"
+    if line.flow_bytes <= 0:
+        yield f"flow_bytes is {line.flow_bytes}; it must be at least 1"
+    for column, time_ns in (("start_ns", line.start_ns), ("compute_ns", line.compute_ns)):
+        if time_ns < 0:
+            yield f"{column} is {time_ns}; it must not be negative"
+
+
+def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[FieldProblem]:
+    """A ring needs two lines, and a job starts once and computes equally long everywhere."""
+    sizes = Counter(line.ring_index for _, line in lines)
+    for number, line in lines:
+        if sizes[line.ring_index] == 1:
+            message = f"ring_index {line.ring_index} is on this line alone; a ring has at least two"
+            yield FieldProblem(f"{file}:{number}", message)
+        first_number, first = lines[0]
+        for column in ("start_ns", "compute_ns"):
+            here, there = getattr(line, column), getattr(first, column)
+            if here != there:
+                message = f"{column} is {here}, but {there} on line {first_number}; it is the job's"
+                yield FieldProblem(f"{file}:{number}", message)
+
+
+def _repeated(read: dict[Path, list[tuple[int, Line]]]) -> Iterator[FieldProblem]:
+    """One pair is one flow: what two lines ask for could not be told apart in the network."""
+    seen: dict[tuple[int, int], str] = {}
+    for file, lines in read.items():
+        for number, line in lines:
+            here = f"{file}:{number}"
+            first = seen.setdefault((line.src, line.dst), here)
+            if first != here:
+                yield FieldProblem(here, f"{line.src} > {line.dst} is a flow already, on {first}")
