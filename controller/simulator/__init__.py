@@ -1,0 +1,1 @@
+"""What routes do to training: an event-driven fluid model of many jobs on one fabric."""

@@ -1,0 +1,237 @@
+"""A network of fluid connections: who sends how fast, and who is done when.
+
+In: links with a capacity, connections with a path, a weight and bits to send. Out: the moments at which connections are
+done. Between two events every connection has its weighted max-min fair rate, what congestion control makes of long
+flows at its best; packets, round trips and slow start are not modelled. All weights 1 is equal sharing.
+
+Rates change only where something starts or ends: an event costs the connections that it can reach over shared links,
+not the whole network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+SHARE_TOLERANCE = 1e-12
+"""Fair shares closer than this (relative) are the same one: rounding must not order them."""
+SAME_MOMENT_S = 1e-9
+"""Connections that end within this time end together, or rounding would make thousands of events of one. A step of a
+published all-reduce takes 40 ms or more."""
+FEW = 24
+"""Up to so many connections plain Python finds the rates faster than numpy."""
+REACH = 160
+"""An event that reaches more connections than this is taken to reach all: numpy is faster than looking further."""
+
+
+def max_min_rates(capacity_bps: Sequence[float] | Floats, paths: Sequence[Sequence[int]], weights: Floats) -> Floats:
+    """Weighted max-min fair rates in bit/s, one per path, by progressive filling (Bertsekas and Gallager, Data
+    Networks, section 6.5.2).
+
+    ``paths``: per connection its links, indices into ``capacity_bps``, each at most once. ``weights`` > 0. Raises
+    ``ValueError`` for a connection without links.
+    """
+    return _fill(np.append(np.asarray(capacity_bps, np.float64), np.inf), _padded(paths, len(capacity_bps)), weights)
+
+
+def _padded(paths: Sequence[Sequence[int]], filler: int) -> Ints:
+    """One row per path, filled up with a link of endless capacity."""
+    if not all(paths):
+        raise ValueError("a connection needs at least one link")
+    width = max(map(len, paths), default=0)
+    return np.array([[*path, *[filler] * (width - len(path))] for path in paths], np.int64).reshape(len(paths), width)
+
+
+def _fill(capacity_bps: Floats, links: Ints, weights: Floats) -> Floats:
+    """``links``: (connections, hops); the last link has endless capacity.
+
+    A link all of whose connections find no smaller share elsewhere is the bottleneck of all of them: what is frozen
+    later can only raise the others' shares. So each round freezes at every such link, not only at the smallest.
+    """
+    rates = np.zeros(len(links))
+    left = np.array(capacity_bps)
+    waiting = np.arange(len(links))
+    while waiting.size:
+        hops, weight = links[waiting], weights[waiting]
+        load = np.bincount(hops.ravel(), np.repeat(weight, hops.shape[1]), len(left))
+        share = np.divide(left, load, out=np.full(len(left), np.inf), where=load > 0)
+        found = share[hops]
+        smallest = found.min(axis=1)
+        elsewhere = found > smallest[:, None] * (1 + SHARE_TOLERANCE)
+        blocked = np.bincount(hops.ravel(), elsewhere.ravel(), len(left)) > 0
+        frozen = (~blocked[hops] & ~elsewhere).any(axis=1)
+        rates[waiting[frozen]] = bps = weight[frozen] * smallest[frozen]
+        left -= np.bincount(hops[frozen].ravel(), np.repeat(bps, hops.shape[1]), len(left))
+        np.maximum(left, 0.0, out=left)
+        waiting = waiting[~frozen]
+    return rates
+
+
+def _fill_few(capacity_bps: Sequence[float], paths: Sequence[Sequence[int]], weights: Sequence[float]) -> list[float]:
+    """What ``_fill`` computes, without numpy: the link with the smallest share first."""
+    left: dict[int, float] = {}
+    users: dict[int, list[int]] = {}
+    for connection, path in enumerate(paths):
+        for link in path:
+            left[link] = capacity_bps[link]
+            users.setdefault(link, []).append(connection)
+    load = {link: sum(weights[connection] for connection in on_link) for link, on_link in users.items()}
+    rates = [0.0] * len(paths)
+    while load:
+        tight = min(load, key=lambda link: left[link] / load[link])
+        share = max(0.0, left[tight] / load[tight])
+        for connection in tuple(users[tight]):
+            bps = rates[connection] = weights[connection] * share
+            for link in paths[connection]:
+                left[link] -= bps
+                load[link] -= weights[connection]
+                users[link].remove(connection)
+                if not users[link]:
+                    del load[link]
+    return rates
+
+
+class Fluid:
+    """The connections of one network and its clock.
+
+    A connection is named by a number. It is idle until ``start``; when its bits are sent, ``advance`` names it and it
+    is idle again. ``now_s``: the time.
+    """
+
+    def __init__(self, capacity_bps: Sequence[float] | Floats) -> None:
+        self.now_s = 0.0
+        self._filler = len(capacity_bps)
+        self._capacity = np.append(np.asarray(capacity_bps, np.float64), np.inf)
+        self._capacity_list: list[float] = self._capacity.tolist()
+        self._on_link: list[set[int]] = [set() for _ in capacity_bps]
+        self._paths: list[tuple[int, ...]] = []
+        self._hops: Ints = np.zeros((0, 1), np.int64)
+        self._weight, self._left_bits, self._rate_bps, self._since_s, self._ends_s = (np.zeros(0) for _ in range(5))
+        self._active: set[int] = set()
+        self._dirty: set[int] = set()
+
+    def connect(self, path: tuple[int, ...], weight: float = 1.0) -> int:
+        """A new idle connection. ``path``: link indices, each at most once. Raises ``ValueError`` without links."""
+        connection = len(self._paths)
+        self._paths.append(())
+        if connection == len(self._weight):
+            self._grow(max(64, 2 * connection), self._hops.shape[1])
+        self.route(connection, path, weight)
+        return connection
+
+    def route(self, connection: int, path: tuple[int, ...], weight: float = 1.0) -> None:
+        """New path and weight of an idle connection. Raises ``ValueError`` when it is sending, or without links."""
+        if connection in self._active:
+            raise ValueError(f"connection {connection} is sending")
+        if not path:
+            raise ValueError("a connection needs at least one link")
+        if len(path) > self._hops.shape[1]:
+            self._grow(len(self._weight), len(path))
+        self._paths[connection] = path
+        self._weight[connection] = weight
+        self._hops[connection] = self._filler
+        self._hops[connection, : len(path)] = path
+
+    def start(self, connection: int, bits: float) -> None:
+        """An idle connection has this much to send from now on."""
+        self._left_bits[connection] = bits
+        self._rate_bps[connection] = 0.0
+        self._since_s[connection] = self.now_s
+        self._active.add(connection)
+        path = self._paths[connection]
+        for link in path:
+            self._on_link[link].add(connection)
+        self._dirty.update(path)
+
+    def stop(self, connection: int) -> float:
+        """Ends a connection before it is done. Returns the bits it had left; 0 when it is idle."""
+        if connection not in self._active:
+            return 0.0
+        sent = float(self._rate_bps[connection]) * (self.now_s - float(self._since_s[connection]))
+        self._end(connection)
+        return max(0.0, float(self._left_bits[connection]) - sent)
+
+    def advance(self, until_s: float) -> list[int]:
+        """Goes on to the next moment at which connections are done, and names them; without any until then, to
+        ``until_s``. Raises ``ValueError`` when that is infinite and nothing will ever end."""
+        self._settle()
+        ends_s = float(self._ends_s.min(initial=math.inf))
+        if ends_s > until_s:
+            self.now_s = until_s
+            return []
+        if ends_s == math.inf:
+            raise ValueError("nothing is sending")
+        self.now_s = ends_s
+        done: list[int] = np.flatnonzero(self._ends_s <= ends_s + SAME_MOMENT_S).tolist()
+        for connection in done:
+            self._end(connection)
+        return done
+
+    def rates_bps(self) -> dict[int, float]:
+        """The rate of every connection that is sending."""
+        self._settle()
+        return {connection: float(self._rate_bps[connection]) for connection in sorted(self._active)}
+
+    def _end(self, connection: int) -> None:
+        self._active.remove(connection)
+        self._ends_s[connection] = math.inf
+        path = self._paths[connection]
+        for link in path:
+            self._on_link[link].remove(connection)
+        self._dirty.update(path)
+
+    def _settle(self) -> None:
+        """New rates for every connection that the changes since the last time can have touched."""
+        touched = self._reached()
+        self._dirty.clear()
+        if not touched:
+            return
+        paths = self._paths
+        index = np.fromiter(touched, np.int64, len(touched))
+        weights = self._weight[index]
+        if len(touched) <= FEW:
+            few = [paths[connection] for connection in touched]
+            rates = np.array(_fill_few(self._capacity_list, few, weights.tolist()))
+        else:
+            rates = _fill(self._capacity, self._hops[index], weights)
+        left = self._left_bits[index] - self._rate_bps[index] * (self.now_s - self._since_s[index])
+        self._left_bits[index] = left = np.maximum(left, 0.0)
+        self._rate_bps[index] = rates
+        self._since_s[index] = self.now_s
+        ends = np.divide(left, rates, out=np.full(len(left), np.inf), where=rates > 0)
+        self._ends_s[index] = self.now_s + ends
+
+    def _reached(self) -> list[int]:
+        """The sending connections that share links with the changed ones, directly or through others."""
+        seen_links = set(self._dirty)
+        to_do = list(seen_links)
+        seen: set[int] = set()
+        while to_do:
+            for connection in self._on_link[to_do.pop()] - seen:
+                seen.add(connection)
+                fresh = [link for link in self._paths[connection] if link not in seen_links]
+                seen_links.update(fresh)
+                to_do += fresh
+            if len(seen) > REACH:
+                return sorted(self._active)
+        return sorted(seen)
+
+    def _grow(self, rows: int, width: int) -> None:
+        hops = np.full((rows, width), self._filler, np.int64)
+        hops[: len(self._hops), : self._hops.shape[1]] = self._hops
+        self._hops = hops
+        self._weight = _longer(self._weight, rows, 1.0)
+        self._left_bits = _longer(self._left_bits, rows, 0.0)
+        self._rate_bps = _longer(self._rate_bps, rows, 0.0)
+        self._since_s = _longer(self._since_s, rows, 0.0)
+        self._ends_s = _longer(self._ends_s, rows, math.inf)
+
+
+def _longer(values: Floats, size: int, filler: float) -> Floats:
+    return np.concatenate([values, np.full(size - len(values), filler)])
