@@ -1,0 +1,171 @@
+"""Generates workloads of the published kind for any fabric: seeded, so that a number names a workload.
+
+In: a fabric, what to place on it, and a seed. Out: lines of workload files, for ``write_workload`` or ``jobs_of``.
+
+What the published files (arXiv 2503.05324) have in common, and the generated ones too:
+
+- A model trains in TP * PP rings (tensor times pipeline parallelism) of n replicas; a replica has TP * PP hosts, and
+  ring i joins the i-th hosts of all replicas.
+- flow_bytes = ceil(4 * parameters / (TP * PP * n)): one of n chunks of a host's gradients, 4 bytes each.
+- compute_ns depends on the model alone.
+- A job that does not fit with the wanted n has a smaller one, half as large or a quarter.
+
+Start times are our own choice: uniform over 15 s (the published ones lie between 2 and 12.4 s).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Fabric
+from controller.offline.workloads import Line, Numbering, WorkloadJob, to_job
+
+BYTES_PER_PARAMETER = 4
+START_SPREAD_NS = 15_000_000_000
+STEP_BYTES = 1 << 20
+"""Of a random flow, per step of its ring."""
+
+Workload = Mapping[str, Sequence[Line]]
+"""Per job, by name, its lines."""
+
+
+class Model(NamedTuple):
+    """A model as the publication trains it."""
+
+    name: str
+    parameters: int
+    tensor: int
+    pipeline: int
+    compute_ns: int
+
+    @property
+    def rings(self) -> int:
+        return self.tensor * self.pipeline
+
+    def flow_bytes(self, ring_size: int) -> int:
+        """One step of a ring of ``ring_size``."""
+        return -(-BYTES_PER_PARAMETER * self.parameters // (self.rings * ring_size))
+
+
+MODELS = (
+    Model("GPT_3", 175_000_000_000, 8, 8, 1_009_615_385),
+    Model("BLOOM", 176_000_000_000, 4, 12, 1_238_769_231),
+    Model("LLaMA2_70B", 70_000_000_000, 8, 16, 2_692_307_693),
+)
+
+
+class Placement(StrEnum):
+    """``whole-leaf``: a replica fills leaves, the emptiest first, and only its last one in part. ``fragmented``: a
+    replica's hosts are anywhere."""
+
+    WHOLE_LEAF = "whole-leaf"
+    FRAGMENTED = "fragmented"
+
+
+def generate(
+    fabric: Fabric, jobs: int, ring_size: int, placement: Placement, seed: int, max_rings: int | None = None
+) -> Workload:
+    """``jobs`` models, drawn with repetition, in rings of ``ring_size`` or, where that does not fit, of a half, a
+    quarter and so on, at least of two. ``max_rings``: fewer rings than the model has, for small fabrics. Jobs share no
+    host. Raises ``InvalidInput`` when not even rings of two fit, and for numbers that make no sense."""
+    if jobs < 1 or ring_size < 2 or (max_rings is not None and max_rings < 1):
+        message = "at least one job, rings of at least two hosts and at least one ring are needed"
+        raise InvalidInput((FieldProblem("workload", message),))
+    numbering = Numbering(fabric)
+    rng = random.Random(seed)
+    models = rng.choices(MODELS, k=jobs)
+    rings = [min(model.rings, max_rings or model.rings) for model in models]
+    sizes = _ring_sizes(rings, ring_size, len(numbering.ips))
+    places = _Places(numbering, placement, rng)
+    workload = {}
+    for number, (model, count, size) in enumerate(zip(models, rings, sizes, strict=True)):
+        replicas = [places.take(count) for _ in range(size)]
+        start_ns = rng.randrange(START_SPREAD_NS)
+        numbers = (start_ns, model.flow_bytes(size), model.compute_ns)
+        lines = [
+            line
+            for ring, hosts in enumerate(zip(*replicas, strict=True))
+            for line in _ring(hosts, ring, *numbers, numbering)
+        ]
+        workload[f"job_{number}-{model.name}"] = lines
+    return workload
+
+
+def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
+    """``flows`` equal flows between random hosts, each sending and receiving one: a ring per job. For measuring at any
+    size. Raises ``InvalidInput`` when there are fewer hosts, or fewer than two flows for a job."""
+    numbering = Numbering(fabric)
+    if not 2 * jobs <= flows <= len(numbering.ips):
+        message = (
+            f"{flows} flows in {jobs} jobs need as many hosts (there are {len(numbering.ips)}) and two flows per job"
+        )
+        raise InvalidInput((FieldProblem("workload", message),))
+    first = numbering.first_host
+    hosts = random.Random(seed).sample(range(first, first + len(numbering.ips)), flows)
+    cuts = [flows * job // jobs for job in range(jobs + 1)]
+    return {
+        f"job_{job}-random": _ring(hosts[cuts[job] : cuts[job + 1]], 0, 0, STEP_BYTES, 0, numbering)
+        for job in range(jobs)
+    }
+
+
+def jobs_of(workload: Workload, fabric: Fabric, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
+    """What ``read_workload`` makes of the same lines in files."""
+    numbering = Numbering(fabric)
+    return tuple(to_job(name, lines, numbering, max_subflows) for name, lines in sorted(workload.items()))
+
+
+class _Places:
+    """The hosts that are still free."""
+
+    def __init__(self, numbering: Numbering, placement: Placement, rng: random.Random) -> None:
+        self._placement = placement
+        self._rng = rng
+        free: defaultdict[int, list[int]] = defaultdict(list)
+        for host, switch in enumerate(numbering.switch_of, start=numbering.first_host):
+            free[switch].append(host)
+        self._leaves = list(free.values())
+        rng.shuffle(self._leaves)
+
+    def take(self, count: int) -> list[int]:
+        """The hosts of one replica, in the order of its rings."""
+        if self._placement is Placement.FRAGMENTED:
+            taken = self._rng.sample([host for leaf in self._leaves for host in leaf], count)
+        else:
+            self._leaves.sort(key=len, reverse=True)
+            taken = [host for leaf in self._leaves for host in leaf][:count]
+        gone = set(taken)
+        self._leaves = [[host for host in leaf if host not in gone] for leaf in self._leaves]
+        return taken
+
+
+def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
+    """Per job the largest size that leaves all later jobs rings of two."""
+    least = 2 * sum(rings)
+    if least > hosts:
+        message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"
+        raise InvalidInput((FieldProblem("workload", message),))
+    sizes = []
+    spare = hosts - least
+    for count in rings:
+        size = wanted
+        while size > 2 and count * (size - 2) > spare:
+            size = max(2, size // 2)
+        spare -= count * (size - 2)
+        sizes.append(size)
+    return sizes
+
+
+def _ring(
+    hosts: Sequence[int], ring: int, start_ns: int, flow_bytes: int, compute_ns: int, numbering: Numbering
+) -> list[Line]:
+    switch = [numbering.switch_of[host - numbering.first_host] for host in hosts]
+    return [
+        Line(hosts[i - 1], hosts[i], switch[i - 1], switch[i], start_ns, flow_bytes, compute_ns, ring)
+        for i in (*range(1, len(hosts)), 0)
+    ]
