@@ -10,7 +10,6 @@ import json
 import sys
 import time
 import tomllib
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -19,18 +18,14 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.status import Status
 
-from controller import cli_tables, config, preflight
+from controller import cli_offline, cli_tables, config, preflight
 from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.cli_output import AsJson, console, show, waiting
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
 from controller.messages import Strategy
-
-PIPE_COLUMNS = 160
-"""Width of tables when nobody says how wide the terminal is."""
 
 app = typer.Typer(
     help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
@@ -39,6 +34,7 @@ app = typer.Typer(
 )
 jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
 app.add_typer(jobs, name="jobs")
+app.add_typer(cli_offline.commands)
 
 Address = Annotated[
     str,
@@ -48,7 +44,6 @@ Address = Annotated[
         metavar="ADDRESS",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
@@ -119,7 +114,7 @@ def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> No
     """List all jobs with their state and efficiency."""
     with Client(address) as client:
         found = [_fields(job) for job in client.list_jobs()]
-    _show({"jobs": found}, lambda: cli_tables.jobs(found), as_json)
+    show({"jobs": found}, lambda: cli_tables.jobs(found), as_json)
 
 
 @jobs.command("show")
@@ -127,7 +122,7 @@ def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: As
     """Show one job: its collectives, state, lease and efficiency."""
     with Client(address) as client:
         found = _fields(client.get_job(job))
-    _show(found, lambda: cli_tables.job(found), as_json)
+    show(found, lambda: cli_tables.job(found), as_json)
 
 
 @jobs.command("register")
@@ -145,7 +140,7 @@ def register_job(
             found = _fields(client.register_job(spec))
     except InvalidInput as error:
         raise InvalidInput(tuple(_in_file(file, problem) for problem in error.problems)) from None
-    _show(found, lambda: cli_tables.registered(found), as_json)
+    show(found, lambda: cli_tables.registered(found), as_json)
 
 
 @jobs.command("deregister")
@@ -164,7 +159,7 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
             if as_json:
                 typer.echo(json.dumps(found))
             else:
-                _console().print(cli_tables.routes(found))
+                console().print(cli_tables.routes(found))
 
 
 # ---- operators
@@ -175,7 +170,7 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the switches, links and hosts that were found."""
     with Client(address) as client:
         found = _fields(client.get_fabric())
-    _show(found, lambda: cli_tables.fabric(found), as_json)
+    show(found, lambda: cli_tables.fabric(found), as_json)
 
 
 @app.command()
@@ -187,13 +182,13 @@ def plan(
     """Show the current plan with its certificate, and the route of every flow."""
     with Client(address) as client:
         if now:
-            with _waiting("planning"):
+            with waiting("planning"):
                 found: Any = _fields(client.replan())
-            _show(found, lambda: cli_tables.replan(found), as_json)
+            show(found, lambda: cli_tables.replan(found), as_json)
         else:
             current = client.get_plan()
             found = _fields(current) if current is not None else None
-            _show(found, lambda: cli_tables.plan(found) if found else "There is no plan yet.", as_json)
+            show(found, lambda: cli_tables.plan(found) if found else "There is no plan yet.", as_json)
 
 
 @app.command()
@@ -213,14 +208,14 @@ def status(
     with Client(address) as client:
         if not watch:
             found = _fields(client.get_status())
-            _show(found, lambda: cli_tables.status(found), as_json)
+            show(found, lambda: cli_tables.status(found), as_json)
             return
         with suppress(KeyboardInterrupt):
             _watch_status(client, as_json)
 
 
 def _watch_status(client: Client, as_json: bool) -> None:
-    live = Live(console=_console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
+    live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
     with live or nullcontext():
         while True:
             found = _fields(client.get_status())
@@ -254,11 +249,11 @@ def strategy(
     with Client(address) as client:
         if name is None:
             found = {"strategy": _fields(client.get_status())["strategy"]}
-            _show(found, lambda: cli_tables.word(found["strategy"]), as_json)
+            show(found, lambda: cli_tables.word(found["strategy"]), as_json)
             return
-        with _waiting("waiting for the switches to confirm"):
+        with waiting("waiting for the switches to confirm"):
             done = _fields(client.set_strategy(name))
-    _show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {cli_tables.pins(done['pins'])}", as_json)
+    show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {cli_tables.pins(done['pins'])}", as_json)
 
 
 # ---- input and output
@@ -279,19 +274,3 @@ def _in_file(file: Path, problem: FieldProblem) -> FieldProblem:
 def _fields(message: Message) -> dict[str, Any]:
     """The message's JSON form: tables and programs see the same."""
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-
-
-def _show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(data, indent=2))
-    else:
-        _console().print(table())
-
-
-def _waiting(what: str) -> Status:
-    """A spinner on a terminal, nothing elsewhere."""
-    return Console(stderr=True).status(what)
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric, LinkId
+from controller.offline.fabric_options import FabricKind, FabricOptions, WrongUsage
 from controller.offline.fabrics import (
     cable_links,
     fat_tree,
@@ -28,48 +27,11 @@ from controller.offline.workloads import WorkloadJob, read_workload
 from controller.planning.problem import Problem, Routes
 from controller.planning.snapshot import take_snapshot
 
+__all__ = ["FabricKind", "FabricOptions", "Scenario", "WrongUsage", "build_fabric", "fail", "problem_of", "scenario"]
+
 GIGABIT = 1e9
-MAX_PATHS = 256
-"""Per pair of switches: all paths of a leaf-spine with that many spines, and of a fat-tree with k = 32."""
-
-
-class WrongUsage(InvalidInput):
-    """Options that do not go together, or that are missing."""
-
-
-class FabricKind(StrEnum):
-    """What ``--fabric`` may be; ``--graph`` takes its place."""
-
-    LEAF_SPINE = "leaf-spine"
-    FAT_TREE = "fat-tree"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FabricOptions:
-    """What the offline commands have in common.
-
-    ``leaves``, ``spines``, ``hosts_per_leaf``, ``cables`` are for a leaf-spine, ``k`` for a fat-tree, ``graph`` is a
-    file (see ``graph_file``) and has rates of its own. ``link_gbps``: of NICs, and of fabric links unless
-    ``uplink_gbps`` is given. ``fail_spines``: numbers or names; ``fail_links``: ``leaf5:spine2`` or ``leaf5:spine2:0``;
-    ``fail_random_links``: so many of the cables that are left, drawn with ``seed``. ``max_subflows``: pieces that a
-    flow may be cut into.
-    """
-
-    workload: Path
-    fabric: FabricKind = FabricKind.LEAF_SPINE
-    leaves: int | None = None
-    spines: int | None = None
-    hosts_per_leaf: int | None = None
-    cables: int = 1
-    k: int | None = None
-    graph: Path | None = None
-    link_gbps: float = 100.0
-    uplink_gbps: float | None = None
-    fail_spines: tuple[str, ...] = ()
-    fail_links: tuple[str, ...] = ()
-    fail_random_links: int = 0
-    max_subflows: int = 1
-    seed: int = 1
+MAX_PATHS = 1024
+"""Per pair of switches: all paths of a leaf-spine with 256 spines and two cables to each."""
 
 
 @dataclass(frozen=True, slots=True)

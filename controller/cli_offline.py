@@ -1,0 +1,98 @@
+"""Commands that need no controller, no network and no root: ``plan-file`` and ``generate-workload``.
+
+In: workload files and a description of a fabric. Out: tables for people, JSON and CSV for programs; exit status 3 when
+something could not be routed and the rest was. docs/offline.md describes the formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from controller.cli_output import AsJson, show, waiting
+from controller.cli_scenario import takes_fabric
+from controller.errors import SignalboxError
+from controller.offline.fabric_options import FabricOptions
+
+PARTLY_ROUTED = 3
+"""Exit status when flows are left without a route."""
+MAX_UNROUTED_SHOWN = 10
+
+commands = typer.Typer()
+
+TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
+
+
+@commands.command("plan-file")
+@takes_fabric
+def plan_file(
+    options: FabricOptions,
+    strategy: Annotated[str, typer.Option(metavar="NAME", help="How to route.")] = "planned",
+    time_limit: TimeLimit = 2.0,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", metavar="", help="Same input, same plan, however fast the machine is.")
+    ] = False,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="Write every route as CSV.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
+    # The solver takes half a second to import, which no other command needs.
+    from controller.offline.options import scenario
+    from controller.offline.plan_report import summary, write_csv
+    from controller.planning.plan import NoPlan
+    from controller.planning.problem import PlanLimits
+    from controller.planning.strategies import STRATEGIES
+
+    if strategy not in STRATEGIES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
+        raise typer.BadParameter(message, param_hint="--strategy")
+    with waiting("planning"):
+        known = scenario(options)
+        problem = known.problem()
+        limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
+        plan = STRATEGIES[strategy](problem, limits)
+    if isinstance(plan, NoPlan):
+        raise SignalboxError(f"no plan: {plan.reason}")
+    if export:
+        write_csv(export, known.names, problem, plan)
+    found = summary(strategy, known.names, problem, plan)
+    show(found, lambda: _summary(found, export), as_json)
+    if found["unrouted"]:
+        raise typer.Exit(PARTLY_ROUTED)
+
+
+def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
+    proven, jobs, ecmp = found["levels_proven"], found["job_level"], found["ecmp_level"]
+    facts = {
+        "strategy": found["strategy"],
+        "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
+        "worst level": f"{found['max_level']:.4g}; no routing is below {found['bound']:.4g} "
+        f"(whole flows: {found['integer_bound']:.4g}), gap {found['gap']:.2%}",
+        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
+        "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
+        "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),
+    }
+    if export:
+        facts["routes"] = f"written to {export}"
+    if found["unrouted"]:
+        facts["without a path"] = _some(found["unrouted"])
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        grid.add_row(name, escape(value))
+    levels = Table("job", title_justify="left")
+    levels.add_column("level", justify="right")
+    levels.add_column("efficiency", justify="right")
+    for job, level in sorted(jobs.items(), key=lambda entry: -entry[1]):
+        levels.add_row(escape(job), f"{level:.4g}", f"{1 / level:.1%}")
+    return Group(grid, levels)
+
+
+def _some(names: list[str]) -> str:
+    rest = len(names) - MAX_UNROUTED_SHOWN
+    return "\n".join([*names[:MAX_UNROUTED_SHOWN], *([f"and {rest} more"] if rest > 0 else [])])

@@ -1,0 +1,51 @@
+"""What the offline commands have in common, as plain values: cheap to import, so that no other command waits for it.
+
+``options`` makes a ``Scenario`` of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from controller.errors import InvalidInput
+
+
+class WrongUsage(InvalidInput):
+    """Options that do not go together, or that are missing."""
+
+
+class FabricKind(StrEnum):
+    """What ``--fabric`` may be; ``--graph`` takes its place."""
+
+    LEAF_SPINE = "leaf-spine"
+    FAT_TREE = "fat-tree"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricOptions:
+    """What the offline commands have in common.
+
+    ``leaves``, ``spines``, ``hosts_per_leaf``, ``cables`` are for a leaf-spine, ``k`` for a fat-tree, ``graph`` is a
+    file (see ``graph_file``) and has rates of its own. ``link_gbps``: of NICs, and of fabric links unless
+    ``uplink_gbps`` is given. ``fail_spines``: numbers or names; ``fail_links``: ``leaf5:spine2`` or ``leaf5:spine2:0``;
+    ``fail_random_links``: so many of the cables that are left, drawn with ``seed``. ``max_subflows``: pieces that a
+    flow may be cut into.
+    """
+
+    workload: Path
+    fabric: FabricKind = FabricKind.LEAF_SPINE
+    leaves: int | None = None
+    spines: int | None = None
+    hosts_per_leaf: int | None = None
+    cables: int = 1
+    k: int | None = None
+    graph: Path | None = None
+    link_gbps: float = 100.0
+    uplink_gbps: float | None = None
+    fail_spines: tuple[str, ...] = ()
+    fail_links: tuple[str, ...] = ()
+    fail_random_links: int = 0
+    max_subflows: int = 1
+    seed: int = 1
