@@ -81,14 +81,14 @@ def measure_planning(case: Case) -> tuple[Row, Plan]:
         "level": last.max_level,
         "bound": last.bound,
         "certificate": last.certificate,
-        "ecmp_mean": last.ecmp.mean,
-        "ecmp_p95": last.ecmp.p95,
+        "ecmp_mean": last.ecmp.mean if last.ecmp else 0.0,
+        "ecmp_p95": last.ecmp.p95 if last.ecmp else 0.0,
     }, last
 
 
 def measure_rules(case: Case, routed: Plan) -> list[Row]:
     """The times are medians; the counts are the same in every run."""
-    runs = zip(*(install_and_cut(case.fabric, case.jobs, routed.paths) for _ in range(RUNS)), strict=True)
+    runs = zip(*(install_and_cut(case.fabric, case.jobs, routed.routes) for _ in range(RUNS)), strict=True)
     return [
         {key: median(r[key] for r in rows) if key.endswith("_ms") else value for key, value in rows[0].items()}
         for rows in runs

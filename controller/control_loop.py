@@ -17,7 +17,7 @@ from typing import Any
 
 from controller.config import Config
 from controller.errors import Conflict, SignalboxError
-from controller.fabric.candidate_paths import candidate_paths
+from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, Port, PortNo, PortRef, Switch
@@ -242,7 +242,7 @@ class ControlLoop:
                 superseded = [Reply(w.future, Conflict(f"superseded: {strategy} was set")) for w in self._waiters]
                 self._waiters = [_StrategyWaiter(reply, strategy, now, self.replanning.cycles_done)]
                 if strategy is not Strategy.PLANNED:
-                    self.routes.paths = {}
+                    self.routes.routes = {}
                     self.routes.orphans = ()
                 self._stale = True
                 self.replanning.at_once(now)
@@ -296,7 +296,7 @@ class ControlLoop:
             self._unknown_kept_until = now + self.config.jobs.orphan_lease_s
         self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
         if self.strategy is not Strategy.PLANNED:
-            self.routes.paths = {}
+            self.routes.routes = {}
         self._changed(now)
 
     def _port_is_up(self, dpid: Dpid, port: PortNo) -> bool:
@@ -340,9 +340,7 @@ class ControlLoop:
         self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
         if now < self._unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
-        leaves = {self.fabric.hosts[ip].at.dpid for pin in self.pins for ip in pin.flow}
-        pairs = [(a, b) for a in sorted(leaves) for b in sorted(leaves) if a != b]
-        candidates = candidate_paths(self.fabric, pairs, self.config.planning.max_paths)
+        candidates = CandidatePaths(self.fabric, self.config.planning.max_paths)
         self.load.routes_changed(now, possible_links(self.fabric, self.pins, candidates))
 
     def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:

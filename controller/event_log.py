@@ -22,7 +22,8 @@ def events(before: Status, after: Status) -> Iterator[Event]:
         plan = after.plan
         yield (
             f"plan {after.plan_reason}",
-            {"level": round(plan.max_level, 3), "bound": round(plan.bound, 3), "ecmp": round(plan.ecmp.mean, 3)}
+            {"level": round(plan.max_level, 3), "bound": round(plan.bound, 3)}
+            | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
     for alarm in sorted(set(after.alarms) - set(before.alarms)):

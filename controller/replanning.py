@@ -74,9 +74,9 @@ class Replanning:
         self._schedule.started(now)
         self._generation += 1
         problem = take_snapshot(
-            self._generation, fabric, jobs, self._background, self._routes.paths, self._config.max_paths
+            self._generation, fabric, jobs, self._background, self._routes.routes, self._config.max_paths
         )
-        self.levels = ecmp_job_levels(problem, self._routes.paths, self._config.ecmp_draws, ECMP_SEED)
+        self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted = None, False
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
@@ -97,7 +97,7 @@ class Replanning:
         self._solving = None
         if isinstance(answer, NoPlan):
             return self._conclude("no plan", answer.reason)
-        if any(link not in fabric.links for path in answer.paths.values() for link in path):
+        if any(link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path):
             return []  # a link went while it was solved: that change has its own cycle coming
         self.plan, self.adopted = answer, False
         self.plans_total += 1
@@ -106,9 +106,9 @@ class Replanning:
         decision = decide(problem, answer, self._config.min_gain)
         if decision.adopt:
             self.moved_flows_total += answer.moves
-            self._routes.paths = dict(answer.paths)
+            self._routes.routes = dict(answer.routes)
             self.levels = answer.job_level
-        self.adopted = self._routes.paths == answer.paths
+        self.adopted = self._routes.routes == answer.routes
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
     def _conclude(self, outcome: str, reason: str) -> list[Command]:

@@ -86,7 +86,7 @@ def _routed_state(fabric: Fabric, routes: dict[FlowId, tuple[LinkId, ...] | None
 def _alarms(loop: ControlLoop) -> Iterator[str]:
     """One sentence for each thing an operator should look at."""
     plan = loop.replanning.plan
-    if loop.replanning.adopted and plan and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
+    if loop.replanning.adopted and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield f"the plan's worst level {plan.max_level:.2f} is worse than ECMP's mean {plan.ecmp.mean:.2f}"
     if plan and plan.unrouted:
         pairs = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in plan.unrouted[:4])

@@ -221,13 +221,13 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         levels_proven=plan.levels_proven,
         solver=plan.solver,
         moves=plan.moves,
-        ecmp_level_mean=plan.ecmp.mean,
-        ecmp_level_p95=plan.ecmp.p95,
+        ecmp_level_mean=plan.ecmp.mean if plan.ecmp else 0.0,
+        ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
         plan_ms=plan.times.total_ms,
         job_level={str(job_id): level for job_id, level in plan.job_level.items()},
         routes=[
-            pb.PlannedRoute(job_id=owner.get(flow, ""), route=_route(flow, path, status.fabric))
-            for flow, path in sorted(plan.paths.items(), key=_by_flow)
+            pb.PlannedRoute(job_id=owner.get(flow, ""), route=_route(flow, route[0].path, status.fabric))
+            for flow, route in sorted(plan.routes.items(), key=_by_flow)
         ],
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,

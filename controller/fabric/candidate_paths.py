@@ -7,7 +7,7 @@ every switch, from which the default table's ECMP groups are built. Only switche
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import networkx as nx
@@ -25,20 +25,86 @@ def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
     return {dst: _hops_towards(fabric, reversed_graph, dst) for dst in destinations}
 
 
-def candidate_paths(
-    fabric: Fabric, pairs: Iterable[tuple[Dpid, Dpid]], max_paths: int
-) -> dict[tuple[Dpid, Dpid], tuple[Path, ...]]:
-    """All shortest paths of each pair, at most ``max_paths``; empty when there is none.
+class CandidatePaths:
+    """The equal-cost shortest paths of one fabric snapshot, found when they are asked for and then remembered.
 
-    The order is deterministic, and goes round the next hops at every switch: the first k paths use as many different
-    first links as k paths can, so a cap cuts fairly instead of keeping the paths through one spine.
+    ``far_end``: the switch that each fabric link leads to. ``max_paths``: candidates per pair of switches more than two
+    links apart, of which there may be exponentially many.
     """
-    wanted = list(pairs)
-    hops = next_hops(fabric, {dst for _, dst in wanted})
-    found = {}
-    for src, dst in wanted:
-        found[src, dst] = ((),) if src == dst else tuple(islice(_paths(fabric, hops[dst], src, dst), max_paths))
-    return found
+
+    def __init__(self, fabric: Fabric, max_paths: int) -> None:
+        self._fabric = fabric
+        self._max_paths = max_paths
+        self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
+        self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        self._direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
+        for link_id in sorted(fabric.links):
+            self._out[link_id.dpid].append(link_id)
+            self._into[self.far_end[link_id]].append(link_id)
+            self._direct[link_id.dpid, self.far_end[link_id]].append(link_id)
+        self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
+        self._towards: dict[Dpid, Hops] = {}
+
+    def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        """The shortest paths; empty when there is none, the one empty path from a switch to itself.
+
+        The order is deterministic, and goes round the next hops at every switch: the first k paths use as many
+        different first links as k paths can, so a cap cuts fairly instead of keeping the paths through one spine.
+        """
+        found = self._found.get((src, dst))
+        if found is None:
+            found = self._found[src, dst] = self._find(src, dst)
+        return found
+
+    def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
+        """Whether the path is there, and a shortest one from ``src`` to ``dst``."""
+        here = src
+        for link in path:
+            if link.dpid != here or link not in self.far_end:
+                return False
+            here = self.far_end[link]
+        return here == dst and len(path) == self._distance(src, dst)
+
+    def connected(self, src: Dpid, dst: Dpid) -> bool:
+        """Whether there is a path."""
+        return self._distance(src, dst) is not None
+
+    def links_from(self, dpid: Dpid) -> Sequence[LinkId]:
+        """The fabric links out of a switch, in port order."""
+        return self._out.get(dpid, ())
+
+    def links_into(self, dpid: Dpid) -> Sequence[LinkId]:
+        """The fabric links into a switch, in the order of where they come from."""
+        return self._into.get(dpid, ())
+
+    def links_between(self, src: Dpid, dst: Dpid) -> Sequence[LinkId]:
+        """The cables from one switch to the next, in port order."""
+        return self._direct.get((src, dst), ())
+
+    def _distance(self, src: Dpid, dst: Dpid) -> int | None:
+        if src == dst:
+            return 0
+        if (src, dst) in self._direct:
+            return 1
+        if any((self.far_end[link], dst) in self._direct for link in self._out.get(src, ())):
+            return 2
+        found = self.between(src, dst)
+        return len(found[0]) if found else None
+
+    def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        """Neighbours and neighbours of neighbours without a search: all there is on a leaf-spine."""
+        if src == dst:
+            return ((),)
+        if direct := self._direct.get((src, dst)):
+            return tuple((link,) for link in direct)
+        seconds = [(link, self._direct.get((self.far_end[link], dst), ())) for link in self._out.get(src, ())]
+        rounds = max((len(rest) for _, rest in seconds), default=0)
+        if rounds:
+            return tuple((link, rest[r]) for r in range(rounds) for link, rest in seconds if r < len(rest))
+        if dst not in self._towards:
+            self._towards |= next_hops(self._fabric, [dst])
+        return tuple(islice(_paths(self._fabric, self._towards[dst], src, dst), self._max_paths))
 
 
 def _reversed(fabric: Fabric) -> nx.DiGraph[Dpid]:

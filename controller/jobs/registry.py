@@ -46,6 +46,10 @@ class Job:
         return JobId(self.spec.job_id)
 
     @property
+    def max_subflows(self) -> int:
+        return self.spec.max_subflows
+
+    @property
     def mean_communication_s(self) -> float:
         """Over ``recent_communication_s``; 0 when there is none."""
         recent = self.recent_communication_s

@@ -25,6 +25,7 @@ MAX_GROUPS = 4096
 MAX_COLLECTIVES = 256
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
+MAX_SUBFLOWS = 16
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
 
@@ -86,13 +87,15 @@ class Collective(_Frozen):
 
 
 class JobSpec(_Frozen):
-    """A job's traffic. ``endpoints``: one IPv4 address per rank. ``lease_s``: seconds without renewal after which the
-    job is forgotten."""
+    """A job's traffic. ``endpoints``: one IPv4 address per rank. ``max_subflows``: into how many pieces, told apart by
+    source port, the job can divide each virtual link; 1 keeps them whole. ``lease_s``: seconds without renewal after
+    which the job is forgotten."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
     groups: tuple[ParallelGroup, ...] = Field(min_length=1, max_length=MAX_GROUPS)
     collectives: tuple[Collective, ...] = Field(min_length=1, max_length=MAX_COLLECTIVES)
+    max_subflows: int = Field(default=1, ge=1, le=MAX_SUBFLOWS)
     lease_s: float = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
 
     @classmethod

@@ -68,9 +68,15 @@ def _one(value: Callable[[Status], float]) -> Callable[[Snapshot], Iterable[Samp
     return lambda snapshot: [((), value(snapshot.status))]
 
 
-def _plan(value: Callable[[Plan], float]) -> Callable[[Snapshot], Iterable[Sample]]:
-    """Nothing before the first plan."""
-    return lambda snapshot: [((), value(snapshot.status.plan))] if snapshot.status.plan else []
+def _plan(value: Callable[[Plan], float | None]) -> Callable[[Snapshot], Iterable[Sample]]:
+    """Nothing before the first plan, or where it has no such value."""
+
+    def samples(snapshot: Snapshot) -> Iterator[Sample]:
+        plan = snapshot.status.plan
+        if plan and (known := value(plan)) is not None:
+            yield (), known
+
+    return samples
 
 
 def _per_job(value: Callable[[JobStatus], float]) -> Callable[[Snapshot], Iterable[Sample]]:
@@ -292,13 +298,13 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_ecmp_level_mean",
         "gauge",
         "Worst job level under ECMP on the same snapshot, mean over hash draws.",
-        _plan(lambda p: p.ecmp.mean),
+        _plan(lambda p: p.ecmp.mean if p.ecmp else None),
     ),
     Family(
         "signalbox_ecmp_level_p95",
         "gauge",
         "Worst job level under ECMP on the same snapshot, 95th percentile over hash draws.",
-        _plan(lambda p: p.ecmp.p95),
+        _plan(lambda p: p.ecmp.p95 if p.ecmp else None),
     ),
     Family(
         "signalbox_pins",

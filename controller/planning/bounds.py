@@ -1,97 +1,210 @@
-"""Lower bounds that no routing of whole flows can beat, in closed form.
+"""Lower bounds that no routing can beat, in closed form.
 
-In: a ``Problem``. Out: a bound for the worst level, and one per job. Both come from *cuts*: a set of flows each of
-which must cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the
-flows into it; those of one pair).
+In: a ``Problem``. Out: bounds for the worst level, and one per job. All come from *cuts*: flows each of which must
+cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the flows into
+it; those between a pair of leaves, where not every uplink leads there).
 
 - Fluid: on link l the load times the capacity is the sum over jobs of their peaks; summed over C it is at least the sum
   over jobs of their largest phase D_j, so some link has load >= sum D_j / sum c. This also holds with split flows.
 - Whole flows: m flows of at least d bit/s, of one phase per job so that they do add up, fill some link at least to
   the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and flows it is ceil(m/S)*d/c,
   which edge colouring reaches on a leaf-spine (König).
+- When the fluid bound of a cut is reached, all its links are equally loaded: every job that crosses it has that level.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.fabric.topology import LinkId
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.problem import Flow, Problem
+from controller.planning.efficiency import Floats, Ints, Valuation
+from controller.planning.problem import Problem
+
+Bools = NDArray[np.bool_]
+
+_SIZES = 16
+"""Distinct demands that the bound of whole flows is taken for, the largest first: each gives a valid bound."""
+_TIGHT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """``worst``: no routing has a smaller worst level. ``job``: none gives this job a smaller level. All >= 1."""
+    """All >= 1. ``fluid``: no routing has a smaller worst level, however the flows are split. ``integer``: none of
+    whole flows has. ``worst``: none has that splits only the flows that may be split. ``job``: like ``worst``, for a
+    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``."""
 
+    fluid: float
+    integer: float
     worst: float
     job: Mapping[JobId, float]
+    tight: frozenset[JobId]
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """Lower bounds of the levels sorted from the worst, one per job."""
-        own = sorted(self.job.values(), reverse=True)
+        """Lower bounds of the levels sorted from the worst, one per job; each holds for routings that reach the ones
+        before it."""
+        if self.worst > self.fluid * (1 + _TIGHT):
+            own = sorted(self.job.values(), reverse=True)
+        else:
+            own = sorted((self.worst if job in self.tight else level for job, level in self.job.items()), reverse=True)
         return (self.worst, *own[1:]) if own else ()
 
 
-def level_bounds(problem: Problem, flows: Sequence[Flow]) -> Bounds:
-    """Bounds for the given (routable) flows of the problem. On an unbroken leaf-spine with equal links and flows
-    ``worst`` is reached."""
-    of_job: defaultdict[JobId, list[Flow]] = defaultdict(list)
-    for flow in flows:
-        of_job[flow.job_id].append(flow)
-    nic_load = _nic_loads(problem, of_job)
-    alone = {
-        job: max(1.0, _largest_cut(problem, own), *(nic_load[link] for flow in own for link in flow.nic_links))
-        for job, own in of_job.items()
+def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
+    """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is
+    reached."""
+    routable = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
+    nics = valuation.job_levels(routable)
+    if not nics:
+        return Bounds(1.0, 1.0, 1.0, {}, frozenset())
+    cuts = _Cuts(problem, valuation)
+    alone = dict(zip(valuation.job_ids, cuts.job_levels().tolist(), strict=True))
+    job = {of: max(level, alone[of]) for of, level in nics.items()}
+    fluid_of = cuts.fluid()
+    fluid = max(*nics.values(), float(fluid_of.max(initial=1.0)))
+    worst = max(fluid, cuts.whole(~cuts.splits), *job.values())
+    integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool)))
+    tight = {of for of, level in nics.items() if level >= fluid * (1 - _TIGHT)}
+    if fluid > 1:
+        full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
+        tight |= {valuation.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
+    return Bounds(fluid, integer, worst, job, frozenset(tight))
+
+
+class _Cuts:
+    """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
+
+    ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row.
+    """
+
+    def __init__(self, problem: Problem, valuation: Valuation) -> None:
+        self._jobs = len(valuation.job_ids)
+        self._cells = max(1, len(valuation.cell_job))
+        self._job_of_cell = valuation.cell_job
+        links_of, crossings = _crossings(problem)
+        self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
+        self._total = np.array([sum(capacities) for capacities in self._capacities])
+        alike: dict[tuple[float, ...], int] = {}
+        self._alike = [alike.setdefault(tuple(capacities), len(alike)) for capacities in self._capacities]
+        flows = np.array([flow for flow, _ in crossings], np.int64)
+        row, entry = valuation.entries_of(flows)
+        self.cut = np.array([cut for _, cut in crossings], np.int64)[row]
+        self.splits = np.array([flow.max_subflows > 1 for flow in problem.flows], bool)[flows[row]]
+        self.cell, self.bps = valuation.entry_cell[entry], valuation.entry_bps[entry]
+        self.job = self._job_of_cell[self.cell]
+
+    def fluid(self) -> Floats:
+        """Per cut."""
+        return self._fluid(self.cut, np.arange(len(self._total)))
+
+    def whole(self, rows: Bools) -> float:
+        """The largest bound of any cut from these rows' flows, which are whole."""
+        return float(self._whole(self.cut, np.arange(len(self._total)), rows).max(initial=1.0))
+
+    def job_levels(self) -> Floats:
+        """Per job the largest bound of a cut that only its own flows cross."""
+        groups, group = np.unique(self.cut * self._jobs + self.job, return_inverse=True)
+        cut = groups // self._jobs
+        levels = np.ones(self._jobs)
+        np.maximum.at(levels, groups % self._jobs, self._fluid(group, cut))
+        np.maximum.at(levels, groups % self._jobs, self._whole(group, cut, ~self.splits))
+        return levels
+
+    def _fluid(self, group: Ints, cut: Ints) -> Floats:
+        """``group``: of each row; ``cut``: of each group. Per group the sum of the jobs' largest phases / capacity."""
+        at, place = np.unique(group * self._cells + self.cell, return_inverse=True)
+        if not len(at):
+            return np.zeros(len(cut))
+        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
+        starts = np.flatnonzero(np.diff(of_group, prepend=-1) | np.diff(of_job, prepend=-1))
+        peaks = np.maximum.reduceat(np.bincount(place, self.bps, len(at)), starts)
+        level: Floats = np.bincount(of_group[starts], peaks, len(cut)) / self._total[cut]
+        return level
+
+    def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
+        """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
+        phases would not add up."""
+        levels = np.zeros(len(cut))
+        group, cell, bps = group[rows], self.cell[rows], self.bps[rows]
+        if not len(group):
+            return levels
+        at, place, count = np.unique(group * self._cells + cell, return_inverse=True, return_counts=True)
+        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
+        order = np.lexsort((-count, of_job, of_group))
+        first = np.diff(of_group[order], prepend=-1) | np.diff(of_job[order], prepend=-1)
+        largest = np.zeros(len(at), bool)
+        largest[order[first != 0]] = True
+        group, bps = group[largest[place]], bps[largest[place]]
+        known: dict[tuple[int, int], float] = {}
+        for size in np.unique(bps)[: -_SIZES - 1 : -1].tolist():
+            counts = np.bincount(group[bps >= size], minlength=len(cut))
+            known.clear()
+            for number in np.flatnonzero(counts).tolist():
+                key = (int(counts[number]), self._alike[cut[number]])
+                if key not in known:
+                    known[key] = whole_flow_bound(key[0], size, self._capacities[cut[number]])
+                levels[number] = max(levels[number], known[key])
+        return levels
+
+
+def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], list[tuple[int, int]]]:
+    """The links of each cut, and (flow, cut) for every flow that crosses it, both by number.
+
+    A cut of a pair of leaves is there only where fewer links lead from one to the other than leave the one or enter
+    the other; else that of the leaf says more.
+    """
+    links_of: list[Sequence[LinkId]] = []
+    cuts_of: dict[tuple[Dpid, Dpid], tuple[int, ...]] = {}
+    leaf_cut: dict[tuple[Dpid, bool], int] = {}
+    crossings = []
+
+    def cut(links: Sequence[LinkId]) -> int:
+        links_of.append(links)
+        return len(links_of) - 1
+
+    def cuts_between(src: Dpid, dst: Dpid) -> tuple[int, ...]:
+        cuts = []
+        for end, leaf in ((0, src), (-1, dst)):
+            around = problem.paths.links_into(leaf) if end else problem.paths.links_from(leaf)
+            if (leaf, bool(end)) not in leaf_cut:
+                leaf_cut[leaf, bool(end)] = cut(around)
+            cuts.append(leaf_cut[leaf, bool(end)])
+            if not alike:
+                crossed = {path[end] for path in problem.paths.between(src, dst)}
+                if len(crossed) < len(around):
+                    cuts.append(cut(tuple(crossed)))
+        return tuple(cuts)
+
+    alike = _all_alike(problem)
+    for index, flow in enumerate(problem.flows):
+        pair = (flow.src_leaf, flow.dst_leaf)
+        if pair[0] == pair[1] or not problem.reachable(flow):
+            continue
+        if pair not in cuts_of:
+            cuts_of[pair] = cuts_between(*pair)
+        crossings += [(index, number) for number in cuts_of[pair]]
+    return links_of, crossings
+
+
+def _all_alike(problem: Problem) -> bool:
+    """Whether every leaf has its cables to the same switches as every other, in both directions: then all links out of
+    a leaf lead to any other leaf."""
+    paths = problem.paths
+    leaves = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
+    around = {
+        (
+            tuple(sorted(paths.far_end[link] for link in paths.links_from(leaf))),
+            tuple(sorted(link.dpid for link in paths.links_into(leaf))),
+        )
+        for leaf in leaves
     }
-    worst = max((*alone.values(), _largest_cut(problem, flows)), default=1.0)
-    return Bounds(max(1.0, worst), alone)
-
-
-def _nic_loads(problem: Problem, of_job: Mapping[JobId, Iterable[Flow]]) -> dict[LinkId, float]:
-    """NICs are loaded alike by every routing."""
-    loads: defaultdict[LinkId, float] = defaultdict(float)
-    for flows in of_job.values():
-        sums: defaultdict[LinkId, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
-        for flow in flows:
-            for link in flow.nic_links:
-                for phase, bps in flow.demand_bps:
-                    sums[link][phase] += bps
-        for link, phases in sums.items():
-            loads[link] += max(phases.values(), default=0.0) / problem.capacity_bps[link]
-    return loads
-
-
-def _largest_cut(problem: Problem, flows: Iterable[Flow]) -> float:
-    cuts: dict[int, defaultdict[object, list[Flow]]] = {0: defaultdict(list), -1: defaultdict(list)}
-    for flow in flows:
-        if flow.src_leaf != flow.dst_leaf and flow.demand_bps:
-            pair = (flow.src_leaf, flow.dst_leaf)
-            for end, leaf in ((0, flow.src_leaf), (-1, flow.dst_leaf)):
-                cuts[end][leaf].append(flow)
-                cuts[end][pair].append(flow)
-    return max((_cut_bound(problem, cut, end) for end, of in cuts.items() for cut in of.values()), default=0.0)
-
-
-def _cut_bound(problem: Problem, flows: Sequence[Flow], end: int) -> float:
-    """``end``: index of the crossed link in every candidate path, 0 or -1."""
-    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows}
-    links = {path[end] for pair in pairs for path in problem.paths[pair]}
-    capacities = sorted(problem.capacity_bps[link] for link in links)
-    sums: defaultdict[JobId, defaultdict[int, float]] = defaultdict(lambda: defaultdict(float))
-    parts: defaultdict[JobId, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for flow in flows:
-        for phase, bps in flow.demand_bps:
-            sums[flow.job_id][phase] += bps
-            parts[flow.job_id][phase].append(bps)
-    fluid = sum(max(phases.values()) for phases in sums.values()) / sum(capacities)
-    additive = sorted((bps for phases in parts.values() for bps in max(phases.values(), key=len)), reverse=True)
-    counts = {bps: count for count, bps in enumerate(additive, start=1)}
-    return max(fluid, *(whole_flow_bound(count, bps, capacities) for bps, count in counts.items()))
+    return len(around) <= 1
 
 
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:

@@ -23,7 +23,7 @@ from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 
 _SCALE = 10_000_000
 """Integer units per load of 1. Weights are rounded down, so that a bound of the model is a bound of the problem."""
@@ -40,7 +40,7 @@ class Solution:
     """``proven``: lower bounds of the first entries of the levels sorted from the worst, each valid for routings that
     are optimal in the entries before it."""
 
-    paths: Mapping[FlowId, Path]
+    routes: Routes
     proven: tuple[float, ...]
 
 
@@ -59,7 +59,7 @@ class _Class:
 
 
 def solve(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, start: Mapping[FlowId, Path], max_moves: int | None
+    problem: Problem, limits: PlanLimits, bounds: Bounds, start: Routes, max_moves: int | None
 ) -> Solution | None:
     """``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists;
     when it is not None, ``proven`` holds among such routings only. Raises nothing that a valid problem can cause."""
@@ -132,12 +132,12 @@ class _Search:
 class _RoutingModel:
     """The CP-SAT model: variables n[class, path], link loads as expressions, and the stages of the objective."""
 
-    def __init__(self, problem: Problem, bounds: Bounds, start: Mapping[FlowId, Path], max_moves: int | None) -> None:
+    def __init__(self, problem: Problem, bounds: Bounds, start: Routes, max_moves: int | None) -> None:
         self.cp = cp_model.CpModel()
         self._problem = problem
         self._bounds = bounds
         self._classes = _classes(problem)
-        self._fixed = {f.id: () for f in problem.flows if f.src_leaf == f.dst_leaf}
+        self._fixed = {f.id: whole(()) for f in problem.flows if f.src_leaf == f.dst_leaf}
         self._count = [
             [self.cp.new_int_var(0, len(c.flows), f"n{i},{p}") for p in range(len(c.paths))]
             for i, c in enumerate(self._classes)
@@ -145,7 +145,7 @@ class _RoutingModel:
         for c, counts in zip(self._classes, self._count, strict=True):
             self.cp.add(sum(counts) == len(c.flows))
             for path, count in zip(c.paths, counts, strict=True):
-                self.cp.add_hint(count, sum(start.get(flow.id) == path for flow in c.flows))
+                self.cp.add_hint(count, sum(start.get(flow.id) == whole(path) for flow in c.flows))
         self._limit_moves(max_moves)
         self._weigh_links()
 
@@ -157,7 +157,7 @@ class _RoutingModel:
         self._pinned = 0
         for c, counts in zip(self._classes, self._count, strict=True):
             for path, count in zip(c.paths, counts, strict=True):
-                here = sum(flow.current == path for flow in c.flows)
+                here = sum(flow.current == whole(path) for flow in c.flows)
                 if here:
                     kept = self.cp.new_int_var(0, here, "kept")
                     self.cp.add(kept <= count)
@@ -321,21 +321,21 @@ class _RoutingModel:
     def _in_units(self, level: float) -> int:
         return int(level * _SCALE / self._unit * (1 + 1e-9))
 
-    def _read(self, search: _Search) -> dict[FlowId, Path]:
+    def _read(self, search: _Search) -> dict[FlowId, Route]:
         """One path per flow: those that may stay on their current path do, the others fill up the rest in order."""
-        paths: dict[FlowId, Path] = dict(self._fixed)
+        routes: dict[FlowId, Route] = dict(self._fixed)
         for c, counts in zip(self._classes, self._count, strict=True):
-            room = {path: search.value(count) for path, count in zip(c.paths, counts, strict=True)}
+            room = {whole(path): search.value(count) for path, count in zip(c.paths, counts, strict=True)}
             others = []
             for flow in c.flows:
                 if flow.current is not None and room.get(flow.current, 0):
                     room[flow.current] -= 1
-                    paths[flow.id] = flow.current
+                    routes[flow.id] = flow.current
                 else:
                     others.append(flow)
-            free = (path for path, count in room.items() for _ in range(count))
-            paths.update({flow.id: path for flow, path in zip(others, free, strict=True)})
-        return paths
+            free = (route for route, count in room.items() for _ in range(count))
+            routes.update({flow.id: route for flow, route in zip(others, free, strict=True)})
+        return routes
 
 
 def _classes(problem: Problem) -> tuple[_Class, ...]:

@@ -1,27 +1,34 @@
 """What a routing is worth: demand, load, level of a job, network efficiency (DESIGN section 6).
 
 The one place with these definitions; planner, live status and metrics all use it. In: virtual links and NIC rates,
-or a ``Problem`` with one path per flow. Out: plain numbers.
+or a ``Problem`` with a route per flow. Out: plain numbers.
 
 - T0 of a phase: the job's communication time alone on an idle fabric, set by its busiest NIC.
 - Demand of a flow in a phase: its bits / T0, in bit/s; sent at this rate, all flows of the phase end together.
 - Load of a link: the sum over jobs of the job's largest load over its phases, / capacity. Phases of one job never
-  overlap; those of different jobs may.
+  overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
 - Level of a job: max(1, the largest load on a link it uses). Its communication takes at most level x T0.
 - Network efficiency: 1 / the worst level. Routings are compared by the levels sorted from the worst.
 
-A flow without a path loads nothing here; what hashing does with it is ``baselines.ecmp``'s to estimate.
+A flow without a route loads nothing here; what hashing does with it is ``baselines.ecmp``'s to estimate.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from controller.fabric.topology import LinkId, Path
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.topology import LinkId
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
-from controller.planning.problem import Flow, FlowId, Problem
+from controller.planning.problem import FlowId, Problem, Routes
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 LEVEL_TOLERANCE = 1e-4
 """Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""
@@ -62,25 +69,109 @@ def demands(
     }
 
 
-def used_links(flow: Flow, path: Path) -> tuple[LinkId, ...]:
-    """Every link that a flow loads on a path: the source's NIC, the fabric, the destination's NIC."""
-    return (flow.nic_links[0], *path, flow.nic_links[1])
+class Valuation:
+    """What routings of one problem are worth; made once and used for many of them, because it numbers links, flows and
+    phases for numpy.
+
+    An *entry* is one flow in one phase, a *cell* one job in one phase.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.number = {link: number for number, link in enumerate(problem.capacity_bps)}
+        self.capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(self.number))
+        self.flow_ids = [flow.id for flow in problem.flows]
+        self.job_ids = sorted({flow.job_id for flow in problem.flows})
+        numbered = {job: number for number, job in enumerate(self.job_ids)}
+        self.job = np.array([numbered[flow.job_id] for flow in problem.flows], np.int64)
+        self.nics = np.array(
+            [(self.number[flow.nic_links[0]], self.number[flow.nic_links[1]]) for flow in problem.flows], np.int64
+        ).reshape(-1, 2)
+        entries = [(i, phase, bps) for i, flow in enumerate(problem.flows) for phase, bps in flow.demand_bps]
+        self.entry_flow = np.array([entry[0] for entry in entries], np.int64)
+        self.entry_bps = np.array([entry[2] for entry in entries], np.float64)
+        phases = np.array([entry[1] for entry in entries], np.int64)
+        cells = self.job[self.entry_flow] * (int(phases.max(initial=0)) + 1) + phases
+        used, self.entry_cell = np.unique(cells, return_inverse=True)
+        self.cell_job = np.zeros(len(used), np.int64)
+        self.cell_job[self.entry_cell] = self.job[self.entry_flow]
+
+    def job_levels(self, routes: Routes) -> dict[JobId, float]:
+        """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
+        ``routes`` are left out."""
+        routed, flows, links, shares = self._pieces(routes)
+        levels = np.ones(len(self.job_ids))
+        on_link = self._peaks_bps(flows, links, shares)
+        loads = np.bincount(on_link.link, on_link.peak_bps, len(self.number)) / self.capacity_bps
+        np.maximum.at(levels, on_link.job, loads[on_link.link])
+        return {self.job_ids[job]: float(levels[job]) for job in np.unique(self.job[routed])}
+
+    def link_loads(self, routes: Routes) -> dict[LinkId, float]:
+        """Load of every link that the routed flows use, as a share of its capacity."""
+        _, flows, links, shares = self._pieces(routes)
+        on_link = self._peaks_bps(flows, links, shares)
+        loads = np.bincount(on_link.link, on_link.peak_bps, len(self.number)) / self.capacity_bps
+        used = set(links.tolist())
+        return {link: float(loads[number]) for link, number in self.number.items() if number in used}
+
+    def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
+        """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
+        per_flow = np.bincount(self.entry_flow, minlength=len(self.flow_ids))
+        first = np.cumsum(per_flow) - per_flow
+        times = per_flow[flows]
+        row = np.repeat(np.arange(len(flows)), times)
+        return row, first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+
+    def _pieces(self, routes: Routes) -> tuple[Ints, Ints, Ints, Floats]:
+        """The routed flows, and one (flow, link, share) for every link that a piece of a flow passes, NICs too."""
+        routed, flows, links, shares = [], [], [], []
+        number = self.number
+        for flow, flow_id in enumerate(self.flow_ids):
+            route = routes.get(flow_id)
+            if route is None:
+                continue
+            routed.append(flow)
+            for path, share in route:
+                for link in path:
+                    flows.append(flow)
+                    links.append(number[link])
+                    shares.append(share)
+        of = np.array(routed, np.int64)
+        return (
+            of,
+            np.concatenate([np.array(flows, np.int64), of, of]),
+            np.concatenate([np.array(links, np.int64), self.nics[of, 0], self.nics[of, 1]]),
+            np.concatenate([np.array(shares, np.float64), np.ones(2 * len(of))]),
+        )
+
+    def _peaks_bps(self, flows: Ints, links: Ints, shares: Floats) -> _OnLinks:
+        """Per link and job on it, the job's largest load over its phases."""
+        piece, entry = self.entries_of(flows)
+        cells = len(self.cell_job)
+        at, place = np.unique(links[piece] * cells + self.entry_cell[entry], return_inverse=True)
+        bps = np.bincount(place, self.entry_bps[entry] * shares[piece], len(at))
+        link, job = at // max(cells, 1), self.cell_job[at % max(cells, 1)]
+        # Cells are in the order of jobs, so the phases of one job on one link lie side by side.
+        starts = np.flatnonzero(np.diff(link, prepend=-1) | np.diff(job, prepend=-1))
+        peaks: Floats = np.maximum.reduceat(bps, starts) if len(starts) else np.zeros(0)
+        return _OnLinks(link[starts], job[starts], peaks)
 
 
-def link_loads(problem: Problem, paths: Mapping[FlowId, Path | None]) -> dict[LinkId, float]:
-    """Load of every link that the routed flows use, as a share of its capacity. Flows that are missing from ``paths``
-    or have None there are left out."""
-    return {link: sum(jobs.values()) / problem.capacity_bps[link] for link, jobs in _peaks_bps(problem, paths).items()}
+class _OnLinks(NamedTuple):
+    """One row per link and job on it."""
+
+    link: Ints
+    job: Ints
+    peak_bps: Floats
 
 
-def job_levels(problem: Problem, paths: Mapping[FlowId, Path | None]) -> dict[JobId, float]:
-    """Level (>= 1) of every job with at least one routed flow, over its routed flows."""
-    levels: dict[JobId, float] = {}
-    for link, jobs in _peaks_bps(problem, paths).items():
-        load = sum(jobs.values()) / problem.capacity_bps[link]
-        for job, peak in jobs.items():
-            levels[job] = max(levels.get(job, 1.0), load if peak > 0 else 1.0)
-    return levels
+def job_levels(problem: Problem, routes: Routes) -> dict[JobId, float]:
+    """``Valuation.job_levels`` of a single routing."""
+    return Valuation(problem).job_levels(routes)
+
+
+def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
+    """``Valuation.link_loads`` of a single routing."""
+    return Valuation(problem).link_loads(routes)
 
 
 def network_efficiency(levels: Iterable[float]) -> float:
@@ -95,19 +186,3 @@ def first_difference(levels: Sequence[float], others: Sequence[float]) -> int | 
         if abs(a - b) > LEVEL_TOLERANCE * max(a, b):
             return index
     return None
-
-
-def _peaks_bps(problem: Problem, paths: Mapping[FlowId, Path | None]) -> dict[LinkId, dict[JobId, float]]:
-    """Per link and job on it, the job's largest load over its phases, bit/s."""
-    sums: dict[LinkId, dict[JobId, dict[int, float]]] = {}
-    for flow in problem.flows:
-        path = paths.get(flow.id)
-        if path is None:
-            continue
-        for link in used_links(flow, path):
-            phases = sums.setdefault(link, {}).setdefault(flow.job_id, {})
-            for phase, bps in flow.demand_bps:
-                phases[phase] = phases.get(phase, 0.0) + bps
-    return {
-        link: {job: max(phases.values(), default=0.0) for job, phases in jobs.items()} for link, jobs in sums.items()
-    }

@@ -14,29 +14,29 @@ from collections.abc import Iterable, Sequence
 
 from controller.fabric.topology import Dpid, Path
 from controller.jobs.spec import JobId
-from controller.planning.problem import Flow, FlowId, Problem
+from controller.planning.problem import Flow, FlowId, Problem, Route, whole
 
 
-def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Path]:
-    """``keep_current``: flows stay on their current path where that is still a candidate, and only the others are
-    assigned; otherwise there is no memory of the running routes, except that a tie goes to the current path."""
+def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
+    """``keep_current``: flows stay on their current route where that still stands, and only the others are assigned;
+    otherwise there is no memory of the running routes, except that a tie goes to the current path. Flows that are
+    assigned are whole."""
     loads = _Loads(problem)
-    paths: dict[FlowId, Path] = {}
+    routes: dict[FlowId, Route] = {}
     waiting = []
     for flow in problem.flows:
         candidates = problem.candidates(flow)
         if flow.src_leaf == flow.dst_leaf:
-            paths[flow.id] = ()
-        elif keep_current and flow.current is not None and flow.current in candidates:
+            routes[flow.id] = whole(())
+        elif keep_current and flow.current is not None and problem.stands(flow):
             loads.put(flow, flow.current)
-            paths[flow.id] = flow.current
+            routes[flow.id] = flow.current
         elif candidates:
             waiting.append(flow)
     for flow in _largest_set_first(waiting):
-        path = loads.least_loaded(flow)
-        loads.put(flow, path)
-        paths[flow.id] = path
-    return paths
+        routes[flow.id] = whole(loads.least_loaded(flow))
+        loads.put(flow, routes[flow.id])
+    return routes
 
 
 class _Loads:
@@ -67,25 +67,25 @@ class _Loads:
             for link in links:
                 added = self._added(link, flow) if several else bps * self._per_bps[link]
                 worst = max(worst, self._load[link] + added)
-            if worst < smallest or (worst == smallest and path == flow.current):
+            if worst < smallest or (worst == smallest and flow.current == whole(path)):
                 best, smallest = path, worst
         return best
 
-    def put(self, flow: Flow, path: Path) -> None:
+    def put(self, flow: Flow, route: Route) -> None:
         bps = _peak(flow)
-        for link in (self._number[link] for link in path):
+        for link, share in ((self._number[link], piece.share) for piece in route for link in piece.path):
             if flow.job_id in self._several:
-                self._load[link] += self._added(link, flow)
+                self._load[link] += self._added(link, flow, share)
                 for phase, rate in flow.demand_bps:
-                    self._phases[flow.job_id, link][phase] += rate
+                    self._phases[flow.job_id, link][phase] += share * rate
             else:
-                self._load[link] += bps * self._per_bps[link]
+                self._load[link] += share * bps * self._per_bps[link]
 
-    def _added(self, link: int, flow: Flow) -> float:
+    def _added(self, link: int, flow: Flow, share: float = 1.0) -> float:
         """By how much the flow raises the load, where its job has several phases."""
         sums = self._phases[flow.job_id, link]
         before = max(sums.values(), default=0.0)
-        after = max((sums[phase] + bps for phase, bps in flow.demand_bps), default=0.0)
+        after = max((sums[phase] + share * bps for phase, bps in flow.demand_bps), default=0.0)
         return max(0.0, after - before) * self._per_bps[link]
 
     def _numbered(self, flow: Flow, candidates: Sequence[Path]) -> list[tuple[int, ...]]:

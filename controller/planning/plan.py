@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.fabric.topology import Path
 from controller.jobs.spec import JobId
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, Routes
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 
@@ -23,11 +22,13 @@ class EcmpLevel:
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Milliseconds per stage."""
+    """Milliseconds per stage. ``ecmp_ms``: the comparison with ECMP, which follows when the plan is checked and is no
+    part of ``total_ms``."""
 
     build_ms: float
     solve_ms: float
     check_ms: float
+    ecmp_ms: float = 0.0
 
     @property
     def total_ms(self) -> float:
@@ -36,23 +37,29 @@ class PlanTimes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``paths``: one path per routed flow. ``job_level``: L_j >= 1, see ``efficiency``.
+    """``routes``: of every routed flow. ``job_level``: L_j >= 1, see ``efficiency``.
 
-    ``bound``: no routing has a smaller worst level. ``gap``: max_level / bound - 1. ``levels_proven``: how many
-    entries of the descending vector of job levels are proven optimal. ``moves``: flows whose current path still
-    exists and which the plan puts on another one. ``solver``: which stage the paths come from.
+    ``bound``: no routing within the flows' ``max_subflows`` has a smaller worst level. ``fluid_bound``: none has if all
+    flows may be split at will; ``integer_bound``: none has if all are whole. ``gap``: max_level / bound - 1.
+    ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level or at least its distance
+    from the best is, ``heuristic`` when only closed-form bounds stand beside it. ``levels_proven``: how many entries
+    of the descending vector of job levels are proven optimal. ``moves``: flows whose current route still stands and
+    which the plan routes otherwise. ``solver``: which stage the routes come from. ``ecmp``: None when no draws were
+    asked for.
     """
 
     generation: int
-    paths: Mapping[FlowId, Path]
+    routes: Routes
     unrouted: tuple[FlowId, ...]
     job_level: Mapping[JobId, float]
     bound: float
+    fluid_bound: float
+    integer_bound: float
     certificate: Certificate
     levels_proven: int
     moves: int
     solver: str
-    ecmp: EcmpLevel
+    ecmp: EcmpLevel | None
     times: PlanTimes
 
     @property
@@ -62,6 +69,11 @@ class Plan:
     @property
     def gap(self) -> float:
         return max(0.0, self.max_level / self.bound - 1.0)
+
+    @property
+    def subflows(self) -> int:
+        """Pieces of all routed flows."""
+        return sum(map(len, self.routes.values()))
 
     @property
     def sorted_levels(self) -> tuple[float, ...]:

@@ -9,8 +9,9 @@ import math
 from collections.abc import Iterator
 
 from controller.fabric.topology import LinkId, Path
+from controller.jobs.spec import JobId
 from controller.planning.plan import Plan
-from controller.planning.problem import Flow, Problem
+from controller.planning.problem import Flow, Problem, Route
 
 _ROUNDING = 1e-9
 _SAME_LEVEL = 1e-4
@@ -30,67 +31,93 @@ def _routing(problem: Problem, plan: Plan) -> Iterator[str]:
     if plan.generation != problem.generation:
         yield f"the plan is for generation {plan.generation}, the problem is generation {problem.generation}"
     announced = {flow.id for flow in problem.flows}
-    for flow_id in [*plan.paths, *plan.unrouted]:
+    for flow_id in [*plan.routes, *plan.unrouted]:
         if flow_id not in announced:
             yield f"{flow_id.src_ip} > {flow_id.dst_ip} is no flow of the problem"
-    if len(set(plan.unrouted)) < len(plan.unrouted):
+    unrouted = set(plan.unrouted)
+    if len(unrouted) < len(plan.unrouted):
         yield "a flow is listed as unrouted twice"
     for flow in problem.flows:
-        reason = _path_fault(problem, flow, plan.paths.get(flow.id), flow.id in plan.unrouted)
+        reason = _route_fault(problem, flow, plan.routes.get(flow.id), flow.id in unrouted)
         if reason:
             yield f"{flow.id.src_ip} > {flow.id.dst_ip}: {reason}"
 
 
-def _path_fault(problem: Problem, flow: Flow, path: Path | None, unrouted: bool) -> str:
-    local = flow.src_leaf == flow.dst_leaf
-    options = () if local else problem.paths.get((flow.src_leaf, flow.dst_leaf), ())
-    if path is None:
+def _route_fault(problem: Problem, flow: Flow, route: Route | None, unrouted: bool) -> str:
+    if route is None:
         if not unrouted:
             return "is neither routed nor listed as unrouted"
-        return "is unrouted although it has a path" if local or options else ""
+        return "is unrouted although it has a path" if problem.candidates(flow) else ""
     if unrouted:
         return "is both routed and listed as unrouted"
-    if local:
+    if not 1 <= len(route) <= flow.max_subflows:
+        return f"has {len(route)} subflows, its job allows {flow.max_subflows}"
+    if len(route) > 1:
+        if len({path for path, _ in route}) < len(route):
+            return "two of its subflows share a path"
+        if not all(share > 0 for _, share in route):
+            return "a subflow has no share"
+    if abs(sum(share for _, share in route) - 1) > _ROUNDING:
+        return "the shares of its subflows do not add up to 1"
+    for path, _ in route:
+        fault = _path_fault(problem, flow, path)
+        if fault:
+            return fault
+    return ""
+
+
+def _path_fault(problem: Problem, flow: Flow, path: Path) -> str:
+    if flow.src_leaf == flow.dst_leaf:
         return "crosses the fabric although both ends share a switch" if path else ""
-    if path not in options:
+    here = flow.src_leaf
+    far_end = problem.paths.far_end
+    for link in path:
+        if link.dpid != here or link not in far_end:
+            return "its path is not among the candidates"
+        if not problem.capacity_bps.get(link, 0.0) > 0:
+            return "its path uses a link without capacity"
+        here = far_end[link]
+    if here != flow.dst_leaf or not problem.paths.leads(path, flow.src_leaf, flow.dst_leaf):
         return "its path is not among the candidates"
-    if path[0].dpid != flow.src_leaf:
-        return "its path does not start at the source's switch"
-    if len({link.dpid for link in path}) < len(path):
-        return "its path passes a switch twice"
-    if any(problem.capacity_bps.get(link, 0.0) <= 0 for link in path):
-        return "its path uses a link without capacity"
     return ""
 
 
 def _levels(problem: Problem, plan: Plan) -> Iterator[str]:
-    routed = [flow for flow in problem.flows if flow.id in plan.paths]
-    bps: dict[tuple[LinkId, str, int], float] = {}
-    for flow in routed:
-        for link in {*flow.nic_links, *plan.paths[flow.id]}:
+    # Per link and job the bit/s of each phase, then the worst phase, then the sum over jobs.
+    phases: dict[LinkId, dict[JobId, dict[int, float]]] = {}
+    jobs = set()
+    for flow in problem.flows:
+        route = plan.routes.get(flow.id)
+        if route is None:
+            continue
+        jobs.add(flow.job_id)
+        loaded = [(link, 1.0) for link in flow.nic_links]
+        loaded += [(link, share) for path, share in route for link in path]
+        for link, share in loaded:
+            of_job = phases.setdefault(link, {}).setdefault(flow.job_id, {})
             for phase, rate in flow.demand_bps:
-                bps[link, flow.job_id, phase] = bps.get((link, flow.job_id, phase), 0.0) + rate
-    worst_phase: dict[tuple[LinkId, str], float] = {}
-    for (link, job, _), rate in bps.items():
-        worst_phase[link, job] = max(worst_phase.get((link, job), 0.0), rate)
-    load: dict[LinkId, float] = {}
-    for (link, _), rate in worst_phase.items():
-        load[link] = load.get(link, 0.0) + rate / problem.capacity_bps[link]
-    jobs = {flow.job_id for flow in routed}
+                of_job[phase] = of_job.get(phase, 0.0) + rate * share
     if jobs != set(plan.job_level):
         yield f"levels are given for {sorted(plan.job_level)}, routed are {sorted(jobs)}"
         return
+    level = dict.fromkeys(jobs, 1.0)
+    for link, of_jobs in phases.items():
+        peaks = {job: max(of.values()) for job, of in of_jobs.items() if of}
+        load = sum(peaks.values()) / problem.capacity_bps[link]
+        for job in peaks:
+            level[job] = max(level[job], load)
     for job in sorted(jobs):
-        level = max([1.0, *(load[link] for (link, of), rate in worst_phase.items() if of == job and rate > 0)])
-        if not math.isclose(level, plan.job_level[job], rel_tol=_ROUNDING):
-            yield f"job {job} has level {level:.6g}, the plan says {plan.job_level[job]:.6g}"
+        if not math.isclose(level[job], plan.job_level[job], rel_tol=_ROUNDING):
+            yield f"job {job} has level {level[job]:.6g}, the plan says {plan.job_level[job]:.6g}"
 
 
 def _moves(problem: Problem, plan: Plan, max_moves: int | None) -> Iterator[str]:
     moves = 0
     for flow in problem.flows:
-        there = flow.current is not None and flow.current in problem.paths.get((flow.src_leaf, flow.dst_leaf), ())
-        moves += there and flow.id in plan.paths and plan.paths[flow.id] != flow.current
+        if flow.current is None or flow.id not in plan.routes:
+            continue
+        there = not any(_path_fault(problem, flow, path) for path, _ in flow.current)
+        moves += there and plan.routes[flow.id] != flow.current
     if moves != plan.moves:
         yield f"the plan moves {moves} flows, it says {plan.moves}"
     if max_moves is not None and moves > max_moves:
@@ -102,11 +129,15 @@ def _certificate(plan: Plan) -> Iterator[str]:
     worst = levels[0] if levels else 1.0
     if not 1.0 <= plan.bound <= worst * (1 + _ROUNDING):
         yield f"the bound {plan.bound:.6g} is not between 1 and the worst level {worst:.6g}"
+    if not 1.0 <= plan.fluid_bound <= plan.bound * (1 + _ROUNDING):
+        yield f"the fluid bound {plan.fluid_bound:.6g} is not between 1 and the bound {plan.bound:.6g}"
+    if plan.integer_bound < plan.bound * (1 - _ROUNDING):
+        yield f"the bound of whole flows {plan.integer_bound:.6g} is below the bound {plan.bound:.6g}"
     if not 0 <= plan.levels_proven <= len(levels):
         yield f"{plan.levels_proven} levels are said to be proven, there are {len(levels)}"
     if plan.levels_proven and worst > plan.bound * (1 + _SAME_LEVEL):
         yield f"the worst level {worst:.6g} is said to be proven, its bound is {plan.bound:.6g}"
     if (plan.certificate == "optimal") != (plan.levels_proven == len(levels)):
         yield f"the certificate is '{plan.certificate}' with {plan.levels_proven} of {len(levels)} levels proven"
-    if plan.ecmp.mean < 1 or plan.ecmp.p95 < 1:
+    if plan.ecmp and min(plan.ecmp.mean, plan.ecmp.p95) < 1:
         yield f"ECMP's levels {plan.ecmp.mean:.6g} and {plan.ecmp.p95:.6g} are below 1"

@@ -1,46 +1,39 @@
-"""From problem to plan: bounds -> greedy -> CP-SAT -> independent check; the best valid routing wins.
+"""From problem to plan: bounds, then routings from the cheapest planner to the dearest until one is proven optimal,
+then the independent check; the best valid routing wins.
+
+1. *running*: the routes as they are; the greedy finds paths for flows that have none.
+2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
+3. *cpsat*: whatever is irregular; and the fewest moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
-between calls. Whatever happens to the solver, the running routes (with the greedy's paths for flows that have none) and
-the greedy's routing are there to fall back to.
+between calls. Whatever happens to the solver, the running routes and the other planners' are there to fall back to.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cmp_to_key
 from itertools import zip_longest
 
 import structlog
 
-from controller.fabric.topology import Path
-from controller.jobs.spec import JobId
+from controller.fabric.topology import LinkId
 from controller.planning import cpsat, greedy
 from controller.planning.baselines.ecmp import ecmp_level
 from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
-from controller.planning.plan import Certificate, EcmpLevel, NoPlan, Plan, PlanTimes
+from controller.planning.draft import Draft, certified, compare, draft, levels_proven
+from controller.planning.edge_coloring import balanced_coloring
+from controller.planning.efficiency import Valuation
+from controller.planning.leaf_spine import find_lanes
+from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.plan_check import check
-from controller.planning.problem import FlowId, PlanLimits, Problem
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
+from controller.planning.splitting import split_evenly
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A routing that may become the plan."""
-
-    solver: str
-    paths: Mapping[FlowId, Path]
-    job_level: Mapping[JobId, float]
-    moves: int
-
-    @property
-    def vector(self) -> tuple[float, ...]:
-        return tuple(sorted(self.job_level.values(), reverse=True))
 
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
@@ -50,18 +43,54 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     fault = _fault(problem)
     if fault:
         return NoPlan(problem.generation, fault)
-    bounds = level_bounds(problem, [flow for flow in problem.flows if problem.candidates(flow)])
-    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    valuation = Valuation(problem)
+    bounds = level_bounds(problem, valuation)
     built = time.perf_counter()
-    drafts, proven = _drafts(problem, limits, bounds)
+    drafts, proven = _drafts(problem, limits, valuation, bounds)
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    for draft in sorted(drafts, key=cmp_to_key(_compare)):
-        answer = _certified(problem, draft, proven, ecmp, times)
+    answer = _first_valid(problem, limits, bounds, drafts, proven, times)
+    if isinstance(answer, NoPlan) or not limits.ecmp_draws:
+        return answer
+    checked = time.perf_counter()
+    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    times = replace(answer.times, ecmp_ms=1000 * (time.perf_counter() - checked))
+    return replace(answer, ecmp=ecmp, times=times)
+
+
+def repair(problem: Problem) -> Plan | NoPlan:
+    """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
+    milliseconds, moving nothing else."""
+    started = time.perf_counter()
+    fault = _fault(problem)
+    if fault:
+        return NoPlan(problem.generation, fault)
+    valuation = Valuation(problem)
+    bounds = level_bounds(problem, valuation)
+    built = time.perf_counter()
+    repaired = _running(problem, valuation)
+    solved = time.perf_counter()
+    times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
+    return _first_valid(problem, PlanLimits(), bounds, [repaired], bounds.vector, times)
+
+
+def _first_valid(
+    problem: Problem,
+    limits: PlanLimits,
+    bounds: Bounds,
+    drafts: list[Draft],
+    proven: tuple[float, ...],
+    times: PlanTimes,
+) -> Plan | NoPlan:
+    """The best draft that passes the checker."""
+    started = time.perf_counter()
+    violations: tuple[str, ...] = ()
+    for candidate in sorted(drafts, key=cmp_to_key(compare)):
+        answer = certified(problem, candidate, bounds, proven, times)
         violations = check(problem, answer, limits.max_moves)
         if not violations:
-            return replace(answer, times=replace(times, check_ms=1000 * (time.perf_counter() - solved)))
-        log.error("plan rejected by the checker", solver=draft.solver, violations=violations)
+            return replace(answer, times=replace(times, check_ms=1000 * (time.perf_counter() - started)))
+        log.error("plan rejected by the checker", solver=candidate.solver, violations=violations[:8])
     return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
 
 
@@ -69,104 +98,100 @@ def _fault(problem: Problem) -> str:
     """Why the problem makes no sense, in words; empty when it does."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
         return "a flow is in the problem twice"
+    capacity_bps = problem.capacity_bps
+    links: set[LinkId] = {link for flow in problem.flows for link in flow.nic_links}
+    for link in (*links, *problem.paths.far_end):
+        if not capacity_bps.get(link, 0.0) > 0:
+            return f"link {link} has no capacity"
     for flow in problem.flows:
-        links = {*flow.nic_links, *(link for path in problem.candidates(flow) for link in path)}
-        without = next((link for link in links if not problem.capacity_bps.get(link, 0.0) > 0), None)
-        if without is not None:
-            return f"link {without} has no capacity"
-        if any(not (math.isfinite(bps) and bps > 0) for _, bps in flow.demand_bps):
-            return f"flow {flow.id.src_ip} > {flow.id.dst_ip} has a demand that is not a positive number"
+        for _, bps in flow.demand_bps:
+            if not 0 < bps < math.inf:
+                return f"flow {flow.id.src_ip} > {flow.id.dst_ip} has a demand that is not a positive number"
     return ""
 
 
-def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[list[_Draft], tuple[float, ...]]:
+def _drafts(
+    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds
+) -> tuple[list[Draft], tuple[float, ...]]:
     """Routings within the cap on moves, at least one, and the proven lower bounds of the sorted levels."""
-    kept = _draft(problem, "greedy", greedy.assign(problem, keep_current=True))
-    if all(flow.current == kept.paths.get(flow.id) for flow in problem.flows):
-        kept = replace(kept, solver="running")
-    fresh = _draft(problem, "greedy", greedy.assign(problem, keep_current=False))
-    drafts = [kept, fresh]
-    proven = bounds.vector
-    best = min(drafts, key=cmp_to_key(_compare))
-    if best.moves > 0 or _levels_proven(best.vector, proven) < len(best.vector):
-        improved, proven = _solved(problem, limits, bounds, best, kept)
-        drafts = [*improved, *drafts]
     cap = math.inf if limits.max_moves is None else limits.max_moves
-    return [draft for draft in drafts if draft.moves <= cap], proven
+    kept: Draft | None = None
+    drafts: list[Draft] = []
+    if any(flow.current for flow in problem.flows):
+        kept = _running(problem, valuation)
+        drafts.append(kept)
+    for routes in () if kept and _optimal(kept, bounds.vector) else _exact(problem, limits, bounds):
+        drafts.append(draft(problem, valuation, *routes))
+        if _optimal(drafts[-1], bounds.vector):
+            break
+    best = min(drafts, key=cmp_to_key(compare)) if drafts else None
+    if best is None or not _optimal(best, bounds.vector):
+        drafts.append(draft(problem, valuation, "greedy", greedy.assign(problem, keep_current=False)))
+    best = min(drafts, key=cmp_to_key(compare))
+    proven = bounds.vector
+    if best.moves > 0 or not _optimal(best, proven):
+        improved, proven = _solved(problem, limits, valuation, bounds, best, kept or best)
+        drafts = [*improved, *drafts]
+    return [of for of in drafts if of.moves <= cap] or [_running(problem, valuation)], proven
+
+
+def _running(problem: Problem, valuation: Valuation) -> Draft:
+    routes = greedy.assign(problem, keep_current=True)
+    unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
+    return draft(problem, valuation, "running" if unchanged else "greedy", routes)
+
+
+def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[tuple[str, dict[FlowId, Route]]]:
+    """(name, routes) of the planners in closed form, where the fabric allows them; whole flows first."""
+    lanes = find_lanes(problem)
+    if lanes is None:
+        return
+    routes = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
+    colors = balanced_coloring([(flow.src_leaf, flow.dst_leaf) for flow in crossing], lanes.count)
+    whole_routes = {
+        flow.id: whole(lanes.path(flow.src_leaf, flow.dst_leaf, color))
+        for flow, color in zip(crossing, colors, strict=True)
+    }
+    yield "edge-coloring", routes | whole_routes
+    pieces = min(flow.max_subflows for flow in crossing)
+    if pieces > 1 and bounds.fluid < bounds.integer and len({_peak_bps(flow) for flow in crossing}) == 1:
+        yield "interval-cutting", routes | split_evenly(crossing, lanes, pieces, limits.split_tolerance)
+
+
+def _peak_bps(flow: Flow) -> float:
+    return max((bps for _, bps in flow.demand_bps), default=0.0)
+
+
+def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
+    return levels_proven(candidate.vector, proven) == len(candidate.vector)
 
 
 def _solved(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, best: _Draft, kept: _Draft
-) -> tuple[list[_Draft], tuple[float, ...]]:
+    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
+) -> tuple[list[Draft], tuple[float, ...]]:
     """CP-SAT's routings, and all that is proven. When moves are capped, half of the time goes to the problem without
     the cap: what it proves holds for all, and often its fewest moves are within the cap."""
     pinned = sum(flow.current is not None for flow in problem.flows)
     cap = limits.max_moves
     if cap is None or cap >= pinned:
-        return _solve(problem, limits, bounds, best, None)
+        return _solve(problem, limits, valuation, bounds, best, None)
     half = replace(limits, time_limit_s=limits.time_limit_s / 2)
-    free, proven = _solve(problem, half, bounds, best, None)
+    free, proven = _solve(problem, half, valuation, bounds, best, None)
     if free and free[0].moves <= cap:
         return free, proven
-    return _solve(problem, half, bounds, kept, cap)[0], proven
+    return _solve(problem, half, valuation, bounds, kept, cap)[0], proven
 
 
 def _solve(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, start: _Draft, max_moves: int | None
-) -> tuple[list[_Draft], tuple[float, ...]]:
+    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, start: Draft, max_moves: int | None
+) -> tuple[list[Draft], tuple[float, ...]]:
     try:
-        solution = cpsat.solve(problem, limits, bounds, start.paths, max_moves)
+        solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves)
     except Exception:
-        log.exception("solver failed; the greedy's routing is used", generation=problem.generation)
+        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
         return [], bounds.vector
     if solution is None:
         return [], bounds.vector
     proven = tuple(max(pair) for pair in zip_longest(bounds.vector, solution.proven, fillvalue=1.0))
-    return [_draft(problem, "cpsat", solution.paths)], proven
-
-
-def _draft(problem: Problem, solver: str, paths: Mapping[FlowId, Path]) -> _Draft:
-    moves = sum(
-        flow.current is not None
-        and flow.id in paths
-        and flow.current in problem.candidates(flow)
-        and paths[flow.id] != flow.current
-        for flow in problem.flows
-    )
-    return _Draft(solver, paths, job_levels(problem, paths), moves)
-
-
-def _compare(a: _Draft, b: _Draft) -> int:
-    """Negative when ``a`` is the better routing: smaller sorted levels, then fewer moves."""
-    index = first_difference(a.vector, b.vector)
-    if index is not None:
-        return -1 if a.vector[index] < b.vector[index] else 1
-    return a.moves - b.moves
-
-
-def _levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
-    """How many entries, from the worst, are no larger than their lower bound."""
-    for index, (level, bound) in enumerate(zip(levels, proven, strict=True)):
-        if level > bound * (1 + LEVEL_TOLERANCE):
-            return index
-    return len(levels)
-
-
-def _certified(problem: Problem, draft: _Draft, proven: tuple[float, ...], ecmp: EcmpLevel, times: PlanTimes) -> Plan:
-    levels_proven = _levels_proven(draft.vector, proven)
-    certificate: Certificate = "gap" if draft.solver == "cpsat" else "heuristic"
-    if levels_proven == len(draft.vector):
-        certificate = "optimal"
-    return Plan(
-        generation=problem.generation,
-        paths=draft.paths,
-        unrouted=tuple(flow.id for flow in problem.flows if flow.id not in draft.paths),
-        job_level=draft.job_level,
-        bound=min(proven[0], draft.vector[0]) if proven else 1.0,
-        certificate=certificate,
-        levels_proven=levels_proven,
-        moves=draft.moves,
-        solver=draft.solver,
-        ecmp=ecmp,
-        times=times,
-    )
+    return [draft(problem, valuation, "cpsat", solution.routes)], proven

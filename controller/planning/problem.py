@@ -1,9 +1,9 @@
-"""The planner's input: one frozen snapshot of capacities, candidate paths and flows.
+"""The planner's input: one frozen snapshot of capacities, candidate paths and flows; and its language: routes.
 
-A *flow* is a virtual link of one job with known ends: all bytes that the job sends from one host to another. It
-is routed whole. A flow may take part in several phases of its job, with a demand in each: the phases never
-overlap, so a link's load counts only the job's worst phase on it (DESIGN: demand and load are defined in
-``efficiency``).
+A *flow* is a virtual link of one job with known ends: all bytes that the job sends from one host to another. A *route*
+says how it travels: whole on one path, or in *subflows* with a share each. A flow may take part in several phases of
+its job, with a demand in each: the phases never overlap, so a link's load counts only the job's worst phase on it
+(demand and load are defined in ``efficiency``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
 
@@ -23,12 +24,31 @@ class FlowId(NamedTuple):
     dst_ip: str
 
 
+class Subflow(NamedTuple):
+    """A piece of a flow: ``share`` of its bytes, in (0, 1], on one path."""
+
+    path: Path
+    share: float
+
+
+Route = tuple[Subflow, ...]
+"""The pieces of one flow, in the order of their source-port classes. Their shares add up to 1."""
+
+Routes = Mapping[FlowId, Route]
+
+
+def whole(path: Path) -> Route:
+    """The route of a flow that is not split."""
+    return (Subflow(path, 1.0),)
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
     """``demand_bps``: per phase, bytes of the phase / T0 of the phase (bit/s), in ascending phase order.
 
     ``nic_links``: the source's link in and the destination's link out, loaded whatever the path.
-    ``current``: the path the flow is pinned to now, None under ECMP.
+    ``current``: how the flow is pinned now, None under ECMP. ``max_subflows``: into how many pieces its job can
+    divide it; 1 is whole.
     """
 
     id: FlowId
@@ -37,38 +57,48 @@ class Flow:
     dst_leaf: Dpid
     nic_links: tuple[LinkId, LinkId]
     demand_bps: tuple[tuple[int, float], ...]
-    current: Path | None = None
+    current: Route | None = None
+    max_subflows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """``capacity_bps``: per directed link what announced traffic may use (measured background already taken off).
 
-    ``paths``: per (source switch, destination switch) the candidate paths, shortest first; a pair that is missing
-    or empty cannot be routed.
+    ``paths``: between each pair of switches the candidate paths; a pair without any cannot be routed.
     """
 
     generation: int
     capacity_bps: Mapping[LinkId, float]
-    paths: Mapping[tuple[Dpid, Dpid], tuple[Path, ...]]
+    paths: CandidatePaths
     flows: tuple[Flow, ...]
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""
-        if flow.src_leaf == flow.dst_leaf:
-            return ((),)
-        return self.paths.get((flow.src_leaf, flow.dst_leaf), ())
+        return self.paths.between(flow.src_leaf, flow.dst_leaf)
+
+    def reachable(self, flow: Flow) -> bool:
+        """Whether the flow has a candidate; without finding them all."""
+        return self.paths.connected(flow.src_leaf, flow.dst_leaf)
+
+    def stands(self, flow: Flow) -> bool:
+        """Whether the flow is pinned, and every path it is pinned to is there."""
+        return flow.current is not None and all(
+            self.paths.leads(piece.path, flow.src_leaf, flow.dst_leaf) for piece in flow.current
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
-    """``time_limit_s``: for the solver alone. ``max_moves``: pinned flows that may change path, None for any number;
-    flows whose current path has gone do not count. ``deterministic``: one worker, fixed seed, no wall-clock limit
-    in the search order (same input, same plan)."""
+    """``time_limit_s``: for the solver alone. ``max_moves``: pinned flows that may change route, None for any number;
+    flows whose current path has gone do not count. ``ecmp_draws``: 0 leaves ECMP out. ``split_tolerance``: by
+    how much (relative) splitting may miss the best worst level to save subflows. ``deterministic``: one worker,
+    fixed seed, no wall-clock limit in the search order (same input, same plan)."""
 
     time_limit_s: float = 2.0
     max_moves: int | None = None
     ecmp_draws: int = 200
+    split_tolerance: float = 0.0
     seed: int = 1
     workers: int = 1
     deterministic: bool = False

@@ -22,14 +22,14 @@ class Decision:
 def decide(problem: Problem, plan: Plan, min_gain: float) -> Decision:
     """``min_gain``: relative, at the first entry of the sorted levels that differs from the running routes' (0.02 is
     2 %)."""
-    routed = [flow for flow in problem.flows if flow.id in plan.paths]
+    routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
-    gone = sum(flow.current is not None and flow.current not in problem.candidates(flow) for flow in routed)
+    gone = sum(flow.current is not None and not problem.stands(flow) for flow in routed)
     if never or gone:
         what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
         return Decision(True, f"pins {_flows(never + gone)}: {' and '.join(what)}; {_flows(plan.moves)} moved besides")
     running = job_levels(
-        problem, {flow.id: plan.paths[flow.id] if flow.current is None else flow.current for flow in routed}
+        problem, {flow.id: plan.routes[flow.id] if flow.current is None else flow.current for flow in routed}
     )
     levels = tuple(sorted(running.values(), reverse=True))
     index = first_difference(levels, plan.sorted_levels)

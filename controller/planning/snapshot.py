@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from controller.fabric.candidate_paths import candidate_paths
-from controller.fabric.topology import Fabric, LinkId, Path
-from controller.jobs.registry import Job
+from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.topology import Fabric, LinkId
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.spec import JobId
 from controller.planning.efficiency import demands
-from controller.planning.problem import Flow, FlowId, Problem
+from controller.planning.problem import Flow, Problem, Routes
 
 MIN_CAPACITY_FRACTION = 0.05
 """Of a link's capacity, left to announced traffic however much background was measured: elastic background gives way,
 and a link is better slow than impossible."""
 
 
-def missing_hosts(fabric: Fabric, job: Job) -> tuple[str, ...]:
+class Announced(Protocol):
+    """What the planner wants to know of a job, whoever announced it. ``pairs``: (source, destination) addresses of its
+    virtual links. ``max_subflows``: into how many pieces it can divide each."""
+
+    @property
+    def id(self) -> JobId: ...
+    @property
+    def virtual_links(self) -> tuple[VirtualLink, ...]: ...
+    @property
+    def pairs(self) -> frozenset[tuple[str, str]]: ...
+    @property
+    def max_subflows(self) -> int: ...
+
+
+def missing_hosts(fabric: Fabric, job: Announced) -> tuple[str, ...]:
     """Addresses that the job's virtual links name and the fabric does not know, in order."""
     return tuple(sorted({ip for pair in job.pairs for ip in pair if ip not in fabric.hosts}))
 
@@ -33,19 +49,17 @@ def capacities(fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[L
 def take_snapshot(
     generation: int,
     fabric: Fabric,
-    jobs: Iterable[Job],
+    jobs: Iterable[Announced],
     background_bps: Mapping[LinkId, float],
-    routes: Mapping[FlowId, Path],
+    routes: Routes,
     max_paths: int,
 ) -> Problem:
-    """``jobs``: those whose hosts are all known. ``routes``: the pinned flows' paths."""
+    """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
     flows = tuple(flow for job in jobs for flow in _flows(fabric, job, routes))
-    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows if flow.src_leaf != flow.dst_leaf}
-    paths = candidate_paths(fabric, sorted(pairs), max_paths)
-    return Problem(generation, capacities(fabric, background_bps), paths, flows)
+    return Problem(generation, capacities(fabric, background_bps), CandidatePaths(fabric, max_paths), flows)
 
 
-def _flows(fabric: Fabric, job: Job, routes: Mapping[FlowId, Path]) -> Iterable[Flow]:
+def _flows(fabric: Fabric, job: Announced, routes: Routes) -> Iterable[Flow]:
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
     for flow_id, demand_bps in demands(job.virtual_links, nic_bps).items():
         src, dst = fabric.hosts[flow_id.src_ip], fabric.hosts[flow_id.dst_ip]
@@ -57,4 +71,5 @@ def _flows(fabric: Fabric, job: Job, routes: Mapping[FlowId, Path]) -> Iterable[
             nic_links=(src.uplink, dst.downlink),
             demand_bps=demand_bps,
             current=routes.get(flow_id),
+            max_subflows=job.max_subflows,
         )

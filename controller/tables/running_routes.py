@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.registry import Job
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, Route, whole
 from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Pin, both_directions, pin_key, reverse_path
 from controller.tables.rules import RuleSet, job_owner
 
 
 class RunningRoutes:
-    """``paths``: the pinned flows. A flow that is announced and not here is on ECMP."""
+    """``routes``: of the pinned flows. A flow that is announced and not here is on ECMP."""
 
     def __init__(self) -> None:
-        self.paths: dict[FlowId, Path] = {}
+        self.routes: dict[FlowId, Route] = {}
         self._back: dict[Path, Path] = {}
         self.orphans: tuple[Pin, ...] = ()
 
@@ -34,13 +35,13 @@ class RunningRoutes:
         """The job is known (again): its orphans are its routes."""
         owner, pairs = job_owner(job.id), job.pairs
         mine = [pin for pin in self.orphans if pin.owner == owner]
-        self.paths |= {pin.flow: pin.path for pin in mine if pin.path is not None and pin.flow in pairs}
+        self.routes |= {pin.flow: whole(pin.path) for pin in mine if pin.path is not None and pin.flow in pairs}
         self.orphans = tuple(pin for pin in self.orphans if pin.owner != owner)
 
     def release(self, announced: Iterable[FlowId]) -> None:
         """Keep only the routes of these flows."""
         known = set(announced)
-        self.paths = {flow: path for flow, path in self.paths.items() if flow in known}
+        self.routes = {flow: route for flow, route in self.routes.items() if flow in known}
 
     def pins(self, fabric: Fabric, jobs: Iterable[Job]) -> tuple[Pin, ...]:
         """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
@@ -50,9 +51,9 @@ class RunningRoutes:
             for pair in sorted(job.pairs)
             if pair[0] in fabric.hosts and pair[1] in fabric.hosts
         }
-        routes = {flow: self.paths.get(flow) for flow in owner_of}
-        self._back = {path: back for path in set(self.paths.values()) if (back := self._backwards(fabric, path))}
-        pins = tuple(both_directions(routes, self._back, owner_of))
+        paths = {flow: self.routes[flow][0].path if flow in self.routes else None for flow in owner_of}
+        self._back = {path: back for path in set(paths.values()) if path and (back := self._backwards(fabric, path))}
+        pins = tuple(both_directions(paths, self._back, owner_of))
         taken = {pin.flow for pin in pins}
         return pins + tuple(
             pin for pin in self.orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow)
@@ -79,7 +80,7 @@ def confirmed_paths(
 
 
 def possible_links(
-    fabric: Fabric, pins: Iterable[Pin], candidates: Mapping[tuple[Dpid, Dpid], tuple[Path, ...]]
+    fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths
 ) -> dict[tuple[str, str], frozenset[LinkId]]:
     """Every link a flow may use: its pinned path, or all candidates under ECMP and after a failover; the hosts' own
     links too."""
@@ -87,6 +88,6 @@ def possible_links(
     for pin in pins:
         src, dst = fabric.hosts[pin.flow.src_ip], fabric.hosts[pin.flow.dst_ip]
         whole = pin.path is not None and all(link in fabric.links for link in pin.path)
-        paths = (pin.path or (),) if whole else candidates.get((src.at.dpid, dst.at.dpid), ())
+        paths = (pin.path or (),) if whole else candidates.between(src.at.dpid, dst.at.dpid)
         uses[pin.flow] = frozenset((src.uplink, dst.downlink, *(link for path in paths for link in path)))
     return uses

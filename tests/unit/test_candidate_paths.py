@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.candidate_paths import candidate_paths, next_hops
+from controller.fabric.candidate_paths import CandidatePaths, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
 from tests.unit.planning.fabrics import fabric_of, leaf_spine, link_between
 
@@ -17,8 +17,7 @@ A, B = Dpid(1), Dpid(2)
 
 
 def paths_between(fabric: Fabric, src: int, dst: int, max_paths: int = 64) -> tuple[Path, ...]:
-    pair = (Dpid(src), Dpid(dst))
-    return candidate_paths(fabric, [pair], max_paths)[pair]
+    return CandidatePaths(fabric, max_paths).between(Dpid(src), Dpid(dst))
 
 
 def walk(fabric: Fabric, src: int, path: Path) -> list[int]:
@@ -99,9 +98,13 @@ def test_on_any_multigraph_paths_are_distinct_equally_long_loop_free_and_made_of
     fabric = fabric_of((a, b, 1.0) for a, b in cables)
     shuffled = replace(fabric, links=dict(reversed(list(fabric.links.items()))))
     pairs = [(a, b) for a in fabric.switches for b in fabric.switches if a != b]
-    found = candidate_paths(fabric, pairs, 10_000)
-    assert found == candidate_paths(shuffled, pairs, 10_000)
-    for (src, dst), paths in found.items():
+    candidates, others = CandidatePaths(fabric, 10_000), CandidatePaths(shuffled, 10_000)
+    for src, dst in pairs:
+        paths = candidates.between(src, dst)
+        assert paths == others.between(src, dst)
+        assert candidates.connected(src, dst) == bool(paths)
+        assert all(candidates.leads(path, src, dst) for path in paths)
+        assert not any(candidates.leads(path, dst, src) for path in paths)
         hops = next_hops(fabric, [dst])[dst]
         assert bool(paths) == (src in hops)
         assert len(set(paths)) == len(paths)

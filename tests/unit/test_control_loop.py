@@ -82,6 +82,7 @@ def test_finds_every_link_and_host_and_pins_every_flow_alone(fabric: FakeFabric)
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert status.network_efficiency == pytest.approx(1.0)
     assert status.plan
+    assert status.plan.ecmp
     assert status.plan.ecmp.mean > 1.5
     assert_no_collision(fabric)
 

@@ -12,7 +12,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo,
 from controller.jobs.spec import Algorithm, JobSpec
 from controller.messages import IterationTime, ReplanOutcome, Strategy
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
@@ -177,7 +177,21 @@ def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:
 
 
 def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
-    plan = Plan(3, {FLOW: (UP, DOWN)}, (), {}, 1.0, "optimal", 2, 0, "greedy", EcmpLevel(1.5, 2.5), PlanTimes(1, 2, 3))
+    plan = Plan(
+        generation=3,
+        routes={FLOW: whole((UP, DOWN))},
+        unrouted=(),
+        job_level={},
+        bound=1.0,
+        fluid_bound=1.0,
+        integer_bound=1.0,
+        certificate="optimal",
+        levels_proven=2,
+        moves=0,
+        solver="greedy",
+        ecmp=EcmpLevel(1.5, 2.5),
+        times=PlanTimes(1, 2, 3),
+    )
     status = Status(fabric=FABRIC, jobs={job_status().spec.job_id: job_status()}, plan=plan)  # type: ignore[dict-item]
     message = convert.plan_message(plan, status, installed=True)
     assert (message.certificate, message.ecmp_level_mean, message.plan_ms) == ("optimal", 1.5, 6.0)

@@ -28,7 +28,7 @@ from controller.messages import (
     StrategySet,
 )
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, whole
 from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
@@ -60,10 +60,12 @@ def two_leaves_and_a_spine() -> Fabric:
 def example_plan() -> Plan:
     return Plan(
         generation=7,
-        paths={FlowId(H1, H2): VIA_SPINE, FlowId(H2, H1): BACK},
+        routes={FlowId(H1, H2): whole(VIA_SPINE), FlowId(H2, H1): whole(BACK)},
         unrouted=(FlowId(H1, "10.0.9.9"),),
         job_level={JobId("ring"): 1.25},
         bound=1.0,
+        fluid_bound=1.0,
+        integer_bound=1.0,
         certificate="gap",
         levels_proven=0,
         moves=1,

@@ -68,10 +68,12 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
 def plan() -> Plan:
     return Plan(
         generation=7,
-        paths={},
+        routes={},
         unrouted=(),
         job_level={JobId("llama"): 1.25},
         bound=1.0,
+        fluid_bound=1.0,
+        integer_bound=1.0,
         certificate="gap",
         levels_proven=0,
         moves=0,

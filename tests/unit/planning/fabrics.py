@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from controller.fabric.candidate_paths import candidate_paths
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
-from controller.planning.problem import Flow, FlowId, Problem
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 
 RATE = 5e6
 
@@ -82,13 +82,12 @@ def problem_of(
     flows = tuple(flows)
     capacity = {link.id: link.capacity_bps - (background or {}).get(link.id, 0.0) for link in fabric.links.values()}
     capacity |= {nic: nic_bps for f in flows for nic in f.nic_links}
-    pairs = sorted({(f.src_leaf, f.dst_leaf) for f in flows if f.src_leaf != f.dst_leaf})
-    return Problem(fabric.generation, capacity, candidate_paths(fabric, pairs, max_paths), flows)
+    return Problem(fabric.generation, capacity, CandidatePaths(fabric, max_paths), flows)
 
 
-def pinned(problem: Problem, paths: Mapping[FlowId, Path]) -> Problem:
-    """The same problem with these paths running."""
-    return replace(problem, flows=tuple(replace(f, current=paths.get(f.id)) for f in problem.flows))
+def pinned(problem: Problem, routes: Routes) -> Problem:
+    """The same problem with these routes running."""
+    return replace(problem, flows=tuple(replace(f, current=routes.get(f.id)) for f in problem.flows))
 
 
 def link_between(fabric: Fabric, src: int, dst: int) -> LinkId:
@@ -103,24 +102,24 @@ def better(a: Sequence[float], b: Sequence[float]) -> bool:
     return False
 
 
-def every_routing(problem: Problem) -> Iterable[dict[FlowId, Path]]:
+def every_routing(problem: Problem) -> Iterable[dict[FlowId, Route]]:
     flows = [f for f in problem.flows if problem.candidates(f)]
     for choice in product(*(problem.candidates(f) for f in flows)):
-        yield {f.id: path for f, path in zip(flows, choice, strict=True)}
+        yield {f.id: whole(path) for f, path in zip(flows, choice, strict=True)}
 
 
-def moves(problem: Problem, paths: Mapping[FlowId, Path]) -> int:
-    return sum(f.current in problem.candidates(f) and paths[f.id] != f.current for f in problem.flows if f.id in paths)
+def moves(problem: Problem, routes: Routes) -> int:
+    return sum(problem.stands(f) and routes[f.id] != f.current for f in problem.flows if f.id in routes)
 
 
 def brute_force(problem: Problem, max_moves: int | None = None) -> tuple[tuple[float, ...], int]:
     """The best sorted levels of any routing, and the fewest moves that reach them."""
     best: tuple[tuple[float, ...], int] | None = None
-    for paths in every_routing(problem):
-        cost = moves(problem, paths)
+    for routes in every_routing(problem):
+        cost = moves(problem, routes)
         if max_moves is not None and cost > max_moves:
             continue
-        levels = tuple(sorted(job_levels(problem, paths).values(), reverse=True))
+        levels = tuple(sorted(job_levels(problem, routes).values(), reverse=True))
         equal = best is not None and not better(levels, best[0]) and not better(best[0], levels)
         if best is None or better(levels, best[0]) or (equal and cost < best[1]):
             best = (levels, cost)

@@ -7,12 +7,12 @@ from dataclasses import replace
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.topology import Path, PortNo
+from controller.fabric.topology import PortNo
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.problem import Flow, PlanLimits, Problem, Route, whole
 from tests.unit.planning.fabrics import better, brute_force, fabric_of, flow, pinned, problem_of
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=8, deterministic=True)
@@ -53,9 +53,9 @@ def _few_enough(problem: Problem, flows: list[Flow]) -> list[Flow]:
     return kept
 
 
-def _currents(problem: Problem, flow: Flow) -> st.SearchStrategy[Path | None]:
+def _currents(problem: Problem, flow: Flow) -> st.SearchStrategy[Route | None]:
     gone = tuple(link._replace(port=PortNo(link.port + 500)) for link in problem.candidates(flow)[0])
-    return st.sampled_from([None, gone or None, *problem.candidates(flow)])
+    return st.sampled_from([None, whole(gone) if gone else None, *map(whole, problem.candidates(flow))])
 
 
 def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
@@ -95,18 +95,18 @@ def test_a_capped_plan_is_the_best_within_the_cap_and_claims_no_more_than_is_tru
 @given(problems())
 def test_an_adopted_plan_stays(problem: Problem) -> None:
     first = planned(problem)
-    again = planned(pinned(problem, first.paths))
+    again = planned(pinned(problem, first.routes))
     assert again.moves == 0
-    assert dict(again.paths) == dict(first.paths)
+    assert dict(again.routes) == dict(first.routes)
 
 
 @quick
 @given(problems())
 def test_without_time_the_plan_is_still_valid_and_never_worse_than_staying(problem: Problem) -> None:
     answer = planned(problem, replace(LIMITS, time_limit_s=1e-9))
-    assert answer.solver in ("greedy", "running")
+    assert answer.solver != "cpsat"
     assert check(problem, answer) == ()
     assert not brute_force(problem)[0] or answer.bound <= brute_force(problem)[0][0] * (1 + 1e-9)
-    if all(f.current in problem.candidates(f) for f in problem.flows):
-        running = job_levels(problem, {f.id: f.current for f in problem.flows})
+    if all(problem.stands(f) for f in problem.flows):
+        running = job_levels(problem, {f.id: f.current for f in problem.flows if f.current})
         assert not better(sorted(running.values(), reverse=True), answer.sorted_levels)

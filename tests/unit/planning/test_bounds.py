@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.planning.bounds import Bounds, level_bounds, whole_flow_bound
+from controller.planning.efficiency import Valuation
 from controller.planning.problem import Problem
 from tests.unit.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of
 
 
 def bounds_of(problem: Problem) -> Bounds:
-    return level_bounds(problem, problem.flows)
+    return level_bounds(problem, Valuation(problem))
 
 
 @pytest.mark.parametrize(("flows", "spines", "expected"), [(4, 4, 1), (4, 3, 2), (5, 4, 2), (7, 3, 3), (2, 4, 1)])
@@ -66,4 +67,4 @@ def test_phases_of_one_job_do_not_add_up() -> None:
 
 def test_the_demo_is_bounded_by_one_and_so_is_nothing_at_all() -> None:
     assert bounds_of(problem_of(leaf_spine(4, 4), demo_flows())).vector == (1, 1, 1)
-    assert bounds_of(problem_of(leaf_spine(4, 4), [])) == Bounds(1.0, {})
+    assert bounds_of(problem_of(leaf_spine(4, 4), [])) == Bounds(1.0, 1.0, 1.0, {}, frozenset())

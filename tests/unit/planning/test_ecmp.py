@@ -10,7 +10,7 @@ from controller.planning.baselines.ecmp import ecmp_job_levels, ecmp_level
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits
+from controller.planning.problem import PlanLimits, whole
 from tests.unit.planning.fabrics import RATE, demo_flows, every_routing, fabric_of, flow, leaf_spine, pinned, problem_of
 
 
@@ -49,9 +49,9 @@ def test_pinned_flows_are_where_they_are_and_only_the_others_are_hashed() -> Non
     base = problem_of(leaf_spine(4, 4), demo_flows())
     answer = plan(base, PlanLimits())
     assert isinstance(answer, Plan)
-    problem = pinned(base, answer.paths)
-    assert ecmp_job_levels(problem, answer.paths, 10, seed=1) == dict(answer.job_level)
-    partly = {f.id: None if f.job_id == "job1" else answer.paths[f.id] for f in base.flows}
+    problem = pinned(base, answer.routes)
+    assert ecmp_job_levels(problem, answer.routes, 10, seed=1) == dict(answer.job_level)
+    partly = {f.id: answer.routes[f.id] for f in base.flows if f.job_id != "job1"}
     levels = ecmp_job_levels(problem, partly, 200, seed=1)
     everything = ecmp_job_levels(problem, {}, 200, seed=1)
     assert all(1 < levels[job] < everything[job] for job in levels)
@@ -60,7 +60,7 @@ def test_pinned_flows_are_where_they_are_and_only_the_others_are_hashed() -> Non
 def test_a_pin_over_a_link_that_has_gone_is_hashed() -> None:
     problem = problem_of(leaf_spine(2, 2), [flow("a", (1, 1), (2, 1), RATE)])
     gone = tuple(link._replace(port=PortNo(99)) for link in problem.candidates(problem.flows[0])[0])
-    assert ecmp_job_levels(problem, {problem.flows[0].id: gone}, 10, seed=1) == {"a": 1.0}
+    assert ecmp_job_levels(problem, {problem.flows[0].id: whole(gone)}, 10, seed=1) == {"a": 1.0}
 
 
 def test_without_routable_flows_there_is_nothing_to_hash() -> None:

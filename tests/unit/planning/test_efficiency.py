@@ -14,7 +14,7 @@ from controller.planning.efficiency import (
     link_loads,
     network_efficiency,
 )
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, whole
 from tests.unit.planning.fabrics import flow, leaf_spine, link_between, problem_of
 
 NICS = {"a": 8e6, "b": 8e6, "c": 4e6}
@@ -50,17 +50,17 @@ def test_a_link_counts_each_jobs_worst_phase_and_a_level_each_jobs_worst_link() 
         flow("c", (2, 4), (1, 4), ((0, 2.0),)),
     ]
     problem = problem_of(fabric, flows, nic_bps=4.0)
-    paths = {f.id: problem.candidates(f)[0] for f in flows}
-    assert link_loads(problem, paths)[link_between(fabric, 1, 101)] == pytest.approx((5 + 2) / 4)
-    levels = job_levels(problem, paths)
+    routes = {f.id: whole(problem.candidates(f)[0]) for f in flows}
+    assert link_loads(problem, routes)[link_between(fabric, 1, 101)] == pytest.approx((5 + 2) / 4)
+    levels = job_levels(problem, routes)
     assert levels == {"a": 1.75, "b": 1.75, "c": 1.0}
     assert network_efficiency(levels.values()) == pytest.approx(1 / 1.75)
 
 
-def test_a_flow_without_path_loads_nothing_and_a_job_without_any_has_no_level() -> None:
+def test_a_flow_without_route_loads_nothing_and_a_job_without_any_has_no_level() -> None:
     flows = [flow("a", (1, 1), (2, 1), 1.0), flow("b", (1, 2), (2, 2), 1.0)]
     problem = problem_of(leaf_spine(2, 1, capacity=1.0), flows, nic_bps=1.0)
-    assert job_levels(problem, {flows[0].id: problem.candidates(flows[0])[0], flows[1].id: None}) == {"a": 1.0}
+    assert job_levels(problem, {flows[0].id: whole(problem.candidates(flows[0])[0])}) == {"a": 1.0}
     assert network_efficiency([]) == 1.0
 
 

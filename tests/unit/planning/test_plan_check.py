@@ -12,7 +12,7 @@ from controller.jobs.spec import JobId
 from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import FlowId, PlanLimits, Problem
+from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from tests.unit.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
 
 
@@ -23,7 +23,7 @@ def problem() -> Problem:
     base = problem_of(leaf_spine(4, 4), [*demo_flows(), local, lost])
     answer = plan(base, PlanLimits())
     assert isinstance(answer, Plan)
-    return pinned(base, answer.paths)
+    return pinned(base, answer.routes)
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +45,20 @@ GHOST = LinkId(Dpid(1), PortNo(77))
 
 MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "another generation": (lambda p: replace(p, generation=9), "generation 9"),
-    "a flow left out": (lambda p: replace(p, paths={f: x for f, x in p.paths.items() if f != FIRST}), "neither routed"),
+    "a flow left out": (
+        lambda p: replace(p, routes={f: x for f, x in p.routes.items() if f != FIRST}),
+        "neither routed",
+    ),
     "a flow given up": (
-        lambda p: replace(p, paths={f: x for f, x in p.paths.items() if f != FIRST}, unrouted=(*p.unrouted, FIRST)),
+        lambda p: replace(p, routes={f: x for f, x in p.routes.items() if f != FIRST}, unrouted=(*p.unrouted, FIRST)),
         "unrouted although",
     ),
     "routed and unrouted": (lambda p: replace(p, unrouted=(*p.unrouted, FIRST)), "both routed and"),
     "unrouted twice": (lambda p: replace(p, unrouted=p.unrouted * 2), "twice"),
-    "a stranger": (lambda p: replace(p, paths={**p.paths, STRANGER: ()}), "no flow of the problem"),
-    "a path that is no candidate": (lambda p: replace(p, paths={**p.paths, FIRST: (GHOST,)}), "not among"),
-    "a path with no link": (lambda p: replace(p, paths={**p.paths, FIRST: ()}), "not among"),
-    "a detour for a local flow": (lambda p: replace(p, paths={**p.paths, LOCAL: (GHOST,)}), "share a switch"),
+    "a stranger": (lambda p: replace(p, routes={**p.routes, STRANGER: whole(())}), "no flow of the problem"),
+    "a path that is no candidate": (lambda p: replace(p, routes={**p.routes, FIRST: whole((GHOST,))}), "not among"),
+    "a path with no link": (lambda p: replace(p, routes={**p.routes, FIRST: whole(())}), "not among"),
+    "a detour for a local flow": (lambda p: replace(p, routes={**p.routes, LOCAL: whole((GHOST,))}), "share a switch"),
     "a level too good": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 0.5}), "job1 has level"),
     "a level too bad": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 1.5}), "job1 has level"),
     "a job without level": (lambda p: replace(p, job_level={JobId("job1"): 1.0}), "levels are given for"),
@@ -79,13 +82,15 @@ def test_a_wrong_plan_is_named(problem: Problem, good: Plan, name: str) -> None:
 def test_any_flow_put_on_another_path_is_noticed(problem: Problem, good: Plan) -> None:
     for f in problem.flows:
         for path in problem.candidates(f):
-            if path != good.paths[f.id]:
-                assert check(problem, replace(good, paths={**good.paths, f.id: path}))
+            if whole(path) != good.routes[f.id]:
+                assert check(problem, replace(good, routes={**good.routes, f.id: whole(path)}))
 
 
 def test_a_plan_over_the_cap_is_refused_even_when_it_counts_right(problem: Problem, good: Plan) -> None:
-    other = next(path for path in problem.paths[Dpid(1), Dpid(2)] if path != good.paths[FIRST])
-    base = replace(problem, flows=tuple(replace(f, current=other) if f.id == FIRST else f for f in problem.flows))
+    other = next(path for path in problem.paths.between(Dpid(1), Dpid(2)) if whole(path) != good.routes[FIRST])
+    base = replace(
+        problem, flows=tuple(replace(f, current=whole(other)) if f.id == FIRST else f for f in problem.flows)
+    )
     assert check(base, replace(good, moves=1), max_moves=1) == ()
     assert check(base, replace(good, moves=1), max_moves=0) == ("the plan moves 1 flows, at most 0 may be moved",)
 
@@ -95,4 +100,4 @@ def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
     answer = plan(crowded, PlanLimits())
     assert isinstance(answer, Plan)
     assert check(crowded, answer) == ()
-    assert "said to be proven, its bound is 1" in check(crowded, replace(answer, bound=1.0))[0]
+    assert "said to be proven, its bound is 1" in check(crowded, replace(answer, bound=1.0, fluid_bound=1.0))[0]

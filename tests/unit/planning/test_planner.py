@@ -12,7 +12,7 @@ from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import FlowId, PlanLimits, Problem
+from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from tests.unit.planning.fabrics import (
     RATE,
     demo_flows,
@@ -55,13 +55,14 @@ def test_three_rings_on_four_leaves_and_spines_each_get_the_whole_wire(running: 
     assert running.sorted_levels == (1, 1, 1)
     assert running.certificate == "optimal"
     assert running.bound == 1
+    assert running.ecmp
     assert running.ecmp.mean > 1.5
 
 
 def test_a_running_optimum_is_left_alone(fabric: Fabric, running: Plan) -> None:
-    again = planned(pinned(problem_of(fabric, demo_flows()), running.paths))
+    again = planned(pinned(problem_of(fabric, demo_flows()), running.routes))
     assert (again.moves, again.solver) == (0, "running")
-    assert again.paths == running.paths
+    assert again.routes == running.routes
 
 
 @pytest.mark.parametrize(("leaf", "spine"), [(1, 101), (2, 103), (4, 104)])
@@ -69,38 +70,38 @@ def test_a_cut_cable_costs_no_speed_and_moves_only_what_it_must(
     fabric: Fabric, running: Plan, leaf: int, spine: int
 ) -> None:
     broken = without_cable(fabric, leaf, spine)
-    answer = planned(pinned(problem_of(broken, demo_flows()), running.paths))
+    answer = planned(pinned(problem_of(broken, demo_flows()), running.routes))
     gone = set(fabric.links) - set(broken.links)
-    untouched = [f for f, path in running.paths.items() if not gone & set(path)]
+    untouched = [f for f, ((path, _),) in running.routes.items() if not gone & set(path)]
     assert answer.sorted_levels == (1, 1, 1)
-    assert answer.moves == sum(answer.paths[f] != running.paths[f] for f in untouched)
+    assert answer.moves == sum(answer.routes[f] != running.routes[f] for f in untouched)
     assert answer.moves <= 2
 
 
 def test_strangers_on_one_uplink_of_every_leaf_are_avoided(fabric: Fabric, running: Plan) -> None:
     background = {link_between(fabric, leaf, 100 + leaf): 0.95 * RATE for leaf in (1, 2, 3, 4)}
-    answer = planned(pinned(problem_of(fabric, demo_flows(), background=background), running.paths))
+    answer = planned(pinned(problem_of(fabric, demo_flows(), background=background), running.routes))
     assert answer.sorted_levels == (1, 1, 1)
-    assert not background.keys() & {link for path in answer.paths.values() for link in path}
+    assert not background.keys() & {link for path in answer.routes.values() for link in path}
 
 
 def test_capped_moves_improve_step_by_step(fabric: Fabric, running: Plan) -> None:
     background = {link_between(fabric, leaf, 100 + leaf): 0.95 * RATE for leaf in (1, 2, 3, 4)}
-    problem = pinned(problem_of(fabric, demo_flows(), background=background), running.paths)
+    problem = pinned(problem_of(fabric, demo_flows(), background=background), running.routes)
     one_by_one = replace(LIMITS, max_moves=1)
     vectors = []
     for _ in range(8):
         answer = planned(problem, one_by_one)
         assert answer.moves <= 1
         vectors.append(answer.sorted_levels)
-        problem = pinned(problem, answer.paths)
+        problem = pinned(problem, answer.routes)
     assert vectors == sorted(vectors, reverse=True)
     assert vectors[-1] == (1, 1, 1)
 
 
 def test_flows_whose_path_has_gone_do_not_count_as_moves(fabric: Fabric, running: Plan) -> None:
     broken = without_cable(fabric, 1, 101)
-    problem = pinned(problem_of(broken, demo_flows()), running.paths)
+    problem = pinned(problem_of(broken, demo_flows()), running.routes)
     answer = planned(problem, replace(LIMITS, max_moves=0))
     assert answer.moves == 0
     assert not answer.unrouted
@@ -141,7 +142,7 @@ def test_the_lighter_routing_wins_among_equals() -> None:
     fabric = fabric_of([(1, 101, 4e6), (1, 102, 8e6), (2, 101, 4e6), (2, 102, 8e6)])
     crowd = [flow("a", (1, h), (2, h), 4e6) for h in (1, 2, 3)]
     answer = planned(problem_of(fabric, [*crowd, flow("b", (2, 4), (1, 4), 1e6)], nic_bps=1e9))
-    assert answer.paths[FlowId("10.0.2.4", "10.0.1.4")][0] == link_between(fabric, 2, 102)
+    assert answer.routes[FlowId("10.0.2.4", "10.0.1.4")][0].path[0] == link_between(fabric, 2, 102)
 
 
 def test_what_cannot_be_routed_is_named_and_the_rest_is_planned() -> None:
@@ -153,7 +154,7 @@ def test_what_cannot_be_routed_is_named_and_the_rest_is_planned() -> None:
 
 def test_nothing_to_plan_is_a_plan() -> None:
     answer = planned(problem_of(leaf_spine(2, 2), []))
-    assert (answer.paths, answer.bound, answer.max_level, answer.certificate) == ({}, 1, 1, "optimal")
+    assert (answer.routes, answer.bound, answer.max_level, answer.certificate) == ({}, 1, 1, "optimal")
 
 
 def test_a_link_with_almost_no_capacity_left_is_used_only_when_there_is_no_other() -> None:
@@ -168,8 +169,8 @@ def test_a_link_with_almost_no_capacity_left_is_used_only_when_there_is_no_other
 
 def test_the_same_input_gives_the_same_plan(fabric: Fabric, running: Plan) -> None:
     background = {link_between(fabric, leaf, 100 + leaf): 0.95 * RATE for leaf in (1, 2, 3, 4)}
-    problem = pinned(problem_of(fabric, demo_flows(), background=background), running.paths)
-    assert planned(problem).paths == planned(problem).paths
+    problem = pinned(problem_of(fabric, demo_flows(), background=background), running.routes)
+    assert planned(problem).routes == planned(problem).routes
 
 
 def test_a_failing_solver_leaves_the_greedys_plan(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +187,7 @@ def test_a_failing_solver_leaves_the_greedys_plan(monkeypatch: pytest.MonkeyPatc
 
 def test_a_running_plan_survives_a_solver_without_time(fabric: Fabric, running: Plan) -> None:
     background = {link_between(fabric, leaf, 100 + leaf): 0.95 * RATE for leaf in (1, 2, 3, 4)}
-    problem = pinned(problem_of(fabric, demo_flows(), background=background), running.paths)
+    problem = pinned(problem_of(fabric, demo_flows(), background=background), running.routes)
     answer = planned(problem, PlanLimits(time_limit_s=1e-9, max_moves=0))
     assert (answer.solver, answer.moves) == ("running", 0)
     assert answer.certificate == "heuristic"
@@ -220,5 +221,5 @@ def test_a_problem_that_contradicts_itself_gets_a_reason(fabric: Fabric, spoil: 
 def test_a_current_path_that_makes_no_sense_is_ignored(fabric: Fabric) -> None:
     problem = problem_of(fabric, demo_flows())
     nonsense: Path = (LinkId(problem.flows[0].src_leaf, problem.flows[0].nic_links[0].port),)
-    answer = planned(pinned(problem, {f.id: nonsense for f in problem.flows}), replace(LIMITS, max_moves=0))
+    answer = planned(pinned(problem, {f.id: whole(nonsense) for f in problem.flows}), replace(LIMITS, max_moves=0))
     assert (answer.moves, answer.max_level) == (0, 1)

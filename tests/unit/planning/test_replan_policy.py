@@ -9,7 +9,7 @@ import pytest
 from controller.fabric.topology import PortNo
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.replan_policy import decide
 from tests.unit.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
 
@@ -32,8 +32,10 @@ def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
 
 
 def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
-    running = pinned(problem, planned(problem).paths)
-    lost = tuple(link._replace(port=PortNo(99)) for link in running.flows[0].current or ())
+    running = pinned(problem, planned(problem).routes)
+    lost = whole(
+        tuple(link._replace(port=PortNo(99)) for piece in running.flows[0].current or () for link in piece.path)
+    )
     broken = replace(running, flows=(replace(running.flows[0], current=lost), running.flows[1]))
     decision = decide(broken, planned(broken), min_gain=0.02)
     assert decision.adopt
@@ -41,13 +43,13 @@ def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
 
 
 def test_equal_routes_are_kept(problem: Problem) -> None:
-    running = pinned(problem, planned(problem).paths)
+    running = pinned(problem, planned(problem).routes)
     decision = decide(running, planned(running), min_gain=0.02)
     assert (decision.adopt, decision.reason) == (False, "the running routes are as good")
 
 
 def test_a_gain_at_the_worst_level_is_adopted_and_put_in_numbers(problem: Problem) -> None:
-    crowded = pinned(problem, {f.id: problem.candidates(f)[0] for f in problem.flows})
+    crowded = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
     decision = decide(crowded, planned(crowded), min_gain=0.02)
     assert decision.adopt
     assert decision.reason == "worst level falls from 2.00 to 1.00 (50.0%) with 1 flow moved"
@@ -60,7 +62,9 @@ def test_small_gains_are_not_worth_a_move(background: float, adopt: bool) -> Non
     calm = problem_of(fabric, [only])
     slow = problem_of(fabric, [only], background={link_between(fabric, 1, 101): background * RATE})
     through_101 = next(path for path in calm.candidates(only) if path[0] == link_between(fabric, 1, 101))
-    decision = decide(pinned(slow, {only.id: through_101}), planned(pinned(slow, {only.id: through_101})), 0.02)
+    decision = decide(
+        pinned(slow, {only.id: whole(through_101)}), planned(pinned(slow, {only.id: whole(through_101)})), 0.02
+    )
     assert decision.adopt is adopt
     assert adopt or decision.reason.startswith("not worth it: worst level falls from 1.02 to 1.00 (1.5%)")
 
@@ -73,7 +77,7 @@ def test_a_gain_of_another_job_counts_when_the_worst_level_stays() -> None:
         flow("b", (3, 2), (4, 2), 0.75 * RATE),
     ]
     problem = problem_of(fabric, flows)
-    running = pinned(problem, {f.id: problem.candidates(f)[0] for f in flows})
+    running = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
     decision = decide(running, planned(running), min_gain=0.02)
     assert decision.adopt
     assert decision.reason.startswith("level number 2 from the worst falls from 1.50 to 1.00")
@@ -81,7 +85,7 @@ def test_a_gain_of_another_job_counts_when_the_worst_level_stays() -> None:
 
 def test_a_worse_plan_is_refused(problem: Problem) -> None:
     good = planned(problem)
-    running = pinned(problem, good.paths)
+    running = pinned(problem, good.routes)
     worse = replace(good, job_level=dict.fromkeys(good.job_level, 2.0))
     decision = decide(running, worse, min_gain=0.02)
     assert (decision.adopt, decision.reason) == (
