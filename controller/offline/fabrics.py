@@ -82,6 +82,8 @@ def connect(names: Sequence[str], cables: Iterable[Cable], nics: Iterable[Nic]) 
     """The fabric of these switches, numbered in the order of ``names``. Ports count from 1 in the order of the cables
     and then of the NICs; hosts are in the order of the NICs. Raises ``InvalidInput`` when the addresses do not
     suffice."""
+    nics = list(nics)
+    prefix = _prefix(len(names), max(Counter(nic.switch for nic in nics).values(), default=0))
     ports: list[dict[PortNo, Port]] = [{} for _ in names]
     links: dict[LinkId, Link] = {}
 
@@ -94,8 +96,6 @@ def connect(names: Sequence[str], cables: Iterable[Cable], nics: Iterable[Nic]) 
         at_a, at_b = plug(a, bps), plug(b, bps)
         links[LinkId(*at_a)] = Link(at_a, at_b, bps)
         links[LinkId(*at_b)] = Link(at_b, at_a, bps)
-    nics = list(nics)
-    prefix = _prefix(len(names), max(Counter(nic.switch for nic in nics).values(), default=0))
     free = [_NETWORK + switch * prefix + 1 for switch in range(len(names))]
     hosts: dict[str, Host] = {}
     for switch, bps in nics:

@@ -11,7 +11,7 @@ Jobs are in the order of the files' names, flows in the order of the lines.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,7 +125,7 @@ def to_job(name: str, lines: Sequence[Line], numbering: Numbering, max_subflows:
     )
 
 
-def write_workload(folder: Path, jobs: dict[str, Sequence[Line]]) -> None:
+def write_workload(folder: Path, jobs: Mapping[str, Sequence[Line]]) -> None:
     """A file per job, in the published format. Makes the folder when it is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, lines in jobs.items():

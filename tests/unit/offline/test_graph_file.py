@@ -1,0 +1,113 @@
+"""Graphs as networkx writes them become fabrics; wrong ones are refused by element."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from controller.errors import InvalidInput
+from controller.offline.fabrics import parallel_cables
+from controller.offline.graph_file import graph_file
+
+
+def graph() -> nx.MultiGraph[Any]:
+    """Two switches, two cables of different rates between them, a slow host on one and a fast one on the other."""
+    made: nx.MultiGraph[Any] = nx.MultiGraph()
+    made.add_node("fast", kind="host", rack=7)
+    made.add_nodes_from(("a", "b"), kind="switch")
+    made.add_node(9, kind="host")
+    made.add_edge("a", "b", capacity_gbps=100)
+    made.add_edge("a", "b", capacity_gbps=40)
+    made.add_edge("a", 9, capacity_gbps=25)
+    made.add_edge("fast", "b", capacity_gbps=100)
+    return made
+
+
+def data() -> dict[str, Any]:
+    written: dict[str, Any] = nx.node_link_data(graph(), edges="edges")
+    return written
+
+
+def write(folder: Path, content: object) -> Path:
+    file = folder / "fabric.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def problems(folder: Path, content: object) -> list[str]:
+    file = write(folder, content)
+    with pytest.raises(InvalidInput) as error:
+        graph_file(file)
+    assert all(str(problem).startswith(str(file)) for problem in error.value.problems)
+    return [str(problem).removeprefix(f"{file}: ") for problem in error.value.problems]
+
+
+@pytest.mark.parametrize("edges", ["edges", "links"])
+def test_switches_and_hosts_are_numbered_as_in_the_file(tmp_path: Path, edges: str) -> None:
+    fabric = graph_file(write(tmp_path, nx.node_link_data(graph(), edges=edges)))
+    assert [switch.name for switch in fabric.switches.values()] == ["a", "b"]
+    hosts = [(fabric.name(host.at.dpid), host.nic_bps) for host in fabric.hosts.values()]
+    assert hosts == [("b", 100e9), ("a", 25e9)]
+    between = [[fabric.links[link].capacity_bps for link in links] for links in parallel_cables(fabric).values()]
+    assert between == [[100e9, 40e9], [100e9, 40e9]]
+
+
+def test_a_simple_graph_is_read_too(tmp_path: Path) -> None:
+    fabric = graph_file(write(tmp_path, nx.node_link_data(nx.Graph(graph()), edges="edges")))
+    assert len(fabric.links) == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "problem"),
+    [
+        (("nodes", 0, "kind"), "router", "nodes[0].kind: must be 'switch' or 'host' (given: 'router')"),
+        (("edges", 1, "capacity_gbps"), 0, "edges[1].capacity_gbps: must be more than 0.0 (given: 0)"),
+        (("edges", 1, "capacity_gbps"), "fast", "edges[1].capacity_gbps: must be a number (given: 'fast')"),
+        (("edges", 0, "source"), "c", "edges[0]: no node has the id 'c'"),
+        (("edges", 1, "target"), "a", "edges[1]: connects 'a' with itself"),
+        (("nodes", 1, "id"), "a>b", "nodes[1].id: 'a>b' has a colon, comma, blank or '>', which names may not have"),
+        (("directed",), True, "directed: must be false: a cable carries its capacity both ways"),
+    ],
+)
+def test_a_wrong_element_is_named(tmp_path: Path, where: tuple[Any, ...], value: object, problem: str) -> None:
+    content = data()
+    target = content
+    for key in where[:-1]:
+        target = target[key]
+    target[where[-1]] = value
+    assert problem in problems(tmp_path, content)
+
+
+def test_a_missing_capacity_is_named(tmp_path: Path) -> None:
+    content = data()
+    del content["edges"][2]["capacity_gbps"]
+    assert problems(tmp_path, content) == ["edges[2].capacity_gbps: is missing"]
+
+
+def test_hosts_have_one_nic(tmp_path: Path) -> None:
+    content = data()
+    content["nodes"].append({"id": "alone", "kind": "host"})
+    content["edges"].append({"source": "fast", "target": 9, "capacity_gbps": 1})
+    assert problems(tmp_path, content) == [
+        "nodes[0]: host 'fast' has 2 edges; it needs exactly one",
+        "nodes[3]: host '9' has 2 edges; it needs exactly one",
+        "nodes[4]: host 'alone' has 0 edges; it needs exactly one",
+        "edges[4]: connects the hosts 'fast' and '9'",
+    ]
+
+
+def test_an_id_is_one_node_s(tmp_path: Path) -> None:
+    content = data()
+    content["nodes"].append({"id": "9", "kind": "switch"})
+    assert "nodes[3].id: '9' is the id of 2 nodes" in problems(tmp_path, content)
+
+
+def test_what_is_not_json_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "fabric.json"
+    file.write_text("{")
+    with pytest.raises(InvalidInput, match=r"fabric\.json: "):
+        graph_file(file)

@@ -1,0 +1,124 @@
+"""Workload files become jobs; whatever is wrong with them is told with file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.errors import InvalidInput
+from controller.jobs.collectives import VirtualLink
+from controller.offline.fabrics import leaf_spine
+from controller.offline.workloads import HEADER, WorkloadJob, read_workload
+
+FABRIC = leaf_spine(2, 1, 4, 100e9, 100e9)
+"""Leaves 0 and 1, spine 2, hosts 3 to 6 on leaf 0 and 7 to 10 on leaf 1."""
+
+PAIR = "3 7 0 1 500 1000 70 0\n7 3 1 0 500 1000 70 0\n"
+
+
+def folder(tmp_path: Path, **files: str) -> Path:
+    for name, content in files.items():
+        (tmp_path / f"{name}.txt").write_text(f"{HEADER}\n{content}")
+    return tmp_path
+
+
+def problems(tmp_path: Path, **files: str) -> list[str]:
+    with pytest.raises(InvalidInput) as error:
+        read_workload(folder(tmp_path, **files), FABRIC)
+    return [str(problem).removeprefix(f"{tmp_path}/") for problem in error.value.problems]
+
+
+def test_a_ring_sends_every_step_of_its_all_reduce(tmp_path: Path) -> None:
+    """A ring of four has 2 * 3 steps; 6000 bytes take 480 ns at 100 Gbit/s."""
+    ring = "3 7 0 1 5 1000 70 9\n7 4 1 0 5 1000 70 9\n4 8 0 1 5 1000 70 9\n8 3 1 0 5 1000 70 9\n"
+    (job,) = read_workload(folder(tmp_path, Job_A=ring), FABRIC, max_subflows=2)
+    ips = [("10.0.0.1", "10.0.1.1"), ("10.0.1.1", "10.0.0.2"), ("10.0.0.2", "10.0.1.2"), ("10.0.1.2", "10.0.0.1")]
+    assert job == WorkloadJob(
+        id=job.id,
+        virtual_links=tuple(VirtualLink(src, dst, 0, 6000) for src, dst in ips),
+        rings=((0, 1, 2, 3),),
+        start_s=5e-9,
+        compute_s=70e-9,
+        ideal_s=8 * 6000 / 100e9,
+        max_subflows=2,
+    )
+    assert (job.id, job.pairs) == ("Job_A", frozenset(ips))
+
+
+def test_rings_are_told_apart_by_their_index_and_may_differ(tmp_path: Path) -> None:
+    """Lines of two rings, mixed; the second has three hosts, so four steps, and its NICs set the ideal time."""
+    lines = ["3 7 0 1 0 100 0 1", "4 8 0 1 0 90 0 5", "7 3 1 0 0 100 0 1", "8 9 1 1 0 90 0 5", "9 4 1 0 0 90 0 5"]
+    (job,) = read_workload(folder(tmp_path, job="\n".join(lines)), FABRIC)
+    assert job.rings == ((0, 2), (1, 3, 4))
+    assert [link.bytes for link in job.virtual_links] == [200, 360, 200, 360, 360]
+    assert job.ideal_s == pytest.approx(8 * 360 / 100e9)
+
+
+def test_jobs_come_by_file_name_and_other_files_are_none(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("no job")
+    jobs = read_workload(folder(tmp_path, b=PAIR, a="4 8 0 1 1 1 1 0\n\n8 4 1 0 1 1 1 0\n"), FABRIC)
+    assert [job.id for job in jobs] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("3 7 0 1 500 1000 70", "has 7 columns; 8 are expected: src dst src_tor dst_tor start_ns flow_bytes"),
+        ("3 7 0 1 500 1e3 70 0", "flow_bytes is '1e3', which is not a whole number"),
+        ("2 7 0 1 500 1000 70 0", "src is 2, which is no host of the fabric; its hosts are 3 to 10"),
+        ("3 11 0 1 500 1000 70 0", "dst is 11, which is no host of the fabric"),
+        ("3 7 1 1 500 1000 70 0", "src_tor is 1, but host 3 is on switch 0"),
+        ("3 7 0 2 500 1000 70 0", "dst_tor is 2, but host 7 is on switch 1"),
+        ("3 3 0 0 500 1000 70 0", "src and dst are both 3"),
+        ("3 7 0 1 500 0 70 0", "flow_bytes is 0; it must be at least 1"),
+        ("3 7 0 1 500 -1000 70 0", "flow_bytes is -1000; it must be at least 1"),
+        ("3 7 0 1 -500 1000 70 0", "start_ns is -500; it must not be negative"),
+        ("3 7 0 1 500 1000 -70 0", "compute_ns is -70; it must not be negative"),
+        ("3 7 0 1 501 1000 70 0", "start_ns is 501, but 500 on line 2; it is the job's"),
+        ("3 7 0 1 500 1000 70 1", "ring_index 1 is on this line alone; a ring has at least two"),
+        ("7 3 1 0 500 1000 70 0", "7 > 3 is a flow already, on"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
+    good = "7 3 1 0 500 1000 70 0\n4 7 0 1 500 1000 70 0\n"
+    found = [text for text in problems(tmp_path, job=f"{good}{line}\n") if text.startswith("job.txt:4: ")]
+    assert any(text.startswith(f"job.txt:4: {problem}") for text in found), found
+
+
+def test_a_flow_of_two_jobs_names_both(tmp_path: Path) -> None:
+    found = problems(tmp_path, a=PAIR, b="4 8 0 1 0 1 0 0\n" + PAIR.replace("500 1000 70", "0 1 0"))
+    assert found[0] == f"b.txt:3: 3 > 7 is a flow already, on {tmp_path}/a.txt:2"
+
+
+def test_all_wrong_lines_are_told_at_once_up_to_a_limit(tmp_path: Path) -> None:
+    assert len(problems(tmp_path, job="3 7\n" * 5)) == 5
+    found = problems(tmp_path, job="3 7\n" * 50)
+    assert (len(found), found[-1]) == (21, f"{tmp_path}: 30 more problems")
+
+
+def test_a_file_without_flows_is_refused(tmp_path: Path) -> None:
+    assert problems(tmp_path, a=PAIR, b="") == ["b.txt: has no flows: a line per flow is expected"]
+
+
+def test_a_folder_of_folders_names_them(tmp_path: Path) -> None:
+    (tmp_path / "ring_size_4").mkdir()
+    folder(tmp_path / "ring_size_4", job=PAIR)
+    with pytest.raises(InvalidInput, match=r"no workload file .*; these folders below it do: .*/ring_size_4$"):
+        read_workload(tmp_path, FABRIC)
+
+
+def test_there_must_be_something_to_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"holds no workload file \(\*\.txt\)$"):
+        read_workload(tmp_path, FABRIC)
+    with pytest.raises(InvalidInput, match="missing: there is no such folder"):
+        read_workload(tmp_path / "missing", FABRIC)
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match="file: is not a folder"):
+        read_workload(tmp_path / "file", FABRIC)
+
+
+def test_bytes_that_are_no_text_are_wrong_lines(tmp_path: Path) -> None:
+    (tmp_path / "job.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match=r"job\.txt:1: has 1 columns"):
+        read_workload(tmp_path, FABRIC)
