@@ -1,8 +1,10 @@
 """A network of fluid connections: who sends how fast, and who is done when.
 
-In: links with a capacity, connections with a path, a weight and bits to send. Out: the moments at which connections are
-done. Between two events every connection has its weighted max-min fair rate, what congestion control makes of long
-flows at its best; packets, round trips and slow start are not modelled. All weights 1 is equal sharing.
+In: links with a capacity; connections with a weight, the links they use and bits to send. Out: the moments at which
+connections are done. Between two events every connection has its weighted max-min fair rate, what congestion control
+makes of long flows at its best; packets, round trips and slow start are not modelled. All weights 1 is equal sharing.
+
+A connection may be spread: a link then carries only a fraction of its bits, and all its parts keep in step.
 
 Rates change only where something starts or ends: an event costs the connections that it can reach over shared links,
 not the whole network.
@@ -11,7 +13,7 @@ not the whole network.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,26 +32,26 @@ REACH = 160
 """An event that reaches more connections than this is taken to reach all: numpy is faster than looking further."""
 
 
-def max_min_rates(capacity_bps: Sequence[float] | Floats, paths: Sequence[Sequence[int]], weights: Floats) -> Floats:
-    """Weighted max-min fair rates in bit/s, one per path, by progressive filling (Bertsekas and Gallager, Data
-    Networks, section 6.5.2).
-
-    ``paths``: per connection its links, indices into ``capacity_bps``, each at most once. ``weights`` > 0. Raises
-    ``ValueError`` for a connection without links.
-    """
-    return _fill(np.append(np.asarray(capacity_bps, np.float64), np.inf), _padded(paths, len(capacity_bps)), weights)
+Uses = Mapping[int, float]
+"""The links of a connection: by index, bits on the link per bit of the connection. All 1 on a single path."""
 
 
-def _padded(paths: Sequence[Sequence[int]], filler: int) -> Ints:
-    """One row per path, filled up with a link of endless capacity."""
-    if not all(paths):
+def max_min_rates(capacity_bps: Sequence[float] | Floats, uses: Sequence[Uses], weights: Sequence[float]) -> Floats:
+    """Weighted max-min fair rates in bit/s, one per connection, by progressive filling (Bertsekas and Gallager, Data
+    Networks, section 6.5.2). ``weights`` > 0. Raises ``ValueError`` for a connection without links."""
+    if not all(uses):
         raise ValueError("a connection needs at least one link")
-    width = max(map(len, paths), default=0)
-    return np.array([[*path, *[filler] * (width - len(path))] for path in paths], np.int64).reshape(len(paths), width)
+    shape = len(uses), max(map(len, uses), default=0)
+    links, parts = np.full(shape, len(capacity_bps)), np.zeros(shape)
+    for row, used in enumerate(uses):
+        links[row, : len(used)] = list(used)
+        parts[row, : len(used)] = list(used.values())
+    capacity = np.append(np.asarray(capacity_bps, np.float64), np.inf)
+    return _fill(capacity, links, parts, np.array(weights, np.float64))
 
 
-def _fill(capacity_bps: Floats, links: Ints, weights: Floats) -> Floats:
-    """``links``: (connections, hops); the last link has endless capacity.
+def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> Floats:
+    """``links``, ``parts``: (connections, hops). The last link has endless capacity and fills up short rows.
 
     A link all of whose connections find no smaller share elsewhere is the bottleneck of all of them: what is frozen
     later can only raise the others' shares. So each round freezes at every such link, not only at the smallest.
@@ -58,8 +60,8 @@ def _fill(capacity_bps: Floats, links: Ints, weights: Floats) -> Floats:
     left = np.array(capacity_bps)
     waiting = np.arange(len(links))
     while waiting.size:
-        hops, weight = links[waiting], weights[waiting]
-        load = np.bincount(hops.ravel(), np.repeat(weight, hops.shape[1]), len(left))
+        hops, weight, part = links[waiting], weights[waiting], parts[waiting]
+        load = np.bincount(hops.ravel(), (part * weight[:, None]).ravel(), len(left))
         share = np.divide(left, load, out=np.full(len(left), np.inf), where=load > 0)
         found = share[hops]
         smallest = found.min(axis=1)
@@ -67,30 +69,31 @@ def _fill(capacity_bps: Floats, links: Ints, weights: Floats) -> Floats:
         blocked = np.bincount(hops.ravel(), elsewhere.ravel(), len(left)) > 0
         frozen = (~blocked[hops] & ~elsewhere).any(axis=1)
         rates[waiting[frozen]] = bps = weight[frozen] * smallest[frozen]
-        left -= np.bincount(hops[frozen].ravel(), np.repeat(bps, hops.shape[1]), len(left))
+        left -= np.bincount(hops[frozen].ravel(), (part[frozen] * bps[:, None]).ravel(), len(left))
         np.maximum(left, 0.0, out=left)
         waiting = waiting[~frozen]
     return rates
 
 
-def _fill_few(capacity_bps: Sequence[float], paths: Sequence[Sequence[int]], weights: Sequence[float]) -> list[float]:
+def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequence[float]) -> list[float]:
     """What ``_fill`` computes, without numpy: the link with the smallest share first."""
     left: dict[int, float] = {}
+    load: dict[int, float] = {}
     users: dict[int, list[int]] = {}
-    for connection, path in enumerate(paths):
-        for link in path:
+    for connection, used in enumerate(uses):
+        for link, part in used.items():
             left[link] = capacity_bps[link]
+            load[link] = load.get(link, 0.0) + part * weights[connection]
             users.setdefault(link, []).append(connection)
-    load = {link: sum(weights[connection] for connection in on_link) for link, on_link in users.items()}
-    rates = [0.0] * len(paths)
+    rates = [0.0] * len(uses)
     while load:
         tight = min(load, key=lambda link: left[link] / load[link])
         share = max(0.0, left[tight] / load[tight])
         for connection in tuple(users[tight]):
             bps = rates[connection] = weights[connection] * share
-            for link in paths[connection]:
-                left[link] -= bps
-                load[link] -= weights[connection]
+            for link, part in uses[connection].items():
+                left[link] -= part * bps
+                load[link] -= part * weights[connection]
                 users[link].remove(connection)
                 if not users[link]:
                     del load[link]
@@ -110,33 +113,36 @@ class Fluid:
         self._capacity = np.append(np.asarray(capacity_bps, np.float64), np.inf)
         self._capacity_list: list[float] = self._capacity.tolist()
         self._on_link: list[set[int]] = [set() for _ in capacity_bps]
-        self._paths: list[tuple[int, ...]] = []
-        self._hops: Ints = np.zeros((0, 1), np.int64)
+        self._uses: list[Uses] = []
+        self._links: Ints = np.zeros((0, 1), np.int64)
+        self._parts: Floats = np.zeros((0, 1))
         self._weight, self._left_bits, self._rate_bps, self._since_s, self._ends_s = (np.zeros(0) for _ in range(5))
         self._active: set[int] = set()
         self._dirty: set[int] = set()
 
-    def connect(self, path: tuple[int, ...], weight: float = 1.0) -> int:
-        """A new idle connection. ``path``: link indices, each at most once. Raises ``ValueError`` without links."""
-        connection = len(self._paths)
-        self._paths.append(())
+    def connect(self, uses: Uses, weight: float = 1.0) -> int:
+        """A new idle connection. Raises ``ValueError`` without links."""
+        connection = len(self._uses)
         if connection == len(self._weight):
-            self._grow(max(64, 2 * connection), self._hops.shape[1])
-        self.route(connection, path, weight)
+            self._grow(max(64, 2 * connection), self._links.shape[1])
+        self._uses.append(uses)
+        self.route(connection, uses, weight)
         return connection
 
-    def route(self, connection: int, path: tuple[int, ...], weight: float = 1.0) -> None:
-        """New path and weight of an idle connection. Raises ``ValueError`` when it is sending, or without links."""
+    def route(self, connection: int, uses: Uses, weight: float = 1.0) -> None:
+        """New links and weight of an idle connection. Raises ``ValueError`` when it is sending, or without links."""
         if connection in self._active:
             raise ValueError(f"connection {connection} is sending")
-        if not path:
+        if not uses:
             raise ValueError("a connection needs at least one link")
-        if len(path) > self._hops.shape[1]:
-            self._grow(len(self._weight), len(path))
-        self._paths[connection] = path
+        if len(uses) > self._links.shape[1]:
+            self._grow(len(self._weight), len(uses))
+        self._uses[connection] = uses
         self._weight[connection] = weight
-        self._hops[connection] = self._filler
-        self._hops[connection, : len(path)] = path
+        self._links[connection] = self._filler
+        self._parts[connection] = 0.0
+        self._links[connection, : len(uses)] = list(uses)
+        self._parts[connection, : len(uses)] = list(uses.values())
 
     def start(self, connection: int, bits: float) -> None:
         """An idle connection has this much to send from now on."""
@@ -144,10 +150,10 @@ class Fluid:
         self._rate_bps[connection] = 0.0
         self._since_s[connection] = self.now_s
         self._active.add(connection)
-        path = self._paths[connection]
-        for link in path:
+        uses = self._uses[connection]
+        for link in uses:
             self._on_link[link].add(connection)
-        self._dirty.update(path)
+        self._dirty.update(uses)
 
     def stop(self, connection: int) -> float:
         """Ends a connection before it is done. Returns the bits it had left; 0 when it is idle."""
@@ -181,10 +187,10 @@ class Fluid:
     def _end(self, connection: int) -> None:
         self._active.remove(connection)
         self._ends_s[connection] = math.inf
-        path = self._paths[connection]
-        for link in path:
+        uses = self._uses[connection]
+        for link in uses:
             self._on_link[link].remove(connection)
-        self._dirty.update(path)
+        self._dirty.update(uses)
 
     def _settle(self) -> None:
         """New rates for every connection that the changes since the last time can have touched."""
@@ -192,14 +198,13 @@ class Fluid:
         self._dirty.clear()
         if not touched:
             return
-        paths = self._paths
         index = np.fromiter(touched, np.int64, len(touched))
         weights = self._weight[index]
         if len(touched) <= FEW:
-            few = [paths[connection] for connection in touched]
+            few = [self._uses[connection] for connection in touched]
             rates = np.array(_fill_few(self._capacity_list, few, weights.tolist()))
         else:
-            rates = _fill(self._capacity, self._hops[index], weights)
+            rates = _fill(self._capacity, self._links[index], self._parts[index], weights)
         left = self._left_bits[index] - self._rate_bps[index] * (self.now_s - self._since_s[index])
         self._left_bits[index] = left = np.maximum(left, 0.0)
         self._rate_bps[index] = rates
@@ -215,7 +220,7 @@ class Fluid:
         while to_do:
             for connection in self._on_link[to_do.pop()] - seen:
                 seen.add(connection)
-                fresh = [link for link in self._paths[connection] if link not in seen_links]
+                fresh = [link for link in self._uses[connection] if link not in seen_links]
                 seen_links.update(fresh)
                 to_do += fresh
             if len(seen) > REACH:
@@ -223,9 +228,10 @@ class Fluid:
         return sorted(seen)
 
     def _grow(self, rows: int, width: int) -> None:
-        hops = np.full((rows, width), self._filler, np.int64)
-        hops[: len(self._hops), : self._hops.shape[1]] = self._hops
-        self._hops = hops
+        links, parts = np.full((rows, width), self._filler), np.zeros((rows, width))
+        links[: len(self._links), : self._links.shape[1]] = self._links
+        parts[: len(self._parts), : self._parts.shape[1]] = self._parts
+        self._links, self._parts = links, parts
         self._weight = _longer(self._weight, rows, 1.0)
         self._left_bits = _longer(self._left_bits, rows, 0.0)
         self._rate_bps = _longer(self._rate_bps, rows, 0.0)

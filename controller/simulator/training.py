@@ -1,0 +1,329 @@
+"""Trains many jobs on one fabric: they compute, run their rings, and get in each other's way.
+
+In: jobs of a workload, the fabric as the planner's problem (one per state of the fabric over time), a strategy that
+routes. Out: when each iteration's all-reduce began and how long it took.
+
+A job starts with an all-reduce at its start time, computes, runs the next all-reduce, and so on; it leaves after the
+wanted number of iterations. All rings of a job run at once. A ring of n hosts does 2(n-1) steps one after the other: in
+each, every host sends its chunk to the next one, and the ring goes on when the last of its n chunks has arrived. Rings
+do not wait for each other within an iteration. This is how the simulator of arXiv 2503.05324 models data parallelism.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from itertools import chain, count
+from statistics import fmean
+from typing import NamedTuple
+
+from controller.jobs.spec import JobId
+from controller.offline.workloads import WorkloadJob
+from controller.planning.problem import FlowId, Problem, Route
+from controller.simulator.fluid import Fluid
+from controller.simulator.routing import Replan, Routing, Strategy
+
+
+class Sharing(StrEnum):
+    """Who gets how much of a full link. Whole flows of equal demand, hence all of the published workloads, get the same
+    in each.
+
+    ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
+    rate, as one that deals out its chunks by the shares does. ``weighted``: the same, and flows count by their demand,
+    as the planner values routes (``efficiency``). ``equal``: every piece is a connection of its own that takes as much
+    as a whole flow does, and races ahead of the other pieces: shares that nobody keeps to.
+    """
+
+    PACED = "paced"
+    WEIGHTED = "weighted"
+    EQUAL = "equal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """``iterations``: of each job. ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: a flow that is moved in the
+    middle of a step sends the step again, instead of only what is left of it. ``seed``: of the hash."""
+
+    iterations: int = 10
+    replan: Replan = Replan.HYSTERESIS
+    sharing: Sharing = Sharing.PACED
+    min_gain: float = 0.02
+    lose_sent: bool = False
+    seed: int = 1
+
+
+class Stage(NamedTuple):
+    """From ``from_s`` on, this is the fabric."""
+
+    from_s: float
+    problem: Problem
+
+
+class Iteration(NamedTuple):
+    """``start_s``: when its all-reduce begins."""
+
+    start_s: float
+    all_reduce_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobTimes:
+    """``ideal_s``: of its all-reduce. ``cut_off``: a failure left one of its flows without a path, and it stopped."""
+
+    job_id: JobId
+    ideal_s: float
+    iterations: tuple[Iteration, ...]
+    cut_off: bool
+
+    @property
+    def slow_downs(self) -> tuple[float, ...]:
+        """Per iteration the slowest ring's time over the ideal."""
+        return tuple(iteration.all_reduce_s / self.ideal_s for iteration in self.iterations)
+
+    @property
+    def mean_slow_down(self) -> float:
+        """Over the iterations; not a number without any."""
+        return fmean(self.slow_downs) if self.iterations else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``plans``: asked of the strategy; ``adopted``: that changed a route; ``moves``: new routes of flows that had one.
+    ``end_s``: when the last job left."""
+
+    jobs: tuple[JobTimes, ...]
+    plans: int
+    adopted: int
+    moves: int
+    end_s: float
+
+    @property
+    def mean_slow_down(self) -> float:
+        """Over the iterations of each job, then over the jobs that had any."""
+        means = [job.mean_slow_down for job in self.jobs if job.iterations]
+        return fmean(means) if means else math.nan
+
+
+def simulate(stages: Sequence[Stage], jobs: Sequence[WorkloadJob], strategy: Strategy, options: Options) -> Outcome:
+    """``stages``: in the order of time, the first from 0; all have the jobs' flows, and capacities never change: links
+    only go and come back."""
+    return _Simulation(stages, jobs, strategy, options).run()
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A flow and its connections: one, or one per piece. ``shares``: of its bytes, per connection in use.
+    ``step_bits``: what it sends in one step. ``open``: connections that still send in this step."""
+
+    ring: _Ring
+    flow: FlowId
+    weight: float
+    step_bits: float
+    nics: tuple[int, int]
+    connections: list[int] = field(default_factory=list)
+    shares: tuple[float, ...] = ()
+    open: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Ring:
+    """``open``: lines that still send in this step. ``left``: steps to do in this iteration, the running one too."""
+
+    job: _Job
+    steps: int
+    lines: list[_Line] = field(default_factory=list)
+    open: int = 0
+    left: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """``open``: rings at work; none while it computes."""
+
+    spec: WorkloadJob
+    rings: list[_Ring] = field(default_factory=list)
+    open: int = 0
+    began_s: float = 0.0
+    iterations: list[Iteration] = field(default_factory=list)
+    cut_off: bool = False
+
+    @property
+    def lines(self) -> Iterator[_Line]:
+        return (line for ring in self.rings for line in ring.lines)
+
+
+class _Simulation:
+    def __init__(
+        self, stages: Sequence[Stage], jobs: Sequence[WorkloadJob], strategy: Strategy, options: Options
+    ) -> None:
+        capacity_bps = {link: bps for _, problem in stages for link, bps in problem.capacity_bps.items()}
+        self._number = {link: number for number, link in enumerate(capacity_bps)}
+        self._fluid = Fluid([*capacity_bps.values()])
+        self._options = options
+        self._routing = Routing(strategy, options.replan, options.min_gain, options.seed)
+        self._problem = stages[0].problem
+        self._line: dict[FlowId, _Line] = {}
+        self._sends: list[_Line] = []
+        self._jobs = [self._build(job) for job in jobs]
+        self._training: dict[JobId, _Job] = {}
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        for from_s, problem in stages[1:]:
+            self._at(from_s, partial(self._change, problem))
+        for job in self._jobs:
+            self._at(job.spec.start_s, partial(self._communicate, job))
+
+    def run(self) -> Outcome:
+        self._change(self._problem)
+        if self._routing.mode is Replan.NEVER:
+            self._route(self._routing.replan(self._of_jobs(job for job in self._jobs if not job.cut_off)))
+        while any(len(job.iterations) < self._options.iterations and not job.cut_off for job in self._jobs):
+            if done := self._fluid.advance(self._agenda[0][0] if self._agenda else math.inf):
+                self._arrived(done)
+            else:
+                heapq.heappop(self._agenda)[2]()
+        times = (JobTimes(j.spec.id, j.spec.ideal_s, tuple(j.iterations), j.cut_off) for j in self._jobs)
+        routing = self._routing
+        return Outcome(tuple(times), routing.plans, routing.adopted, routing.moves, self._fluid.now_s)
+
+    # ---- what happens
+
+    def _communicate(self, job: _Job) -> None:
+        """The job begins an all-reduce."""
+        if job.cut_off:
+            return
+        self._training[job.spec.id] = job
+        job.began_s = self._fluid.now_s
+        job.open = len(job.rings)
+        self._replan(job)
+        for ring in job.rings:
+            ring.left = ring.steps
+            self._step(ring)
+
+    def _step(self, ring: _Ring) -> None:
+        ring.open = len(ring.lines)
+        for line in ring.lines:
+            self._send(line, line.step_bits)
+
+    def _send(self, line: _Line, bits: float) -> None:
+        line.open = len(line.shares)
+        for connection, share in zip(line.connections, line.shares, strict=False):
+            self._fluid.start(connection, bits * share)
+
+    def _arrived(self, done: Iterable[int]) -> None:
+        """All that ends at one moment ends before anything begins: who plans now sees what still sends."""
+        lines = [self._sends[connection] for connection in done]
+        through: list[_Ring] = []
+        for line in lines:
+            line.open -= 1
+            if not line.open:
+                line.ring.open -= 1
+                if not line.ring.open:
+                    through.append(line.ring)
+        for ring in through:
+            ring.left -= 1
+            if ring.left:
+                self._step(ring)
+                continue
+            ring.job.open -= 1
+            if not ring.job.open:
+                self._iteration_done(ring.job)
+
+    def _iteration_done(self, job: _Job) -> None:
+        now_s = self._fluid.now_s
+        job.iterations.append(Iteration(job.began_s, now_s - job.began_s))
+        if len(job.iterations) == self._options.iterations:
+            del self._training[job.spec.id]
+        else:
+            self._at(now_s + job.spec.compute_s, partial(self._communicate, job))
+        self._replan(None)
+
+    def _change(self, problem: Problem) -> None:
+        """Links fail or come back. The switches fail over at once, and the controller plans at once."""
+        self._problem = problem
+        for job in self._jobs:
+            if not all(map(problem.candidates, self._of_jobs([job]).flows)):
+                self._cut_off(job)
+        if self._training:
+            self._route(self._routing.fail_over(self._of_jobs(self._training.values())))
+            self._replan(None)
+
+    def _cut_off(self, job: _Job) -> None:
+        job.cut_off = True
+        job.open = 0
+        self._training.pop(job.spec.id, None)
+        for line in job.lines:
+            line.open = 0
+            for connection in line.connections:
+                self._fluid.stop(connection)
+
+    # ---- routes
+
+    def _replan(self, beginner: _Job | None) -> None:
+        """``beginner``: is about to send."""
+        mode = self._routing.mode
+        if mode is Replan.NEVER:
+            self._route(self._routing.fail_over(self._of_jobs([beginner] if beginner else [])))
+            return
+        if mode is Replan.HYSTERESIS:
+            problem = self._of_jobs(self._training.values())
+        else:
+            sending = (line for job in self._training.values() for line in job.lines if line.open)
+            problem = self._of(line.flow for line in chain(sending, beginner.lines if beginner else ()))
+        if problem.flows:
+            self._route(self._routing.replan(problem))
+
+    def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:
+        return self._of(line.flow for job in jobs for line in job.lines)
+
+    def _of(self, flows: Iterable[FlowId]) -> Problem:
+        """The problem of these flows alone."""
+        wanted = set(flows)
+        return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
+
+    def _route(self, changed: Iterable[FlowId]) -> None:
+        """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares."""
+        for flow in changed:
+            line, route = self._line[flow], self._routing.routes[flow]
+            left = sum(map(self._fluid.stop, line.connections))
+            pieces = [(piece,) for piece in route] if self._options.sharing is Sharing.EQUAL else [route]
+            while len(line.connections) < len(pieces):
+                line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
+                self._sends.append(line)
+            line.shares = tuple(sum(share for _, share in piece) for piece in pieces)
+            for connection, piece, share in zip(line.connections, pieces, line.shares, strict=False):
+                self._fluid.route(connection, self._uses(line, piece, share), line.weight)
+            if line.open:
+                self._send(line, line.step_bits if self._options.lose_sent else left)
+
+    def _uses(self, line: _Line, pieces: Route, total: float) -> dict[int, float]:
+        """Per link the fraction of the bits that pass it, of those that these pieces carry."""
+        uses = dict.fromkeys(line.nics, 1.0)
+        for path, share in pieces:
+            for link in path:
+                number = self._number[link]
+                uses[number] = uses.get(number, 0.0) + share / total
+        return uses
+
+    def _at(self, time_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._agenda, (time_s, next(self._order), action))
+
+    def _build(self, spec: WorkloadJob) -> _Job:
+        job = _Job(spec)
+        flows = {flow.id: flow for flow in self._problem.flows}
+        for members in spec.rings:
+            ring = _Ring(job, 2 * (len(members) - 1))
+            for link in (spec.virtual_links[member] for member in members):
+                flow = flows[FlowId(link.src_ip, link.dst_ip)]
+                nics = self._number[flow.nic_links[0]], self._number[flow.nic_links[1]]
+                weighted = self._options.sharing is Sharing.WEIGHTED
+                weight = max(bps for _, bps in flow.demand_bps) if weighted else 1.0
+                line = _Line(ring, flow.id, weight, 8 * link.bytes / ring.steps, nics)
+                self._line[flow.id] = line
+                ring.lines.append(line)
+            job.rings.append(ring)
+        return job

@@ -1,0 +1,275 @@
+"""What happens to jobs that train on one fabric, on cases that can be computed by hand."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.offline.fabrics import without, without_spines
+from controller.offline.options import problem_of
+from controller.offline.workloads import WorkloadJob
+from controller.planning.efficiency import job_levels
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.problem import Problem, Subflow, whole
+from controller.simulator.routing import Replan, Strategy
+from controller.simulator.training import Options, Outcome, Sharing, Stage, simulate
+from tests.unit.simulator.scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
+
+ONE = Options(iterations=1, replan=Replan.NEVER)
+"""One iteration with fixed routes."""
+
+
+def run(stages: list[Stage], jobs: list[WorkloadJob], strategy: Strategy, options: Options = ONE) -> Outcome:
+    return simulate(stages, jobs, strategy, options)
+
+
+def test_alone_a_ring_takes_its_ideal_time() -> None:
+    fabric = fabric_of(leaves=4, spines=2)
+    alone = job(fabric, "a", [[(0, 0), (1, 0), (2, 0), (3, 0)]])
+    outcome = run([stage(fabric, [alone])], [alone], over(0), replace(ONE, iterations=3))
+    assert outcome.jobs[0].ideal_s == pytest.approx(6 * STEP_S)
+    assert outcome.jobs[0].slow_downs == pytest.approx((1, 1, 1))
+
+
+def test_compute_phases_lie_between_all_reduces() -> None:
+    fabric = fabric_of(leaves=2, spines=1)
+    alone = job(fabric, "a", [[(0, 0), (1, 0)]], start_s=3.0, compute_s=0.5)
+    outcome = run([stage(fabric, [alone])], [alone], over(0), replace(ONE, iterations=3))
+    assert [i.start_s for i in outcome.jobs[0].iterations] == pytest.approx([3.0, 3.7, 4.4])
+    assert outcome.end_s == pytest.approx(4.6)
+
+
+def test_two_rings_over_one_spine_take_twice_as_long() -> None:
+    fabric = fabric_of(leaves=2, spines=2)
+    two = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
+    assert run([stage(fabric, [two])], [two], over(0)).jobs[0].slow_downs == pytest.approx((2.0,))
+    assert run([stage(fabric, [two])], [two], greedy).jobs[0].slow_downs == pytest.approx((1.0,))
+
+
+def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() -> None:
+    """Rings a and b meet on one link only, and each has a second flow that meets nobody; ring c meets nobody at all."""
+    fabric = fabric_of(leaves=4, spines=2)
+    meet = job(fabric, "meet", [[(0, 0), (1, 0)], [(0, 1), (2, 0)]])
+    free = job(fabric, "free", [[(1, 1), (3, 0)]])
+    outcome = run([stage(fabric, [meet, free])], [meet, free], over(0))
+    assert outcome.jobs[0].slow_downs == pytest.approx((2.0,))
+    assert outcome.mean_slow_down == pytest.approx((2.0 + outcome.jobs[1].mean_slow_down) / 2)
+
+
+def test_half_the_time_together_costs_half_a_time_more() -> None:
+    """The second job begins in the middle of the first: a's first step alone, its second one and b's first share, b's
+    second one alone."""
+    fabric = fabric_of(leaves=2, spines=1)
+    a = job(fabric, "a", [[(0, 0), (1, 0)]])
+    b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=STEP_S)
+    outcome = run([stage(fabric, [a, b])], [a, b], over(0))
+    assert [j.slow_downs[0] for j in outcome.jobs] == pytest.approx([1.5, 1.5])
+    assert outcome.end_s == pytest.approx(4 * STEP_S)
+
+
+def test_jobs_that_take_turns_do_not_disturb_each_other() -> None:
+    fabric = fabric_of(leaves=2, spines=1)
+    a = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.2)
+    b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=0.2, compute_s=0.2)
+    outcome = run([stage(fabric, [a, b])], [a, b], over(0), replace(ONE, iterations=4))
+    assert outcome.mean_slow_down == pytest.approx(1.0)
+
+
+def test_rings_inside_a_leaf_need_no_fabric() -> None:
+    fabric = fabric_of(leaves=2, spines=1)
+    inside = job(fabric, "a", [[(0, 0), (0, 1)]])
+    assert run([stage(fabric, [inside])], [inside], over(0)).mean_slow_down == pytest.approx(1.0)
+
+
+# ---- pieces of a flow
+
+
+def split_evenly(problem: Problem) -> Plan:
+    return every_flow(lambda p, f: tuple(Subflow(path, 1 / len(p.candidates(f))) for path in p.candidates(f)))(problem)
+
+
+def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> None:
+    """Three hosts a leaf, two of three spines: 3/2 with flows cut in two, 2 with whole ones."""
+    fabric = without_spines(fabric_of(leaves=2, spines=3, hosts=3), ["2"])
+    full = job(fabric, "a", [[(0, host), (1, host)] for host in range(3)])
+    on = [stage(fabric, [full])]
+    for sharing in Sharing:
+        options = replace(ONE, sharing=sharing)
+        assert run(on, [full], split_evenly, options).mean_slow_down == pytest.approx(1.5)
+        assert run(on, [full], greedy, options).mean_slow_down == pytest.approx(2.0)
+
+
+def uneven(problem: Problem) -> Plan:
+    """The first flow of each pair of leaves whole over spine 0, the second one mostly over spine 1."""
+    routes = {}
+    for flow in problem.flows:
+        zero, one = problem.candidates(flow)
+        second = flow.id.src_ip.endswith(".2")
+        routes[flow.id] = (Subflow(zero, 0.1), Subflow(one, 0.9)) if second else whole(zero)
+    return plan_of(problem, routes)
+
+
+def test_pieces_keep_in_step_or_race() -> None:
+    """Spine 0 carries 1.1. In step the small piece takes a tenth of what the whole flow has: 1.1 steps for both. On its
+    own it takes half the link until it is through: 0.2 steps at half speed, for the whole flow 1.1 steps all the same;
+    what it sent early does not help its flow."""
+    fabric = fabric_of(leaves=2, spines=2)
+    jobs = [job(fabric, "a", [[(0, 0), (1, 0)]]), job(fabric, "b", [[(0, 1), (1, 1)]])]
+    on = [stage(fabric, jobs)]
+    paced = run(on, jobs, uneven, replace(ONE, sharing=Sharing.PACED))
+    equal = run(on, jobs, uneven, replace(ONE, sharing=Sharing.EQUAL))
+    assert [j.mean_slow_down for j in paced.jobs] == pytest.approx([1.1, 1.1])
+    assert [j.mean_slow_down for j in equal.jobs] == pytest.approx([1.1, 1.0])
+
+
+@pytest.mark.parametrize(("sharing", "slow_down"), [(Sharing.WEIGHTED, 1.0), (Sharing.PACED, 1.25)])
+def test_weights_give_the_busy_host_what_it_needs(sharing: Sharing, slow_down: float) -> None:
+    """One host sends twice as much as the two others, together just what the uplink carries. In equal shares (2/3 each)
+    the others are through after 0.15 s, and what is left of 0.2 s cannot be sent faster than the NIC does."""
+    fabric = fabric_of(leaves=2, spines=1, hosts=3, uplink=2.0)
+    busy = job(fabric, "a", [[(0, 0), (1, 0)]])
+    others = job(fabric, "a", [[(0, 1), (1, 1)], [(0, 2), (1, 2)]], step_bytes=STEP_BYTES // 2)
+    links = (*busy.virtual_links, *others.virtual_links)
+    together = replace(busy, virtual_links=links, rings=((0, 1), (2, 3), (4, 5)))
+    outcome = run([stage(fabric, [together])], [together], over(0), replace(ONE, sharing=sharing))
+    assert outcome.mean_slow_down == pytest.approx(slow_down)
+
+
+# ---- the controller
+
+
+def test_published_plans_see_only_who_sends_and_are_always_adopted() -> None:
+    fabric = fabric_of(leaves=2, spines=2)
+    a = job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.05)
+    b = job(fabric, "b", [[(0, 1), (1, 1)]], start_s=0.1, compute_s=0.35)
+    seen: list[set[str]] = []
+
+    def watch(problem: Problem) -> Plan:
+        seen.append({flow.job_id for flow in problem.flows})
+        assert all(flow.current is None for flow in problem.flows)
+        return greedy(problem)
+
+    options = Options(iterations=2, replan=Replan.PUBLISHED)
+    outcome = run([stage(fabric, [a, b])], [a, b], watch, options)
+    assert seen == [{"a"}, {"a", "b"}, {"b"}]
+    assert outcome.plans == 3
+    assert outcome.mean_slow_down == pytest.approx(1.0)
+
+
+def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
+    """The first plan sends everybody over spine 0, the later ones over spine 1, which is no better."""
+    fabric = fabric_of(leaves=2, spines=2)
+    jobs = [job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.3)]
+    answers = iter([over(0), over(1)])
+    outcome = run(
+        [stage(fabric, jobs)],
+        jobs,
+        lambda problem: next(answers)(problem),
+        Options(iterations=3, replan=Replan.HYSTERESIS),
+    )
+    assert outcome.plans == 2
+    assert outcome.adopted == 1
+    assert outcome.moves == 0
+
+
+@pytest.mark.parametrize(("min_gain", "slow_down"), [(0.02, 1.0), (0.6, 2.0)])
+def test_hysteresis_adopts_a_gain(min_gain: float, slow_down: float) -> None:
+    """From the second plan on, which is made when the first iteration ends, each ring gets a spine of its own."""
+    fabric = fabric_of(leaves=2, spines=2)
+    both = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
+    answers = iter([over(0), *[greedy] * 9])
+    options = Options(iterations=3, min_gain=min_gain)
+    outcome = run([stage(fabric, [both])], [both], lambda problem: next(answers)(problem), options)
+    assert outcome.jobs[0].slow_downs == pytest.approx((2.0, slow_down, slow_down))
+
+
+@pytest.mark.parametrize(("lose_sent", "all_reduce_s"), [(False, 0.2), (True, 0.25)])
+def test_a_flow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(lose_sent: bool, all_reduce_s: float) -> None:
+    """The second job's start, in the middle of a step, moves the first one to another idle spine."""
+    fabric = fabric_of(leaves=3, spines=2)
+    a = job(fabric, "a", [[(0, 0), (1, 0)]])
+    b = job(fabric, "b", [[(2, 0), (2, 1)]], start_s=0.05)
+    strategy = lambda problem: over(len({flow.job_id for flow in problem.flows}) - 1)(problem)  # noqa: E731
+    options = Options(iterations=1, replan=Replan.PUBLISHED, lose_sent=lose_sent)
+    outcome = run([stage(fabric, [a, b])], [a, b], strategy, options)
+    assert outcome.moves > 0
+    assert outcome.jobs[0].iterations[0].all_reduce_s == pytest.approx(all_reduce_s)
+
+
+# ---- failures
+
+
+@pytest.mark.parametrize("replan", Replan)
+def test_when_a_spine_fails_its_flows_go_over_the_other_one(replan: Replan) -> None:
+    """Two rings, a spine each; in the middle of the first of two steps one spine goes: 0.05 s at full speed, the rest
+    at half."""
+    intact = fabric_of(leaves=2, spines=2)
+    broken = without_spines(intact, ["1"])
+    two = job(intact, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
+    stages = [stage(intact, [two]), stage(broken, [two], from_s=0.05)]
+    outcome = run(stages, [two], greedy, Options(iterations=1, replan=replan))
+    assert outcome.jobs[0].iterations[0].all_reduce_s == pytest.approx(0.05 + 2 * 0.15)
+
+
+def test_a_spine_that_comes_back_is_used_again() -> None:
+    intact = fabric_of(leaves=2, spines=2)
+    broken = without_spines(intact, ["1"])
+    two = job(intact, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]], compute_s=0.1)
+    repaired = replace(problem_of(intact, [two]), generation=9)
+    stages = [stage(broken, [two]), Stage(0.45, repaired)]
+    outcome = run(stages, [two], greedy, Options(iterations=2))
+    assert outcome.jobs[0].slow_downs == pytest.approx((2.0, 1.0))
+
+
+def test_a_job_without_a_path_stops_and_the_others_go_on() -> None:
+    intact = fabric_of(leaves=3, spines=1)
+    cut = without(intact, [link.id for link in intact.links.values() if intact.name(link.src.dpid) == "leaf2"])
+    off = job(intact, "off", [[(0, 0), (2, 0)]])
+    on = job(intact, "on", [[(0, 1), (1, 1)]])
+    stages = [stage(intact, [off, on]), stage(cut, [off, on], from_s=0.25)]
+    outcome = run(stages, [off, on], greedy, Options(iterations=3))
+    assert [(j.cut_off, len(j.iterations)) for j in outcome.jobs] == [(True, 0), (False, 3)]
+    from_the_start = run([stage(cut, [off, on])], [off, on], greedy, ONE)
+    assert [j.cut_off for j in from_the_start.jobs] == [True, False]
+    assert from_the_start.mean_slow_down == pytest.approx(1.0)
+
+
+# ---- in general
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_nobody_is_slower_than_the_level_that_the_planner_promises(data: st.DataObject) -> None:
+    """Equal demands, fixed routes, any overlap in time: an all-reduce takes at least the ideal time and at most the
+    job's level times that. Split flows too, when their pieces keep in step."""
+    fabric = fabric_of(leaves=3, spines=3, hosts=3)
+    hosts = data.draw(st.permutations([(leaf, host) for leaf in range(3) for host in range(3)]))
+    jobs = [
+        job(fabric, name, [hosts[3 * n : 3 * n + 3]], data.draw(st.floats(0.0, 0.5)), data.draw(st.floats(0.0, 0.3)))
+        for n, name in enumerate("abc")
+    ]
+    problem = problem_of(fabric, jobs)
+    routes = {}
+    for flow in problem.flows:
+        paths = data.draw(st.permutations(problem.candidates(flow)))
+        share = data.draw(st.sampled_from([1.0, 0.5, 0.97]))
+        cut = (Subflow(paths[0], share), Subflow(paths[-1], 1 - share))
+        routes[flow.id] = whole(paths[0]) if share == 1.0 or len(paths) == 1 else cut
+    outcome = run([Stage(0.0, problem)], jobs, lambda p: plan_of(p, routes), replace(ONE, iterations=3))
+    levels = job_levels(problem, routes)
+    for times in outcome.jobs:
+        assert all(1 - 1e-6 <= slow_down <= levels[times.job_id] + 1e-6 for slow_down in times.slow_downs)
+
+
+@given(st.integers(0, 5), st.sampled_from([1, 2, 3]))
+@settings(max_examples=10)
+def test_hashed_flows_stay_where_they_are(seed: int, iterations: int) -> None:
+    """No plan at all: every flow is hashed once, and every iteration alone is like the first."""
+    fabric = fabric_of(leaves=4, spines=4, hosts=4)
+    a = job(fabric, "a", [[(leaf, host) for leaf in range(4)] for host in range(4)])
+    options = Options(iterations=iterations, seed=seed)
+    outcome = run([stage(fabric, [a])], [a], lambda problem: NoPlan(problem.generation, "no answer"), options)
+    assert outcome.moves == 0
+    first = outcome.jobs[0].slow_downs[0]
+    assert outcome.jobs[0].slow_downs == pytest.approx([first] * iterations)
