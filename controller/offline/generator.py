@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
-from controller.offline.workloads import Line, Numbering, WorkloadJob, to_job
+from controller.jobs.workload import WorkloadJob
+from controller.offline.workloads import Line, Numbering, to_job
 
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000

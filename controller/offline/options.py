@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric, LinkId
+from controller.jobs.workload import WorkloadJob
 from controller.offline.fabric_options import FabricKind, FabricOptions, WrongUsage
 from controller.offline.fabrics import (
     cable_links,
@@ -23,7 +24,7 @@ from controller.offline.fabrics import (
 )
 from controller.offline.graph_file import graph_file
 from controller.offline.names import Names
-from controller.offline.workloads import WorkloadJob, read_workload
+from controller.offline.workloads import read_workload
 from controller.planning.problem import Problem, Routes
 from controller.planning.snapshot import take_snapshot
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +19,8 @@ from typing import NamedTuple
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.registry import Pair
 from controller.jobs.spec import JobId
+from controller.jobs.workload import WorkloadJob
 from controller.planning.efficiency import ideal_communication_s
 
 HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
@@ -42,28 +41,6 @@ class Line(NamedTuple):
     flow_bytes: int
     compute_ns: int
     ring_index: int
-
-
-@dataclass(frozen=True)
-class WorkloadJob:
-    """A training job: an iteration computes for ``compute_s`` and then runs all rings at once.
-
-    ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
-    its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
-    that a flow may be cut into.
-    """
-
-    id: JobId
-    virtual_links: tuple[VirtualLink, ...]
-    rings: tuple[tuple[int, ...], ...]
-    start_s: float
-    compute_s: float
-    ideal_s: float
-    max_subflows: int = 1
-
-    @cached_property
-    def pairs(self) -> frozenset[Pair]:
-        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
 
 
 class Numbering:

@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from controller.jobs.spec import JobId
-from controller.offline.workloads import WorkloadJob
+from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import FlowId, Problem, Route
 from controller.simulator.fluid import Fluid
 from controller.simulator.routing import Replan, Routing, Strategy

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path
+from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine
 from controller.offline.options import problem_of
-from controller.offline.workloads import Line, Numbering, WorkloadJob, to_job
+from controller.offline.workloads import Line, Numbering, to_job
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import without, without_spines
 from controller.offline.options import problem_of
-from controller.offline.workloads import WorkloadJob
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import Problem, Subflow, whole

@@ -1,0 +1,35 @@
+"""A training job as a workload file or a generator describes it: whole iterations, not only what it sends.
+
+Made by ``offline.workloads``; planned like any announced job, and trained by ``simulator``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.registry import Pair
+from controller.jobs.spec import JobId
+
+
+@dataclass(frozen=True)
+class WorkloadJob:
+    """A training job: an iteration computes for ``compute_s`` and then runs all rings at once.
+
+    ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
+    its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
+    that a flow may be cut into.
+    """
+
+    id: JobId
+    virtual_links: tuple[VirtualLink, ...]
+    rings: tuple[tuple[int, ...], ...]
+    start_s: float
+    compute_s: float
+    ideal_s: float
+    max_subflows: int = 1
+
+    @cached_property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
