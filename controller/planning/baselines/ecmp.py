@@ -1,169 +1,163 @@
-"""ECMP: what hashing makes of the same flows, over seeded draws.
+"""ECMP: what hashing makes of the same flows.
 
-At every switch a flow takes one of the equal-cost next hops with equal probability, independently of all others: so a
-path has the product over its switches of 1 / (next hops there). With capped candidates the hash is modelled over the
-candidates. In: a ``Problem``, and the flows that are pinned. Out: levels, as ``efficiency`` defines them.
+At every switch a flow takes one of the equal-cost next hops, each with the same probability, independently of all other
+flows and switches. In: a ``Problem``, and the flows that are pinned. Out: levels over seeded draws, as ``efficiency``
+defines them; or one draw that is a function of each flow's addresses and ports, as a switch's hash is.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import job_levels
+from controller.planning.baselines.fabric_loads import NOTHING_FIXED, FabricLoads, Fixed
+from controller.planning.baselines.next_hops import NextHops
+from controller.planning.efficiency import Ints, Valuation
 from controller.planning.plan import EcmpLevel
-from controller.planning.problem import Flow, FlowId, Problem
+from controller.planning.problem import Flow, Problem, Routes
 
-_CHUNK = 2_000_000
-"""Draws x flows x hops that are worked on at once."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+_CHUNK = 1 << 16
+"""Numbers that are worked on at once: few enough to stay in the processor's cache."""
+_FIRST_DYNAMIC_PORT = 49152
+_DYNAMIC_PORTS = 16384
+"""IANA's range of ports for the ends of connections that nobody chose (RFC 6335, section 6)."""
+_UDP = 17
+_ROCE_PORT = 4791
+"""RoCEv2 sends from any port to this one, so that switches can tell its flows apart."""
 
 
 def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
     """Mean and 95th percentile of the worst job level when every routable flow is hashed; 1 without flows."""
-    _, levels = _draw_levels(problem, {}, draws, seed)
-    if not levels.size:
-        return EcmpLevel(1.0, 1.0)
-    worst = levels.max(axis=1)
+    valuation = Valuation(problem)
+    return hashed_level(problem, valuation, NextHops(problem), draws, seed)
+
+
+def hashed_level(problem: Problem, valuation: Valuation, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
+    """``ecmp_level`` for callers who have numbered the problem already."""
+    nics = max(_nic_levels(problem, valuation, hops).values(), default=1.0)
+    loads = FabricLoads(valuation, hops, hops.flows)
+    worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
+    worst = np.maximum(worst, nics)
     return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
 
 
-def ecmp_job_levels(
-    problem: Problem, pinned: Mapping[FlowId, Path | None], draws: int, seed: int
+def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
+    """Expected level of every job with a routable flow: flows in ``pinned`` are on their routes, the others (missing,
+    or on a path with a link that has gone) are hashed. Exact when every flow is pinned."""
+    standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
+    valuation = Valuation(problem)
+    if len(standing) == len(problem.flows):
+        return valuation.job_levels(standing)
+    hops = NextHops(problem)
+    hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
+    loads = FabricLoads(valuation, hops, hops.flows[hashed], _fixed(problem, standing, hops))
+    sums = np.zeros(len(valuation.job_ids))
+    nics = _nic_levels(problem, valuation, hops, standing)
+    floor = np.array([nics.get(job, 1.0) for job in valuation.job_ids])
+    for links in _draws(hops, hops.state[hashed], draws, seed):
+        sums += np.maximum(loads.of_jobs(links, loads.of(links)), floor).sum(axis=0)
+    return {job: float(sums[number] / draws) for number, job in enumerate(valuation.job_ids) if job in nics}
+
+
+def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
+    """The links that each flow of ``hops.flows`` takes when every switch hashes its addresses and ports: shape (hops,
+    flows). The source port is a function of the seed and the job; each switch hashes in its own way."""
+    ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
+    flows = [problem.flows[number] for number in hops.flows.tolist()]
+    words = [crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id]} {_ROCE_PORT}".encode()) for f in flows]
+    five_tuple = np.array(words, np.uint64)
+    first = hops.link[hops.start].tolist()
+    switch = np.array([hops.links[link].dpid if link != hops.nothing else 0 for link in first], np.uint64)
+    taken = np.full((hops.longest, len(flows)), hops.nothing)
+    here = hops.state
+    for hop in range(hops.longest):
+        bits = _mixed(five_tuple ^ _mixed(switch[here])) >> np.uint64(32)
+        position = hops.start[here] + _below(hops.size[here], bits)
+        taken[hop] = hops.link[position]
+        here = hops.after[position]
+    return taken
+
+
+def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]:
+    """The links that flows in these states take, in portions of the draws: shape (hops, draws, flows)."""
+    random = np.random.default_rng(seed)
+    forks = _forks(hops, state)
+    portion = max(1, _CHUNK // max(1, len(state), len(hops.links)))
+    for done in range(0, draws, portion):
+        shape = (min(portion, draws - done), len(state))
+        links = np.full((hops.longest, *shape), hops.nothing)
+        here = state[None]
+        for hop in range(hops.longest):
+            position = hops.start[here]
+            if forks[hop]:
+                position = position + _below(hops.size[here], random.integers(0, 1 << 32, shape, np.uint32))
+            links[hop] = hops.link[position]
+            if hop + 1 < hops.longest:
+                here = hops.after[position]
+        yield links
+
+
+def _forks(hops: NextHops, state: Ints) -> list[bool]:
+    """For each hop whether any flow has a choice there."""
+    forks = []
+    of_position = np.repeat(np.arange(len(hops.size)), hops.size)
+    here = np.zeros(len(hops.size), bool)
+    here[state] = True
+    for _ in range(hops.longest):
+        forks.append(bool((hops.size[here] > 1).any()))
+        ahead = hops.after[here[of_position]]
+        here = np.zeros(len(hops.size), bool)
+        here[ahead] = True
+    return forks
+
+
+def _nic_levels(
+    problem: Problem, valuation: Valuation, hops: NextHops, standing: Routes | None = None
 ) -> dict[JobId, float]:
-    """Expected level of every job with a routable flow: flows in ``pinned`` are on their paths, the others (missing,
-    None, or on a path with a link that has gone) are hashed. Exact when every flow is pinned."""
-    if all(_pin(problem, pinned, flow) is not None for flow in problem.flows):
-        return job_levels(problem, pinned)
-    jobs, levels = _draw_levels(problem, pinned, draws, seed)
-    return {job: float(level) for job, level in zip(jobs, levels.mean(axis=0), strict=True)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Choices:
-    """Paths that flows draw from, flattened: flows of table t draw a row in (t, t+1] of ``cumulative``.
-
-    ``links``: shape (paths, longest path), filled up with the index of a link of endless capacity. ``table``, ``last``:
-    per flow its table, and the last row of it (t + 0.999... may round to t + 1).
-    """
-
-    links: Ints
-    cumulative: Floats
-    table: Ints
-    last: Ints
-
-
-def _draw_levels(
-    problem: Problem, pinned: Mapping[FlowId, Path | None], draws: int, seed: int
-) -> tuple[list[JobId], Floats]:
-    """Jobs, and their levels: shape (draws, jobs)."""
-    flows = [
-        f for f in problem.flows if f.demand_bps and (problem.candidates(f) or _pin(problem, pinned, f) is not None)
-    ]
-    jobs = sorted({flow.job_id for flow in flows})
-    if not flows:
-        return [], np.ones((draws, 0))
-    index = {link: i for i, link in enumerate(problem.capacity_bps)}
-    capacity = np.array([*problem.capacity_bps.values(), np.inf])
-    choices = _choices(problem, flows, pinned, index)
-    nics = np.array([[index[link] for link in flow.nic_links] for flow in flows])
-    entries = [(i, jobs.index(f.job_id), phase, bps) for i, f in enumerate(flows) for phase, bps in f.demand_bps]
-    of_flow, of_job, phases = (np.array([entry[k] for entry in entries]) for k in range(3))
-    of_phase = np.unique(phases, return_inverse=True)[1]
-    bps = np.array([entry[3] for entry in entries])
-    cell = of_job * (int(of_phase.max()) + 1) + of_phase
-
-    rng = np.random.default_rng(seed)
-    per_chunk = max(1, _CHUNK // (len(entries) * (choices.links.shape[1] + 2)))
-    levels = []
-    for first in range(0, draws, per_chunk):
-        size = min(per_chunk, draws - first)
-        rows = np.searchsorted(choices.cumulative, choices.table + rng.random((size, len(flows))), side="right")
-        rows = np.minimum(rows, choices.last)
-        links = np.concatenate([choices.links[rows], np.broadcast_to(nics, (size, *nics.shape))], axis=2)
-        levels.append(_levels(links[:, of_flow], cell, bps, of_job, capacity))
-    return jobs, np.concatenate(levels)
-
-
-def _levels(links: Ints, cell: Ints, bps: Floats, of_job: Ints, capacity: Floats) -> Floats:
-    """Job levels, shape (draws, jobs). ``links``: (draws, entries, hops); ``cell``: (job, phase) of an entry, numbered.
-
-    Sums per (link, job, phase), then the largest phase per (link, job), the sum per link, the largest link per job.
-    """
-    cells = int(cell.max()) + 1
-    codes, place = np.unique(links * cells + cell[None, :, None], return_inverse=True)
-    draws = np.arange(links.shape[0])[:, None, None] * len(codes)
-    weights = np.broadcast_to(bps[None, :, None], links.shape)
-    sums = np.bincount(
-        (draws + place.reshape(links.shape)).ravel(), weights=weights.ravel(), minlength=links.shape[0] * len(codes)
-    ).reshape(links.shape[0], -1)
-    job_of_cell = np.zeros(cells, dtype=np.int64)
-    job_of_cell[cell] = of_job
-    link, job = codes // cells, job_of_cell[codes % cells]
-    starts = np.flatnonzero(np.diff(link, prepend=-1) | np.diff(job, prepend=-1))
-    peaks = np.maximum.reduceat(sums, starts, axis=1)
-    link, job = link[starts], job[starts]
-    starts = np.flatnonzero(np.diff(link, prepend=-1))
-    loads = np.add.reduceat(peaks, starts, axis=1) / capacity[link[starts]]
-    on_link = np.cumsum(np.diff(link, prepend=-1) != 0) - 1
-    seen = np.where(peaks > 0, loads[:, on_link], 1.0)
-    order = np.argsort(job, kind="stable")
-    starts = np.flatnonzero(np.diff(job[order], prepend=-1))
-    result: Floats = np.maximum(np.maximum.reduceat(seen[:, order], starts, axis=1), 1.0)
-    return result
-
-
-def _choices(
-    problem: Problem, flows: Sequence[Flow], pinned: Mapping[FlowId, Path | None], index: Mapping[LinkId, int]
-) -> _Choices:
-    tables: dict[tuple[Path, ...] | tuple[Dpid, Dpid], int] = {}
-    paths: list[Path] = []
-    cumulative: list[Floats] = []
-    table = []
-    for flow in flows:
-        path = _pin(problem, pinned, flow)
-        key = (flow.src_leaf, flow.dst_leaf) if path is None else (path,)
-        if key not in tables:
-            options = problem.candidates(flow) if path is None else (path,)
-            share = np.cumsum(_probabilities(options))
-            cumulative.append(len(tables) + share / share[-1])
-            tables[key] = len(tables)
-            paths += options
-        table.append(tables[key])
-    longest = max(map(len, paths))
-    links = [[index[link] for link in path] + [len(index)] * (longest - len(path)) for path in paths]
-    last = np.cumsum([len(shares) for shares in cumulative]) - 1
-    return _Choices(
-        links=np.array(links, dtype=np.int64).reshape(len(paths), longest),
-        cumulative=np.concatenate(cumulative),
-        table=np.array(table),
-        last=last[table],
+    """Level of every job with a routable flow if the fabric were endlessly fast."""
+    routable = {problem.flows[number].id for number in hops.flows.tolist()} | set(standing or ())
+    return valuation.job_levels(
+        {flow.id: () for flow in problem.flows if flow.src_leaf == flow.dst_leaf or flow.id in routable}
     )
 
 
-def _probabilities(paths: Sequence[Path]) -> list[float]:
-    hops: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
-    for path in paths:
-        for link in path:
-            hops[link.dpid].add(link)
-    shares = []
-    for path in paths:
-        share = 1.0
-        for link in path:
-            share /= len(hops[link.dpid])
-        shares.append(share)
-    return shares
+def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
+    route = pinned.get(flow.id)
+    return route is not None and all(link in problem.capacity_bps for piece in route for link in piece.path)
 
 
-def _pin(problem: Problem, pinned: Mapping[FlowId, Path | None], flow: Flow) -> Path | None:
-    """The path that the flow is pinned to, if all its links are there."""
-    path = pinned.get(flow.id)
-    return path if path is not None and all(link in problem.capacity_bps for link in path) else None
+def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
+    numbers = {link: number for number, link in enumerate(hops.links)}
+    rows = [
+        (flow, numbers[link], piece.share)
+        for flow, flow_id in enumerate(flow.id for flow in problem.flows)
+        for piece in standing.get(flow_id, ())
+        for link in piece.path
+    ]
+    if not rows:
+        return NOTHING_FIXED
+    flows, links, shares = zip(*rows, strict=True)
+    return Fixed(np.array(flows), np.array(links), np.array(shares))
+
+
+def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
+    """32 random bits each, as numbers from 0 to ``size`` - 1: the upper half of their product with it."""
+    return ((bits * size.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+
+
+def _source_port(job: JobId, seed: int) -> int:
+    return _FIRST_DYNAMIC_PORT + crc32(f"{seed} {job}".encode()) % _DYNAMIC_PORTS
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit of the result hangs on every bit of the word: the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast
+    splittable pseudorandom number generators", OOPSLA 2014). A CRC alone is linear: flows that differ alike would
+    collide at every switch alike."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
