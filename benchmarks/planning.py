@@ -1,7 +1,8 @@
 """``make bench``: medians of planning and rule computation on leaf-spine fabrics, without root or network.
 
-In: fabrics and ring jobs from ``fabrics``, and published workloads when a folder is named. Out: tables for people and
-``out/bench/planning.json``; ``--json`` prints that instead. Limits are the controller's defaults.
+In: leaf-spine fabrics with random rings over all hosts, and published workloads when a folder is named. Out: tables for
+people and ``out/bench/planning.json``; ``--json`` prints that instead. Limits are the controller's defaults. All links
+and NICs have one rate, as in the publications.
 """
 
 from __future__ import annotations
@@ -13,27 +14,45 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.fabrics import PUBLISHED, Size, leaf_spine, ring_jobs, workloads
 from benchmarks.rules import Row, install_and_cut
 from controller.config import Config
 from controller.fabric.topology import Fabric
-from controller.jobs.registry import Job
+from controller.offline.fabrics import leaf_spine
+from controller.offline.generator import jobs_of, random_flows
+from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.planning.snapshot import take_snapshot
+from controller.planning.snapshot import Announced, take_snapshot
 
 RUNS = 3
+SEED = 1
+LINK_BPS = 100e9
 PIPE_COLUMNS = 160
-SIZES = (Size(4, 4, 4), Size(16, 8, 8), PUBLISHED)
 RESULTS = Path("out/bench/planning.json")
+
+
+class Size(NamedTuple):
+    """Of a leaf-spine."""
+
+    leaves: int
+    spines: int
+    hosts_per_leaf: int
+
+    def __str__(self) -> str:
+        return "x".join(map(str, self))
+
+
+PUBLISHED = Size(64, 32, 32)
+"""The fabric that the published workloads are made for (arXiv 2503.05324)."""
+SIZES = (Size(4, 4, 4), Size(16, 8, 8), PUBLISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,19 +61,26 @@ class Case:
 
     name: str
     fabric: Fabric
-    jobs: Sequence[Job]
+    jobs: Sequence[Announced]
     rules: bool = False
 
 
 def cases(folder: Path | None) -> Iterator[Case]:
     """The generated cases, then the published ones of ``folder``."""
     for size in SIZES:
-        fabric = leaf_spine(size)
-        yield Case(f"{size}, 1 job", fabric, ring_jobs(fabric, 1))
-        yield Case(f"{size}, 3 jobs", fabric, ring_jobs(fabric, 3), rules=size.leaves > 4)
+        yield random_case(size, 1)
+        yield random_case(size, 3, rules=size.leaves > 4)
     if folder:
-        fabric = leaf_spine(PUBLISHED)
-        yield from (Case(name, fabric, jobs) for name, jobs in workloads(folder, fabric))
+        fabric = leaf_spine(*PUBLISHED, LINK_BPS, LINK_BPS)
+        for below in workload_folders(folder):
+            yield Case(str(below.relative_to(folder)), fabric, read_workload(below, fabric))
+
+
+def random_case(size: Size, jobs: int, rules: bool = False) -> Case:
+    """Every host sends to a random other one, each job in one ring."""
+    fabric = leaf_spine(*size, LINK_BPS, LINK_BPS)
+    flows = random_flows(fabric, len(fabric.hosts), jobs, SEED)
+    return Case(f"{size}, {jobs} job{'s' * (jobs > 1)}", fabric, jobs_of(flows, fabric), rules)
 
 
 def measure_planning(case: Case) -> tuple[Row, Plan]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from benchmarks.fabrics import without_a_cable
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
-from controller.jobs.registry import Job
+from controller.offline.fabrics import without
 from controller.planning.problem import Routes
+from controller.planning.snapshot import Announced
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
@@ -21,14 +21,14 @@ Row = dict[str, str | float]
 SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.leaf_prefix_length)
 
 
-def install_and_cut(fabric: Fabric, jobs: Sequence[Job], planned: Routes) -> list[Row]:
+def install_and_cut(fabric: Fabric, jobs: Sequence[Announced], planned: Routes) -> list[Row]:
     """A full install on empty switches, then the repair after one cable was cut; ``planned`` stays pinned.
     ``rules``: what the switches hold afterwards. ``mods``: the messages of all stages."""
     routes = RunningRoutes()
     routes.routes = dict(planned)
     empty = {dpid: RuleSet() for dpid in fabric.switches}
     install, held = _change("full install", fabric, routes.pins(fabric, jobs), empty)
-    cut = without_a_cable(fabric)
+    cut = without(fabric, [next(iter(fabric.links))])
     repair, _ = _change("cable cut", cut, routes.pins(cut, jobs), held)
     return [install, repair]
 

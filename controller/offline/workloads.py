@@ -75,6 +75,11 @@ def read_workload(folder: Path, fabric: Fabric, max_subflows: int = 1) -> tuple[
     )
 
 
+def workload_folders(folder: Path) -> list[Path]:
+    """Every folder, from ``folder`` down, that holds workload files; sorted."""
+    return sorted({file.parent for file in folder.rglob(f"*{SUFFIX}")})
+
+
 def to_job(name: str, lines: Sequence[Line], numbering: Numbering, max_subflows: int) -> WorkloadJob:
     """``lines``: of one job, valid for the fabric."""
     members: defaultdict[int, list[int]] = defaultdict(list)
@@ -117,8 +122,8 @@ def _files(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and file.is_file())
     if files:
         return files
-    below = sorted({str(file.parent) for file in folder.rglob(f"*{SUFFIX}")})
-    why = f"; these folders below it do: {', '.join(below)}" if below else ""
+    below = ", ".join(map(str, workload_folders(folder)))
+    why = f"; these folders below it do: {below}" if below else ""
     raise InvalidInput((FieldProblem(str(folder), f"holds no workload file (*{SUFFIX}){why}"),))
 
 

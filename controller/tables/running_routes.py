@@ -12,6 +12,7 @@ from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.registry import Job
 from controller.planning.problem import FlowId, Route, whole
+from controller.planning.snapshot import Announced
 from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Pin, both_directions, pin_key, reverse_path
 from controller.tables.rules import RuleSet, job_owner
@@ -43,7 +44,7 @@ class RunningRoutes:
         known = set(announced)
         self.routes = {flow: route for flow, route in self.routes.items() if flow in known}
 
-    def pins(self, fabric: Fabric, jobs: Iterable[Job]) -> tuple[Pin, ...]:
+    def pins(self, fabric: Fabric, jobs: Iterable[Announced]) -> tuple[Pin, ...]:
         """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
         owner_of = {
             FlowId(*pair): job_owner(job.id)
