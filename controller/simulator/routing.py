@@ -6,28 +6,18 @@ that was ever planned for, and which of them changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
-from hashlib import blake2b
 
+from controller.planning.baselines.ecmp import hashed_links
+from controller.planning.baselines.next_hops import NextHops
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import Flow, FlowId, Problem, Route, whole
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 from controller.planning.replan_policy import decide
+from controller.simulator.options import Replan
 
 Strategy = Callable[[Problem], Plan | NoPlan]
 """Plans for all flows of a problem. The same problem gets the same plan."""
-
-
-class Replan(StrEnum):
-    """``published``: whenever a job begins or ends its all-reduce, over the flows that send at this moment, without
-    memory of the running routes; every plan is adopted (as the simulator of arXiv 2503.05324 does it). ``hysteresis``:
-    over all flows of the jobs in training, whether they send or not, and a plan is adopted as the controller adopts one
-    (``replan_policy``). ``never``: one plan for all jobs before the first of them starts."""
-
-    PUBLISHED = "published"
-    HYSTERESIS = "hysteresis"
-    NEVER = "never"
 
 
 class Routing:
@@ -55,15 +45,19 @@ class Routing:
         plan = self._plan(problem)
         changed: set[FlowId] = set()
         if isinstance(plan, Plan) and self._adopts(problem, plan):
-            changed = self._take(plan.routes.items())
+            changed = self._take(plan.routes)
             self.adopted += bool(changed)
         return changed | self.fail_over(problem)
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
         """Flows whose path has gone are hashed onto those that are left, as the switches do it by themselves. Returns
         them."""
-        lost = [flow for flow in problem.flows if not problem.stands(replace(flow, current=self.routes.get(flow.id)))]
-        return self._take((flow.id, hashed_route(problem, flow, self._seed)) for flow in lost)
+        lost = tuple(flow for flow in problem.flows if not self._stands(problem, flow))
+        return self._take(hashed_routes(replace(problem, flows=lost), self._seed)) if lost else set()
+
+    def _stands(self, problem: Problem, flow: Flow) -> bool:
+        route = self.routes.get(flow.id)
+        return route is not None and problem.stands(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
         """The same question gets the answer that it got before."""
@@ -76,18 +70,19 @@ class Routing:
     def _adopts(self, problem: Problem, plan: Plan) -> bool:
         return self.mode is not Replan.HYSTERESIS or decide(problem, plan, self._min_gain).adopt
 
-    def _take(self, routes: Iterable[tuple[FlowId, Route]]) -> set[FlowId]:
-        changed = {flow: route for flow, route in routes if self.routes.get(flow) != route}
+    def _take(self, routes: Routes) -> set[FlowId]:
+        changed = {flow: route for flow, route in routes.items() if self.routes.get(flow) != route}
         self.moves += sum(flow in self.routes for flow in changed)
         self.routes |= changed
         return set(changed)
 
 
-def hashed_route(problem: Problem, flow: Flow, seed: int) -> Route:
-    """Whole, on the candidate that a hash of its addresses picks: always the same one while they
-    are the same. Raises ``ValueError`` for a flow without candidates."""
-    candidates = problem.candidates(flow)
-    if not candidates:
-        raise ValueError(f"{flow.id.src_ip} > {flow.id.dst_ip} cannot be routed")
-    digest = blake2b(f"{seed} {flow.id.src_ip} {flow.id.dst_ip}".encode(), digest_size=8).digest()
-    return whole(candidates[int.from_bytes(digest) % len(candidates)])
+def hashed_routes(problem: Problem, seed: int) -> Routes:
+    """Where ECMP sends every flow that has a way, whole."""
+    hops = NextHops(problem)
+    links = hashed_links(problem, hops, seed)
+    inside = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    return inside | {
+        problem.flows[number].id: whole(hops.path(links[:, column]))
+        for column, number in enumerate(hops.flows.tolist())
+    }

@@ -15,7 +15,6 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import partial
 from itertools import chain, count
 from statistics import fmean
@@ -25,35 +24,8 @@ from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import FlowId, Problem, Route
 from controller.simulator.fluid import Fluid
-from controller.simulator.routing import Replan, Routing, Strategy
-
-
-class Sharing(StrEnum):
-    """Who gets how much of a full link. Whole flows of equal demand, hence all of the published workloads, get the same
-    in each.
-
-    ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
-    rate, as one that deals out its chunks by the shares does. ``weighted``: the same, and flows count by their demand,
-    as the planner values routes (``efficiency``). ``equal``: every piece is a connection of its own that takes as much
-    as a whole flow does, and races ahead of the other pieces: shares that nobody keeps to.
-    """
-
-    PACED = "paced"
-    WEIGHTED = "weighted"
-    EQUAL = "equal"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """``iterations``: of each job. ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: a flow that is moved in the
-    middle of a step sends the step again, instead of only what is left of it. ``seed``: of the hash."""
-
-    iterations: int = 10
-    replan: Replan = Replan.HYSTERESIS
-    sharing: Sharing = Sharing.PACED
-    min_gain: float = 0.02
-    lose_sent: bool = False
-    seed: int = 1
+from controller.simulator.options import Options, Replan, Sharing
+from controller.simulator.routing import Routing, Strategy
 
 
 class Stage(NamedTuple):
@@ -85,9 +57,9 @@ class JobTimes:
         return tuple(iteration.all_reduce_s / self.ideal_s for iteration in self.iterations)
 
     @property
-    def mean_slow_down(self) -> float:
-        """Over the iterations; not a number without any."""
-        return fmean(self.slow_downs) if self.iterations else math.nan
+    def mean_slow_down(self) -> float | None:
+        """Over the iterations; None without any."""
+        return fmean(self.slow_downs) if self.iterations else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +74,10 @@ class Outcome:
     end_s: float
 
     @property
-    def mean_slow_down(self) -> float:
+    def mean_slow_down(self) -> float | None:
         """Over the iterations of each job, then over the jobs that had any."""
-        means = [job.mean_slow_down for job in self.jobs if job.iterations]
-        return fmean(means) if means else math.nan
+        means = [mean for job in self.jobs if (mean := job.mean_slow_down) is not None]
+        return fmean(means) if means else None
 
 
 def simulate(stages: Sequence[Stage], jobs: Sequence[WorkloadJob], strategy: Strategy, options: Options) -> Outcome:

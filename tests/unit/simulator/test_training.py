@@ -6,14 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.fabric.topology import Dpid
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import without, without_spines
 from controller.offline.options import problem_of
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import Problem, Subflow, whole
-from controller.simulator.routing import Replan, Strategy
-from controller.simulator.training import Options, Outcome, Sharing, Stage, simulate
+from controller.planning.problem import Flow, Problem, Route, Subflow, whole
+from controller.simulator.options import Options, Replan, Sharing
+from controller.simulator.routing import Strategy
+from controller.simulator.training import Outcome, Stage, simulate
 from tests.unit.simulator.scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
 ONE = Options(iterations=1, replan=Replan.NEVER)
@@ -48,13 +50,19 @@ def test_two_rings_over_one_spine_take_twice_as_long() -> None:
 
 
 def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() -> None:
-    """Rings a and b meet on one link only, and each has a second flow that meets nobody; ring c meets nobody at all."""
-    fabric = fabric_of(leaves=4, spines=2)
-    meet = job(fabric, "meet", [[(0, 0), (1, 0)], [(0, 1), (2, 0)]])
-    free = job(fabric, "free", [[(1, 1), (3, 0)]])
-    outcome = run([stage(fabric, [meet, free])], [meet, free], over(0))
-    assert outcome.jobs[0].slow_downs == pytest.approx((2.0,))
-    assert outcome.mean_slow_down == pytest.approx((2.0 + outcome.jobs[1].mean_slow_down) / 2)
+    """Both rings of a job send one flow out of leaf 0, and only these two meet; the other flows and job meet nobody."""
+    fabric = fabric_of(leaves=7, spines=2)
+    meet = job(fabric, "meet", [[(0, 0), (1, 0), (2, 0)], [(0, 1), (3, 0), (4, 0)]])
+    free = job(fabric, "free", [[(5, 0), (6, 0)]])
+
+    def route(problem: Problem, flow: Flow) -> Route:
+        """Into leaf 0 apart, everything else over one spine."""
+        apart = flow.dst_leaf == Dpid(1) and flow.src_leaf == Dpid(3)
+        return whole(problem.candidates(flow)[apart])
+
+    outcome = run([stage(fabric, [meet, free])], [meet, free], every_flow(route))
+    assert [j.slow_downs for j in outcome.jobs] == [pytest.approx((2.0,)), pytest.approx((1.0,))]
+    assert outcome.mean_slow_down == pytest.approx(1.5)
 
 
 def test_half_the_time_together_costs_half_a_time_more() -> None:

@@ -1,0 +1,45 @@
+"""How to simulate, as plain values: cheap to import, so that no other command waits for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Replan(StrEnum):
+    """``published``: whenever a job begins or ends its all-reduce, over the flows that send at this moment, without
+    memory of the running routes; every plan is adopted (as the simulator of arXiv 2503.05324 does it). ``hysteresis``:
+    over all flows of the jobs in training, whether they send or not, and a plan is adopted as the controller adopts one
+    (``replan_policy``). ``never``: one plan for all jobs before the first of them starts."""
+
+    PUBLISHED = "published"
+    HYSTERESIS = "hysteresis"
+    NEVER = "never"
+
+
+class Sharing(StrEnum):
+    """Who gets how much of a full link. Whole flows of equal demand, hence all of the published workloads, get the same
+    in each.
+
+    ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
+    rate, as one that deals out its chunks by the shares does. ``weighted``: the same, and flows count by their demand,
+    as the planner values routes (``efficiency``). ``equal``: every piece is a connection of its own that takes as much
+    as a whole flow does, and races ahead of the other pieces: shares that nobody keeps to.
+    """
+
+    PACED = "paced"
+    WEIGHTED = "weighted"
+    EQUAL = "equal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """``iterations``: of each job. ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: a flow that is moved in the
+    middle of a step sends the step again, instead of only what is left of it. ``seed``: of the hash."""
+
+    iterations: int = 10
+    replan: Replan = Replan.HYSTERESIS
+    sharing: Sharing = Sharing.PACED
+    min_gain: float = 0.02
+    lose_sent: bool = False
+    seed: int = 1
