@@ -43,6 +43,9 @@ class CandidatePaths:
             self._out[link_id.dpid].append(link_id)
             self._into[self.far_end[link_id]].append(link_id)
             self._direct[link_id.dpid, self.far_end[link_id]].append(link_id)
+        self._next = {dpid: frozenset(self.far_end[link] for link in links) for dpid, links in self._out.items()}
+        self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
+        self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._towards: dict[Dpid, Hops] = {}
 
@@ -64,11 +67,18 @@ class CandidatePaths:
             if link.dpid != here or link not in self.far_end:
                 return False
             here = self.far_end[link]
-        return here == dst and len(path) == self._distance(src, dst)
+        return here == dst and len(path) == self.distance(src, dst)
 
     def connected(self, src: Dpid, dst: Dpid) -> bool:
         """Whether there is a path."""
-        return self._distance(src, dst) is not None
+        return self.distance(src, dst) is not None
+
+    def distance(self, src: Dpid, dst: Dpid) -> int | None:
+        """Links on a shortest path; None where there is none."""
+        pair = (src, dst)
+        if pair not in self._distances:
+            self._distances[pair] = self._measure(src, dst)
+        return self._distances[pair]
 
     def links_from(self, dpid: Dpid) -> Sequence[LinkId]:
         """The fabric links out of a switch, in port order."""
@@ -82,12 +92,12 @@ class CandidatePaths:
         """The cables from one switch to the next, in port order."""
         return self._direct.get((src, dst), ())
 
-    def _distance(self, src: Dpid, dst: Dpid) -> int | None:
+    def _measure(self, src: Dpid, dst: Dpid) -> int | None:
         if src == dst:
             return 0
         if (src, dst) in self._direct:
             return 1
-        if any((self.far_end[link], dst) in self._direct for link in self._out.get(src, ())):
+        if not self._next.get(src, frozenset()).isdisjoint(self._previous.get(dst, ())):
             return 2
         found = self.between(src, dst)
         return len(found[0]) if found else None

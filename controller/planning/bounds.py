@@ -59,17 +59,16 @@ class Bounds:
 def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
     """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is
     reached."""
-    routable = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
-    nics = valuation.job_levels(routable)
+    cuts = _Cuts(problem, valuation)
+    nics = valuation.nic_levels(cuts.routable)
     if not nics:
         return Bounds(1.0, 1.0, 1.0, {}, frozenset())
-    cuts = _Cuts(problem, valuation)
     alone = dict(zip(valuation.job_ids, cuts.job_levels().tolist(), strict=True))
     job = {of: max(level, alone[of]) for of, level in nics.items()}
     fluid_of = cuts.fluid()
     fluid = max(*nics.values(), float(fluid_of.max(initial=1.0)))
     worst = max(fluid, cuts.whole(~cuts.splits), *job.values())
-    integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool)))
+    integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
     tight = {of for of, level in nics.items() if level >= fluid * (1 - _TIGHT)}
     if fluid > 1:
         full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
@@ -80,21 +79,21 @@ def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
 class _Cuts:
     """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
 
-    ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row.
+    ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row. ``routable``:
+    the flows that have a path.
     """
 
     def __init__(self, problem: Problem, valuation: Valuation) -> None:
         self._jobs = len(valuation.job_ids)
         self._cells = max(1, len(valuation.cell_job))
         self._job_of_cell = valuation.cell_job
-        links_of, crossings = _crossings(problem)
+        links_of, flows, cut, self.routable = _crossings(problem)
         self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
         self._total = np.array([sum(capacities) for capacities in self._capacities])
         alike: dict[tuple[float, ...], int] = {}
         self._alike = [alike.setdefault(tuple(capacities), len(alike)) for capacities in self._capacities]
-        flows = np.array([flow for flow, _ in crossings], np.int64)
         row, entry = valuation.entries_of(flows)
-        self.cut = np.array([cut for _, cut in crossings], np.int64)[row]
+        self.cut = cut[row]
         self.splits = np.array([flow.max_subflows > 1 for flow in problem.flows], bool)[flows[row]]
         self.cell, self.bps = valuation.entry_cell[entry], valuation.entry_bps[entry]
         self.job = self._job_of_cell[self.cell]
@@ -153,43 +152,46 @@ class _Cuts:
         return levels
 
 
-def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], list[tuple[int, int]]]:
-    """The links of each cut, and (flow, cut) for every flow that crosses it, both by number.
+def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, Ints]:
+    """The links of each cut; (flow, cut), both by number, for every flow that crosses it; and the flows with a path.
 
     A cut of a pair of leaves is there only where fewer links lead from one to the other than leave the one or enter
     the other; else that of the leaf says more.
     """
+    paths = problem.paths
     links_of: list[Sequence[LinkId]] = []
+    leaf_cut: dict[tuple[Dpid, int], int] = {}
     cuts_of: dict[tuple[Dpid, Dpid], tuple[int, ...]] = {}
-    leaf_cut: dict[tuple[Dpid, bool], int] = {}
-    crossings = []
 
     def cut(links: Sequence[LinkId]) -> int:
         links_of.append(links)
         return len(links_of) - 1
 
     def cuts_between(src: Dpid, dst: Dpid) -> tuple[int, ...]:
+        if src == dst or not paths.connected(src, dst):
+            return ()
         cuts = []
-        for end, leaf in ((0, src), (-1, dst)):
-            around = problem.paths.links_into(leaf) if end else problem.paths.links_from(leaf)
-            if (leaf, bool(end)) not in leaf_cut:
-                leaf_cut[leaf, bool(end)] = cut(around)
-            cuts.append(leaf_cut[leaf, bool(end)])
+        for end, leaf, around in ((0, src, paths.links_from(src)), (-1, dst, paths.links_into(dst))):
+            if (leaf, end) not in leaf_cut:
+                leaf_cut[leaf, end] = cut(around)
+            cuts.append(leaf_cut[leaf, end])
             if not alike:
-                crossed = {path[end] for path in problem.paths.between(src, dst)}
+                crossed = {path[end] for path in paths.between(src, dst)}
                 if len(crossed) < len(around):
                     cuts.append(cut(tuple(crossed)))
         return tuple(cuts)
 
     alike = _all_alike(problem)
-    for index, flow in enumerate(problem.flows):
+    of_flow = []
+    for flow in problem.flows:
         pair = (flow.src_leaf, flow.dst_leaf)
-        if pair[0] == pair[1] or not problem.reachable(flow):
-            continue
         if pair not in cuts_of:
             cuts_of[pair] = cuts_between(*pair)
-        crossings += [(index, number) for number in cuts_of[pair]]
-    return links_of, crossings
+        of_flow.append(cuts_of[pair])
+    flows = np.repeat(np.arange(len(of_flow)), np.array([len(cuts) for cuts in of_flow], np.int64))
+    routable = [index for index, flow in enumerate(problem.flows) if of_flow[index] or flow.src_leaf == flow.dst_leaf]
+    cut_of = np.array([number for cuts in of_flow for number in cuts], np.int64)
+    return links_of, flows, cut_of, np.array(routable, np.int64)
 
 
 def _all_alike(problem: Problem) -> bool:

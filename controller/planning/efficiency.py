@@ -77,19 +77,21 @@ class Valuation:
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.number = {link: number for number, link in enumerate(problem.capacity_bps)}
-        self.capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(self.number))
-        self.flow_ids = [flow.id for flow in problem.flows]
-        self.job_ids = sorted({flow.job_id for flow in problem.flows})
-        numbered = {job: number for number, job in enumerate(self.job_ids)}
-        self.job = np.array([numbered[flow.job_id] for flow in problem.flows], np.int64)
-        self.nics = np.array(
-            [(self.number[flow.nic_links[0]], self.number[flow.nic_links[1]]) for flow in problem.flows], np.int64
-        ).reshape(-1, 2)
-        entries = [(i, phase, bps) for i, flow in enumerate(problem.flows) for phase, bps in flow.demand_bps]
-        self.entry_flow = np.array([entry[0] for entry in entries], np.int64)
-        self.entry_bps = np.array([entry[2] for entry in entries], np.float64)
-        phases = np.array([entry[1] for entry in entries], np.int64)
+        """Raises ``KeyError`` with a link of a host that has no capacity."""
+        flows = problem.flows
+        number = self.number = problem.link_number
+        self.capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(number))
+        self.flow_ids = [flow.id for flow in flows]
+        self.job_ids = sorted({flow.job_id for flow in flows})
+        numbered = {job: index for index, job in enumerate(self.job_ids)}
+        self.job = np.array([numbered[flow.job_id] for flow in flows], np.int64)
+        self.nics = np.array([number[link] for flow in flows for link in flow.nic_links], np.int64).reshape(-1, 2)
+        demands = [flow.demand_bps for flow in flows]
+        self._entries = np.array([len(demand) for demand in demands], np.int64)
+        self._first = np.cumsum(self._entries) - self._entries
+        self.entry_flow = np.repeat(np.arange(len(flows)), self._entries)
+        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
+        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
         cells = self.job[self.entry_flow] * (int(phases.max(initial=0)) + 1) + phases
         used, self.entry_cell = np.unique(cells, return_inverse=True)
         self.cell_job = np.zeros(len(used), np.int64)
@@ -98,12 +100,12 @@ class Valuation:
     def job_levels(self, routes: Routes) -> dict[JobId, float]:
         """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
         ``routes`` are left out."""
-        routed, flows, links, shares = self._pieces(routes)
-        levels = np.ones(len(self.job_ids))
-        on_link = self._peaks_bps(flows, links, shares)
-        loads = np.bincount(on_link.link, on_link.peak_bps, len(self.number)) / self.capacity_bps
-        np.maximum.at(levels, on_link.job, loads[on_link.link])
-        return {self.job_ids[job]: float(levels[job]) for job in np.unique(self.job[routed])}
+        return self._levels(*self._pieces(routes))
+
+    def nic_levels(self, flows: Ints) -> dict[JobId, float]:
+        """The same as if these flows (by number) passed nothing but their NICs, which no routing can change."""
+        links = np.concatenate([self.nics[flows, 0], self.nics[flows, 1]])
+        return self._levels(flows, np.concatenate([flows, flows]), links, np.ones(len(links)))
 
     def link_loads(self, routes: Routes) -> dict[LinkId, float]:
         """Load of every link that the routed flows use, as a share of its capacity."""
@@ -115,33 +117,33 @@ class Valuation:
 
     def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
         """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
-        per_flow = np.bincount(self.entry_flow, minlength=len(self.flow_ids))
-        first = np.cumsum(per_flow) - per_flow
-        times = per_flow[flows]
+        times = self._entries[flows]
         row = np.repeat(np.arange(len(flows)), times)
-        return row, first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+        return row, self._first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
 
     def _pieces(self, routes: Routes) -> tuple[Ints, Ints, Ints, Floats]:
         """The routed flows, and one (flow, link, share) for every link that a piece of a flow passes, NICs too."""
-        routed, flows, links, shares = [], [], [], []
         number = self.number
-        for flow, flow_id in enumerate(self.flow_ids):
-            route = routes.get(flow_id)
-            if route is None:
-                continue
-            routed.append(flow)
-            for path, share in route:
-                for link in path:
-                    flows.append(flow)
-                    links.append(number[link])
-                    shares.append(share)
-        of = np.array(routed, np.int64)
+        found = [routes.get(flow_id) for flow_id in self.flow_ids]
+        of = np.array([flow for flow, route in enumerate(found) if route is not None], np.int64)
+        pieces = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
+        passed = np.array([len(path) for _, path, _ in pieces], np.int64)
+        links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
+        flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
+        shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
         return (
             of,
-            np.concatenate([np.array(flows, np.int64), of, of]),
-            np.concatenate([np.array(links, np.int64), self.nics[of, 0], self.nics[of, 1]]),
-            np.concatenate([np.array(shares, np.float64), np.ones(2 * len(of))]),
+            np.concatenate([flows, of, of]),
+            np.concatenate([links, self.nics[of, 0], self.nics[of, 1]]),
+            np.concatenate([shares, np.ones(2 * len(of))]),
         )
+
+    def _levels(self, routed: Ints, flows: Ints, links: Ints, shares: Floats) -> dict[JobId, float]:
+        levels = np.ones(len(self.job_ids))
+        on_link = self._peaks_bps(flows, links, shares)
+        loads = np.bincount(on_link.link, on_link.peak_bps, len(self.number)) / self.capacity_bps
+        np.maximum.at(levels, on_link.job, loads[on_link.link])
+        return {self.job_ids[job]: float(levels[job]) for job in np.unique(self.job[routed])}
 
     def _peaks_bps(self, flows: Ints, links: Ints, shares: Floats) -> _OnLinks:
         """Per link and job on it, the job's largest load over its phases."""

@@ -7,10 +7,11 @@ has several lanes. Spines that failed for every leaf are simply no lanes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.fabric.topology import Dpid, LinkId, Path
+from controller.fabric.topology import Dpid, LinkId
 from controller.planning.problem import Problem
 
 _EQUAL = 1e-9
@@ -18,39 +19,34 @@ _EQUAL = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """``up``, ``down``: per leaf its links out and in, by lane. ``capacity_bps``: of every link."""
+    """``up``, ``down``: per leaf its links out and in, by lane; the path from a leaf to another by lane l is its up
+    link l and the other's down link l."""
 
     up: Mapping[Dpid, tuple[LinkId, ...]]
     down: Mapping[Dpid, tuple[LinkId, ...]]
-    capacity_bps: float
     count: int
-
-    def path(self, src: Dpid, dst: Dpid, lane: int) -> Path:
-        return self.up[src][lane], self.down[dst][lane]
 
 
 def find_lanes(problem: Problem) -> Lanes | None:
     """The lanes between the leaves that the problem's flows begin and end at."""
-    paths = problem.paths
-    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
-    leaves = sorted({leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
-    if not leaves:
-        return None
-    spines = sorted({paths.far_end[link] for link in paths.links_from(leaves[0])})
-    if not spines or not set(spines).isdisjoint(leaves):
-        return None
-    cables = len(paths.links_between(leaves[0], spines[0]))
-    capacity = problem.capacity_bps[paths.links_from(leaves[0])[0]]
+    paths, capacity_bps = problem.paths, problem.capacity_bps
+    leaves = {
+        leaf for flow in problem.flows if flow.src_leaf != flow.dst_leaf for leaf in (flow.src_leaf, flow.dst_leaf)
+    }
     up, down = {}, {}
-    for leaf in leaves:
-        outward = [paths.links_between(leaf, spine) for spine in spines]
-        inward = [paths.links_between(spine, leaf) for spine in spines]
-        if any(len(links) != cables for links in (*outward, *inward)) or len(paths.links_from(leaf)) != cables * len(
-            spines
-        ):
+    spines: list[Dpid] | None = None
+    for leaf in sorted(leaves):
+        outward = sorted((paths.far_end[link], link) for link in paths.links_from(leaf))
+        inward = sorted((link.dpid, link) for link in paths.links_into(leaf))
+        if spines is None:
+            spines = [spine for spine, _ in outward]
+        if [spine for spine, _ in outward] != spines or [spine for spine, _ in inward] != spines:
             return None
-        up[leaf] = tuple(link for links in outward for link in links)
-        down[leaf] = tuple(link for links in inward for link in links)
-        if any(abs(problem.capacity_bps[link] - capacity) > _EQUAL * capacity for link in (*up[leaf], *down[leaf])):
-            return None
-    return Lanes(up, down, capacity, cables * len(spines))
+        up[leaf] = tuple(link for _, link in outward)
+        down[leaf] = tuple(link for _, link in inward)
+    if not spines or not leaves.isdisjoint(spines) or len(set(Counter(spines).values())) > 1:
+        return None
+    rates = {capacity_bps[link] for links in (*up.values(), *down.values()) for link in links}
+    if max(rates) - min(rates) > _EQUAL * max(rates):
+        return None
+    return Lanes(up, down, len(spines))

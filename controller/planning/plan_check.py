@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from controller.fabric.topology import LinkId, Path
-from controller.jobs.spec import JobId
+import numpy as np
+
+from controller.fabric.topology import Path
 from controller.planning.plan import Plan
 from controller.planning.problem import Flow, Problem, Route
 
@@ -19,6 +20,8 @@ _SAME_LEVEL = 1e-4
 
 def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[str, ...]:
     """The plan's violations. Load and level are defined in DESIGN section 6."""
+    if not min(problem.capacity_bps.values(), default=1.0) > 0:
+        return ("a link has no capacity",)
     violations = list(_routing(problem, plan))
     if not violations:
         violations += _levels(problem, plan)
@@ -52,13 +55,13 @@ def _route_fault(problem: Problem, flow: Flow, route: Route | None, unrouted: bo
         return "is both routed and listed as unrouted"
     if not 1 <= len(route) <= flow.max_subflows:
         return f"has {len(route)} subflows, its job allows {flow.max_subflows}"
+    if abs(sum([share for _, share in route]) - 1) > _ROUNDING:
+        return "the shares of its subflows do not add up to 1"
     if len(route) > 1:
         if len({path for path, _ in route}) < len(route):
             return "two of its subflows share a path"
         if not all(share > 0 for _, share in route):
             return "a subflow has no share"
-    if abs(sum(share for _, share in route) - 1) > _ROUNDING:
-        return "the shares of its subflows do not add up to 1"
     for path, _ in route:
         fault = _path_fault(problem, flow, path)
         if fault:
@@ -67,48 +70,46 @@ def _route_fault(problem: Problem, flow: Flow, route: Route | None, unrouted: bo
 
 
 def _path_fault(problem: Problem, flow: Flow, path: Path) -> str:
-    if flow.src_leaf == flow.dst_leaf:
+    here, far_end = flow.src_leaf, problem.paths.far_end
+    if here == flow.dst_leaf:
         return "crosses the fabric although both ends share a switch" if path else ""
-    here = flow.src_leaf
-    far_end = problem.paths.far_end
     for link in path:
         if link.dpid != here or link not in far_end:
             return "its path is not among the candidates"
-        if not problem.capacity_bps.get(link, 0.0) > 0:
-            return "its path uses a link without capacity"
         here = far_end[link]
-    if here != flow.dst_leaf or not problem.paths.leads(path, flow.src_leaf, flow.dst_leaf):
+    if here != flow.dst_leaf or len(path) != problem.paths.distance(flow.src_leaf, here):
         return "its path is not among the candidates"
     return ""
 
 
 def _levels(problem: Problem, plan: Plan) -> Iterator[str]:
-    # Per link and job the bit/s of each phase, then the worst phase, then the sum over jobs.
-    phases: dict[LinkId, dict[JobId, dict[int, float]]] = {}
-    jobs = set()
-    for flow in problem.flows:
-        route = plan.routes.get(flow.id)
-        if route is None:
-            continue
-        jobs.add(flow.job_id)
-        loaded = [(link, 1.0) for link in flow.nic_links]
-        loaded += [(link, share) for path, share in route for link in path]
-        for link, share in loaded:
-            of_job = phases.setdefault(link, {}).setdefault(flow.job_id, {})
-            for phase, rate in flow.demand_bps:
-                of_job[phase] = of_job.get(phase, 0.0) + rate * share
-    if jobs != set(plan.job_level):
-        yield f"levels are given for {sorted(plan.job_level)}, routed are {sorted(jobs)}"
+    routed = [(flow, plan.routes[flow.id]) for flow in problem.flows if flow.id in plan.routes]
+    jobs = sorted({flow.job_id for flow, _ in routed})
+    if set(jobs) != set(plan.job_level):
+        yield f"levels are given for {sorted(plan.job_level)}, routed are {jobs}"
         return
-    level = dict.fromkeys(jobs, 1.0)
-    for link, of_jobs in phases.items():
-        peaks = {job: max(of.values()) for job, of in of_jobs.items() if of}
-        load = sum(peaks.values()) / problem.capacity_bps[link]
-        for job in peaks:
-            level[job] = max(level[job], load)
-    for job in sorted(jobs):
-        if not math.isclose(level[job], plan.job_level[job], rel_tol=_ROUNDING):
-            yield f"job {job} has level {level[job]:.6g}, the plan says {plan.job_level[job]:.6g}"
+    # One row per link that a piece of a flow passes; then, phase after phase, each job's bit/s on each link.
+    number = problem.link_number
+    capacity_bps = np.array(list(problem.capacity_bps.values()))
+    pieces = [(index, path, share) for index, (_, route) in enumerate(routed) for path, share in route]
+    nics = [number[link] for flow, _ in routed for link in flow.nic_links]
+    link = np.array(nics + [number[link] for _, path, _ in pieces for link in path], np.int64)
+    passed = [len(path) for _, path, _ in pieces]
+    own = np.repeat(np.arange(len(routed)), 2)
+    of_flow = np.concatenate([own, np.repeat(np.array([index for index, _, _ in pieces], np.int64), passed)])
+    share = np.concatenate([np.ones(len(own)), np.repeat([share for _, _, share in pieces], passed)])
+    of_job = np.array([jobs.index(flow.job_id) for flow, _ in routed], np.int64)
+    pairs, place = np.unique(link * len(jobs) + of_job[of_flow], return_inverse=True)
+    peaks_bps = np.zeros(len(pairs))
+    for phase in {phase for flow, _ in routed for phase, _ in flow.demand_bps}:
+        rate_bps = np.array([sum([bps for at, bps in flow.demand_bps if at == phase]) for flow, _ in routed])
+        peaks_bps = np.maximum(peaks_bps, np.bincount(place, rate_bps[of_flow] * share, len(pairs)))
+    loads = np.bincount(pairs // len(jobs), peaks_bps, len(number)) / capacity_bps
+    for index, job in enumerate(jobs):
+        mine = (pairs % len(jobs) == index) & (peaks_bps > 0)
+        level = max(1.0, float(loads[pairs[mine] // len(jobs)].max(initial=0.0)))
+        if not math.isclose(level, plan.job_level[job], rel_tol=_ROUNDING):
+            yield f"job {job} has level {level:.6g}, the plan says {plan.job_level[job]:.6g}"
 
 
 def _moves(problem: Problem, plan: Plan, max_moves: int | None) -> Iterator[str]:

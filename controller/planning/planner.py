@@ -11,21 +11,22 @@ between calls. Whatever happens to the solver, the running routes and the other 
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cmp_to_key
 from itertools import zip_longest
 
+import numpy as np
 import structlog
 
-from controller.fabric.topology import LinkId
 from controller.planning import cpsat, greedy
 from controller.planning.baselines.ecmp import ecmp_level
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.draft import Draft, certified, compare, draft, levels_proven
-from controller.planning.edge_coloring import balanced_coloring
+from controller.planning.edge_coloring import color_evenly
 from controller.planning.efficiency import Valuation
 from controller.planning.leaf_spine import find_lanes
 from controller.planning.plan import NoPlan, Plan, PlanTimes
@@ -40,10 +41,10 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
     a ``NoPlan``."""
     started = time.perf_counter()
-    fault = _fault(problem)
-    if fault:
-        return NoPlan(problem.generation, fault)
-    valuation = Valuation(problem)
+    try:
+        valuation = _valued(problem)
+    except _Fault as fault:
+        return NoPlan(problem.generation, str(fault))
     bounds = level_bounds(problem, valuation)
     built = time.perf_counter()
     drafts, proven = _drafts(problem, limits, valuation, bounds)
@@ -62,10 +63,10 @@ def repair(problem: Problem) -> Plan | NoPlan:
     """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
     milliseconds, moving nothing else."""
     started = time.perf_counter()
-    fault = _fault(problem)
-    if fault:
-        return NoPlan(problem.generation, fault)
-    valuation = Valuation(problem)
+    try:
+        valuation = _valued(problem)
+    except _Fault as fault:
+        return NoPlan(problem.generation, str(fault))
     bounds = level_bounds(problem, valuation)
     built = time.perf_counter()
     repaired = _running(problem, valuation)
@@ -94,20 +95,28 @@ def _first_valid(
     return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
 
 
-def _fault(problem: Problem) -> str:
-    """Why the problem makes no sense, in words; empty when it does."""
+def _valued(problem: Problem) -> Valuation:
+    """Raises ``_Fault`` when the problem makes no sense."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
-        return "a flow is in the problem twice"
-    capacity_bps = problem.capacity_bps
-    links: set[LinkId] = {link for flow in problem.flows for link in flow.nic_links}
-    for link in (*links, *problem.paths.far_end):
-        if not capacity_bps.get(link, 0.0) > 0:
-            return f"link {link} has no capacity"
-    for flow in problem.flows:
-        for _, bps in flow.demand_bps:
-            if not 0 < bps < math.inf:
-                return f"flow {flow.id.src_ip} > {flow.id.dst_ip} has a demand that is not a positive number"
-    return ""
+        raise _Fault("a flow is in the problem twice")
+    without = [link for link in problem.paths.far_end if link not in problem.capacity_bps]
+    try:
+        valuation = Valuation(problem)
+    except KeyError as unknown:
+        without.append(unknown.args[0])
+    else:
+        without += itertools.compress(problem.capacity_bps, valuation.capacity_bps <= 0)
+    if without:
+        raise _Fault(f"link {without[0]} has no capacity")
+    wrong = np.flatnonzero(~((valuation.entry_bps > 0) & np.isfinite(valuation.entry_bps)))
+    if len(wrong):
+        flow = valuation.flow_ids[valuation.entry_flow[wrong[0]]]
+        raise _Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
+    return valuation
+
+
+class _Fault(Exception):
+    """Why the problem makes no sense, in words."""
 
 
 def _drafts(
@@ -120,10 +129,9 @@ def _drafts(
     if any(flow.current for flow in problem.flows):
         kept = _running(problem, valuation)
         drafts.append(kept)
-    for routes in () if kept and _optimal(kept, bounds.vector) else _exact(problem, limits, bounds):
-        drafts.append(draft(problem, valuation, *routes))
-        if _optimal(drafts[-1], bounds.vector):
-            break
+    if kept is None or not _optimal(kept, bounds.vector):
+        exact = _exact(problem, limits, bounds)
+        drafts += [draft(problem, valuation, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not _optimal(best, bounds.vector):
         drafts.append(draft(problem, valuation, "greedy", greedy.assign(problem, keep_current=False)))
@@ -141,26 +149,25 @@ def _running(problem: Problem, valuation: Valuation) -> Draft:
     return draft(problem, valuation, "running" if unchanged else "greedy", routes)
 
 
-def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Iterator[tuple[str, dict[FlowId, Route]]]:
-    """(name, routes) of the planners in closed form, where the fabric allows them; whole flows first."""
+def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+    """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
     lanes = find_lanes(problem)
     if lanes is None:
-        return
-    routes = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+        return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
-    colors = balanced_coloring([(flow.src_leaf, flow.dst_leaf) for flow in crossing], lanes.count)
-    whole_routes = {
-        flow.id: whole(lanes.path(flow.src_leaf, flow.dst_leaf, color))
-        for flow, color in zip(crossing, colors, strict=True)
-    }
-    yield "edge-coloring", routes | whole_routes
-    pieces = min(flow.max_subflows for flow in crossing)
-    if pieces > 1 and bounds.fluid < bounds.integer and len({_peak_bps(flow) for flow in crossing}) == 1:
-        yield "interval-cutting", routes | split_evenly(crossing, lanes, pieces, limits.split_tolerance)
+    pieces = min([flow.max_subflows for flow in crossing])
+    if pieces > 1 and bounds.integer > bounds.fluid * (1 + limits.split_tolerance) and _alike(crossing):
+        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces, limits.split_tolerance)
+    else:
+        name, routes = "edge-coloring", color_evenly(crossing, lanes)
+    if len(crossing) < len(problem.flows):
+        routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    return name, routes
 
 
-def _peak_bps(flow: Flow) -> float:
-    return max((bps for _, bps in flow.demand_bps), default=0.0)
+def _alike(flows: Sequence[Flow]) -> bool:
+    """Whether all flows have one demand."""
+    return len({max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows}) == 1
 
 
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from controller.fabric.candidate_paths import CandidatePaths
@@ -61,17 +62,22 @@ class Flow:
     max_subflows: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
     """``capacity_bps``: per directed link what announced traffic may use (measured background already taken off).
 
-    ``paths``: between each pair of switches the candidate paths; a pair without any cannot be routed.
+    ``paths``: between each pair of switches the candidate paths; a pair without any cannot be routed. ``link_number``:
+    the place of each link in ``capacity_bps``.
     """
 
     generation: int
     capacity_bps: Mapping[LinkId, float]
     paths: CandidatePaths
     flows: tuple[Flow, ...]
+
+    @cached_property
+    def link_number(self) -> Mapping[LinkId, int]:
+        return dict(zip(self.capacity_bps, range(len(self.capacity_bps)), strict=True))
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""

@@ -28,10 +28,11 @@ def split_evenly(flows: Sequence[Flow], lanes: Lanes, max_subflows: int, toleran
     count = max(colors) + 1
     ends = lane_ends(count, lanes.count, max_subflows, tolerance)
     pieces = _pieces(count, ends)
-    return {
-        flow.id: tuple(Subflow(lanes.path(flow.src_leaf, flow.dst_leaf, lane), share) for lane, share in pieces[color])
-        for flow, color in zip(flows, colors, strict=True)
-    }
+    routes = {}
+    for flow, color in zip(flows, colors, strict=True):
+        up, down = lanes.up[flow.src_leaf], lanes.down[flow.dst_leaf]
+        routes[flow.id] = tuple([Subflow((up[lane], down[lane]), share) for lane, share in pieces[color]])
+    return routes
 
 
 def lane_ends(colors: int, lanes: int, max_subflows: int, tolerance: float) -> list[float]:
