@@ -18,7 +18,7 @@ from rich.table import Table
 from controller.cli_output import AsJson, show, waiting
 from controller.cli_scenario import takes_fabric
 from controller.errors import SignalboxError
-from controller.offline.fabric_options import FabricOptions
+from controller.offline.fabric_options import FabricOptions, Placement
 
 PARTLY_ROUTED = 3
 """Exit status when flows are left without a route."""
@@ -65,6 +65,32 @@ def plan_file(
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(PARTLY_ROUTED)
+
+
+@commands.command("generate-workload")
+def generate_workload(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the files go; made when it is not there.")],
+    leaves: Annotated[int, typer.Option(min=1, help="Leaves of the fabric.")],
+    spines: Annotated[int, typer.Option(min=1, help="Spines of the fabric; hosts are numbered after them.")],
+    hosts_per_leaf: Annotated[int, typer.Option(min=1, help="Hosts on every leaf.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs, each one of three published models.")] = 3,
+    ring_size: Annotated[int, typer.Option(min=2, help="Hosts per ring, fewer where that does not fit.")] = 4,
+    placement: Annotated[Placement, typer.Option(help="Where the jobs are.")] = Placement.WHOLE_LEAF,
+    max_rings: Annotated[
+        int | None, typer.Option(min=1, help="Rings per job, for small fabrics.", show_default="as the model has")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Names the workload.")] = 1,
+) -> None:
+    """Write a workload of the published kind for a leaf-spine fabric: the same for the same options."""
+    from controller.offline.fabrics import leaf_spine
+    from controller.offline.generator import generate
+    from controller.offline.workloads import write_workload
+
+    fabric = leaf_spine(leaves, spines, hosts_per_leaf, link_bps=1.0, uplink_bps=1.0)
+    workload = generate(fabric, jobs, ring_size, placement, seed, max_rings)
+    write_workload(folder, workload)
+    flows = {name: len(lines) for name, lines in workload.items()}
+    typer.echo(f"{folder}: " + ", ".join(f"{name} ({count} flows)" for name, count in flows.items()))
 
 
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:

@@ -16,6 +16,14 @@ class WrongUsage(InvalidInput):
     """Options that do not go together, or that are missing."""
 
 
+class Placement(StrEnum):
+    """``whole-leaf``: a replica fills leaves, the emptiest first, and only its last one in part. ``fragmented``: a
+    replica's hosts are anywhere."""
+
+    WHOLE_LEAF = "whole-leaf"
+    FRAGMENTED = "fragmented"
+
+
 class FabricKind(StrEnum):
     """What ``--fabric`` may be; ``--graph`` takes its place."""
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
+from controller.offline.fabric_options import Placement
 from controller.offline.workloads import Line, Numbering, to_job
 
 BYTES_PER_PARAMETER = 4
@@ -58,14 +58,6 @@ MODELS = (
     Model("BLOOM", 176_000_000_000, 4, 12, 1_238_769_231),
     Model("LLaMA2_70B", 70_000_000_000, 8, 16, 2_692_307_693),
 )
-
-
-class Placement(StrEnum):
-    """``whole-leaf``: a replica fills leaves, the emptiest first, and only its last one in part. ``fragmented``: a
-    replica's hosts are anywhere."""
-
-    WHOLE_LEAF = "whole-leaf"
-    FRAGMENTED = "fragmented"
 
 
 def generate(

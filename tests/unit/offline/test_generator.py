@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.errors import InvalidInput
+from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import MODELS, Placement, Workload, generate, jobs_of, random_flows
+from controller.offline.generator import MODELS, Workload, generate, jobs_of, random_flows
 from controller.offline.workloads import Line, read_workload, write_workload
 
 FABRIC = leaf_spine(16, 8, 32, 100e9, 100e9)
