@@ -7,7 +7,8 @@ every switch, from which the default table's ECMP groups are built. Only switche
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import networkx as nx
@@ -48,6 +49,11 @@ class CandidatePaths:
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._towards: dict[Dpid, Hops] = {}
+
+    def without(self, links: Collection[LinkId]) -> CandidatePaths:
+        """The candidate paths of the same fabric without these links."""
+        left = {link_id: link for link_id, link in self._fabric.links.items() if link_id not in links}
+        return CandidatePaths(replace(self._fabric, links=left), self._max_paths)
 
     def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
         """The shortest paths; empty when there is none, the one empty path from a switch to itself.

@@ -50,6 +50,17 @@ def test_a_missing_cable_takes_its_spine_out_for_that_pair_only() -> None:
     ), "a spine without its cable to leaf 1 goes by the other leaves, as the shortest path that is left"
 
 
+def test_paths_without_a_cable_are_those_of_the_fabric_without_it() -> None:
+    fabric = leaf_spine(3, 2)
+    cut = {link_between(fabric, 1, 101), link_between(fabric, 101, 1)}
+    whole = CandidatePaths(fabric, 64)
+    left = whole.without(cut)
+    broken = CandidatePaths(leaf_spine(3, 2, without=[(1, 1)]), 64)
+    assert [len(left.between(A, Dpid(n))) for n in (2, 3)] == [len(broken.between(A, Dpid(n))) for n in (2, 3)] == [1, 1]
+    assert left.far_end.keys() == whole.far_end.keys() - cut
+    assert len(whole.between(A, B)) == 2, "the original knows nothing of it"
+
+
 def test_a_link_that_works_in_one_direction_only_is_used_in_that_direction_only() -> None:
     fabric = leaf_spine(2, 2)
     one_way = {k: v for k, v in fabric.links.items() if k != link_between(fabric, 1, 101)}
