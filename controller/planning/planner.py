@@ -42,8 +42,8 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     a ``NoPlan``."""
     started = time.perf_counter()
     try:
-        valuation = _valued(problem)
-    except _Fault as fault:
+        valuation = valued(problem)
+    except Fault as fault:
         return NoPlan(problem.generation, str(fault))
     bounds = level_bounds(problem, valuation)
     built = time.perf_counter()
@@ -64,8 +64,8 @@ def repair(problem: Problem) -> Plan | NoPlan:
     milliseconds, moving nothing else."""
     started = time.perf_counter()
     try:
-        valuation = _valued(problem)
-    except _Fault as fault:
+        valuation = valued(problem)
+    except Fault as fault:
         return NoPlan(problem.generation, str(fault))
     bounds = level_bounds(problem, valuation)
     built = time.perf_counter()
@@ -95,10 +95,10 @@ def _first_valid(
     return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
 
 
-def _valued(problem: Problem) -> Valuation:
-    """Raises ``_Fault`` when the problem makes no sense."""
+def valued(problem: Problem) -> Valuation:
+    """Raises ``Fault`` when the problem makes no sense."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
-        raise _Fault("a flow is in the problem twice")
+        raise Fault("a flow is in the problem twice")
     without = [link for link in problem.paths.far_end if link not in problem.capacity_bps]
     try:
         valuation = Valuation(problem)
@@ -107,15 +107,15 @@ def _valued(problem: Problem) -> Valuation:
     else:
         without += itertools.compress(problem.capacity_bps, valuation.capacity_bps <= 0)
     if without:
-        raise _Fault(f"link {without[0]} has no capacity")
+        raise Fault(f"link {without[0]} has no capacity")
     wrong = np.flatnonzero(~((valuation.entry_bps > 0) & np.isfinite(valuation.entry_bps)))
     if len(wrong):
         flow = valuation.flow_ids[valuation.entry_flow[wrong[0]]]
-        raise _Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
+        raise Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
     return valuation
 
 
-class _Fault(Exception):
+class Fault(Exception):
     """Why the problem makes no sense, in words."""
 
 
