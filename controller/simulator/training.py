@@ -247,7 +247,7 @@ class _Simulation:
             sending = (line for job in self._training.values() for line in job.lines if line.open)
             problem = self._of(line.flow for line in chain(sending, beginner.lines if beginner else ()))
         if problem.flows:
-            self._route(self._routing.replan(problem))
+            self._route(self._routing.replan(problem), lost=self._options.lose_sent and not beginner)
 
     def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:
         return self._of(line.flow for job in jobs for line in job.lines)
@@ -257,8 +257,9 @@ class _Simulation:
         wanted = set(flows)
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
-    def _route(self, changed: Iterable[FlowId]) -> None:
-        """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares."""
+    def _route(self, changed: Iterable[FlowId], lost: bool = False) -> None:
+        """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares.
+        ``lost``: what it has sent in this step must be sent again."""
         for flow in changed:
             line, route = self._line[flow], self._routing.routes[flow]
             left = sum(map(self._fluid.stop, line.connections))
@@ -270,7 +271,7 @@ class _Simulation:
             for connection, piece, share in zip(line.connections, pieces, line.shares, strict=False):
                 self._fluid.route(connection, self._uses(line, piece, share), line.weight)
             if line.open:
-                self._send(line, line.step_bits if self._options.lose_sent else left)
+                self._send(line, line.step_bits if lost else left)
 
     def _uses(self, line: _Line, pieces: Route, total: float) -> dict[int, float]:
         """Per link the fraction of the bits that pass it, of those that these pieces carry."""
