@@ -1,0 +1,322 @@
+"""``plan-file`` and ``generate-workload`` as a user runs them: exit status, JSON, CSV that adds up, and errors."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from controller.cli import main
+
+LEAVES, SPINES, HOSTS = 4, 4, 4
+FIRST_HOST = LEAVES + SPINES
+FABRIC = ("--leaves", str(LEAVES), "--spines", str(SPINES), "--hosts-per-leaf", str(HOSTS))
+JSON_KEYS = (
+    "strategy",
+    "flows",
+    "subflows",
+    "max_subflows_of_a_flow",
+    "max_level",
+    "bound",
+    "integer_bound",
+    "gap",
+    "levels_proven",
+    "certificate",
+    "plan_ms",
+    "job_level",
+    "mean_job_level",
+    "max_job_level",
+    "ecmp_level",
+    "unrouted",
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Signalbox = Callable[..., Result]
+
+
+@pytest.fixture
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return Result(int(stopped.value.code or 0), out, err)
+
+    return run
+
+
+def ring(hosts: list[tuple[int, int]], index: int, first_host: int = FIRST_HOST, hosts_per_leaf: int = HOSTS) -> str:
+    """``hosts``: (leaf, host on it) in ring order."""
+    ends = [(first_host + leaf * hosts_per_leaf + host, leaf) for leaf, host in hosts]
+    rows = ((src, dst, a, b, 7, 1000, 9, index) for (src, a), (dst, b) in zip(ends, [*ends[1:], ends[0]], strict=True))
+    return "".join(" ".join(map(str, row)) + "\n" for row in rows)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    """Every host of four leaves in a ring of four, one host per leaf: two jobs of two rings. And a ring inside leaf 3
+    cannot be, as all hosts are taken."""
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    for job, rings in (("job_0-A", (0, 1)), ("job_1-B", (2, 3))):
+        lines = "".join(ring([(leaf, host) for leaf in range(LEAVES)], host) for host in rings)
+        (folder / f"{job}.txt").write_text(f"#src dst ...\n{lines}")
+    return folder
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def job_levels(found: list[dict[str, str]]) -> dict[str, float]:
+    """From the CSV alone, for flows that each fill a NIC: sum of shares per hop, worst hop per job."""
+    load: defaultdict[tuple[str, str], float] = defaultdict(float)
+    hops = [(row, list(pairwise(row["path"].split(">")))) for row in found]
+    for row, path in hops:
+        for hop in path:
+            load[hop] += float(row["share"])
+    levels: dict[str, float] = {}
+    for row, path in hops:
+        levels[row["job"]] = max([levels.get(row["job"], 1.0), *(load[hop] for hop in path)])
+    return levels
+
+
+@pytest.mark.parametrize(
+    ("options", "level", "integer_bound"),
+    [
+        ((), Fraction(1), 1),
+        (("--max-subflows", "2"), Fraction(1), 1),
+        (("--fail-spines", "1"), Fraction(2), 2),
+        (("--fail-spines", "1", "--max-subflows", "2"), Fraction(4, 3), 2),
+        (("--fail-spines", "0,3", "--max-subflows", "2"), Fraction(2), 2),
+        (("--fail-links", "leaf1:spine2", "--max-subflows", "2"), Fraction(4, 3), 2),
+    ],
+)
+def test_the_plan_that_is_written_is_the_plan_that_is_reported(
+    signalbox: Signalbox, workload: Path, tmp_path: Path, options: tuple[str, ...], level: Fraction, integer_bound: int
+) -> None:
+    """Four flows leave every leaf: 4 / 3 is the best over three spines when they are cut."""
+    export = tmp_path / "plan.csv"
+    result = signalbox("plan-file", *FABRIC, "--workload", workload, "--export", export, "--json", *options)
+    assert result.status == 0, result.err
+    found = result.json
+    assert tuple(found) == JSON_KEYS
+    assert export.read_text().startswith("flow_id,job,src_host,dst_host,subflow,share,path\n")
+    written = rows(export)
+    assert (found["flows"], found["unrouted"]) == (16, [])
+    assert found["subflows"] == len(written)
+    shares: defaultdict[str, list[float]] = defaultdict(list)
+    for row in written:
+        shares[row["flow_id"]].append(float(row["share"]))
+        assert int(row["subflow"]) == len(shares[row["flow_id"]]) - 1
+    assert list(map(int, shares)) == list(range(16))
+    assert all(abs(sum(of_flow) - 1) <= 1e-9 for of_flow in shares.values())
+    assert max(map(len, shares.values())) == found["max_subflows_of_a_flow"] <= 2
+    assert job_levels(written) == pytest.approx(found["job_level"])
+    assert max(found["job_level"].values()) == found["max_level"] == found["max_job_level"] == pytest.approx(level)
+    assert found["bound"] == pytest.approx(level)
+    assert (found["integer_bound"], found["certificate"]) == (integer_bound, "optimal")
+    assert found["levels_proven"] == len(found["job_level"]) == 2
+    assert found["plan_ms"].keys() == {"build", "solve", "check", "total"}
+    assert found["ecmp_level"]["p95"] >= found["ecmp_level"]["mean"] >= float(level)
+
+
+def test_rows_are_the_lines_of_the_files_in_order(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
+    export = tmp_path / "plan.csv"
+    assert signalbox("plan-file", *FABRIC, "--workload", workload, "--export", export).status == 0
+    lines = [
+        (file.stem, *line.split()[:4])
+        for file in sorted(workload.iterdir())
+        for line in file.read_text().splitlines()[1:]
+    ]
+    written = [(row["job"], row["src_host"], row["dst_host"], *row["path"].split(">")[::2]) for row in rows(export)]
+    assert written == [(job, src, dst, f"leaf{a}", f"leaf{b}") for job, src, dst, a, b in lines]
+
+
+def test_a_flow_inside_a_leaf_has_the_leaf_for_a_path(signalbox: Signalbox, tmp_path: Path) -> None:
+    (tmp_path / "local.txt").write_text(ring([(2, 0), (2, 1)], 0))
+    export = tmp_path / "plan.csv"
+    result = signalbox("plan-file", *FABRIC, "--workload", tmp_path, "--export", export, "--fail-spines", "0,1,2,3")
+    assert result.status == 0, result.err
+    assert [row["path"] for row in rows(export)] == ["leaf2", "leaf2"]
+
+
+def test_what_cannot_be_routed_is_named_and_the_rest_is_planned(
+    signalbox: Signalbox, workload: Path, tmp_path: Path
+) -> None:
+    """Leaf 2 is cut off: of every ring the flow to it and the one from it have no path, the two others have."""
+    cut = ",".join(f"leaf2:spine{spine}" for spine in range(SPINES))
+    export = tmp_path / "plan.csv"
+    common = ("plan-file", *FABRIC, "--workload", workload, "--fail-links", cut)
+    result = signalbox(*common, "--json", "--export", export)
+    assert result.status == 3
+    assert (result.json["flows"], result.json["subflows"], len(result.json["unrouted"])) == (16, 8, 8)
+    assert result.json["unrouted"][0] == "12>16 (leaf1>leaf2)"
+    assert {row["flow_id"] for row in rows(export)} == {str(4 * n + k) for n in range(4) for k in (0, 3)}
+    for_people = signalbox(*common)
+    assert for_people.status == 3
+    assert "12>16 (leaf1>leaf2)" in for_people.out
+
+
+def test_without_any_spine_everything_between_leaves_is_unrouted(signalbox: Signalbox, workload: Path) -> None:
+    result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "0,1,2,3", "--json")
+    assert (result.status, len(result.json["unrouted"]), result.json["job_level"]) == (3, 16, {})
+    assert (result.json["subflows"], result.json["max_level"], result.json["mean_job_level"]) == (0, 1.0, 1.0)
+
+
+def test_parallel_cables_are_told_apart(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
+    export = tmp_path / "plan.csv"
+    cables = ("--leaves", "4", "--spines", "2", "--hosts-per-leaf", "4", "--cables", "2")
+    for file in workload.iterdir():
+        file.write_text("".join(ring([(leaf, host) for leaf in range(4)], host, 6) for host in (0, 1)))
+        break
+    for file in sorted(workload.iterdir())[1:]:
+        file.unlink()
+    result = signalbox("plan-file", *cables, "--workload", workload, "--export", export, "--fail-spines", "1", "--json")
+    assert (result.status, result.json["max_level"]) == (0, 1.0), result.err
+    hops = {hop for row in rows(export) for hop in pairwise(row["path"].split(">"))}
+    assert ("leaf0:1", "spine0:0") in hops or ("leaf0:1", "spine0:1") in hops
+
+
+def test_a_fat_tree(signalbox: Signalbox, tmp_path: Path) -> None:
+    """k = 4: 20 switches, so hosts from 20 on, two per edge switch."""
+    (tmp_path / "job.txt").write_text(ring([(0, 0), (2, 0), (4, 0), (6, 0)], 0, 20, 2))
+    export = tmp_path / "plan.csv"
+    result = signalbox("plan-file", "--fabric", "fat-tree", "--k", 4, "--workload", tmp_path, "--export", export)
+    assert result.status == 0, result.err
+    first = rows(export)[0]
+    kinds = [name.rstrip("0123456789") for name in first["path"].split(">")]
+    assert (first["src_host"], kinds) == ("20", ["edge", "agg", "core", "agg", "edge"])
+
+
+def test_a_graph_with_unequal_cables(signalbox: Signalbox, tmp_path: Path) -> None:
+    """Two switches, cables of 75 and 25 Gbit/s, NICs of 100: a flow in two pieces of 3:1 has level 1, whole 4 / 3."""
+    graph: nx.MultiGraph[str] = nx.MultiGraph()
+    graph.add_nodes_from(("a", "b"), kind="switch")
+    graph.add_nodes_from(("h0", "h1"), kind="host")
+    graph.add_edges_from((("a", "b", {"capacity_gbps": 75}), ("a", "b", {"capacity_gbps": 25})))
+    graph.add_edges_from((("a", "h0", {"capacity_gbps": 100}), ("b", "h1", {"capacity_gbps": 100})))
+    file = tmp_path / "fabric.json"
+    file.write_text(json.dumps(nx.node_link_data(graph, edges="edges")))
+    (tmp_path / "job.txt").write_text("2 3 0 1 0 10 0 0\n3 2 1 0 0 10 0 0\n")
+    common = ("plan-file", "--graph", file, "--workload", tmp_path, "--json")
+    whole, split = signalbox(*common), signalbox(*common, "--max-subflows", 2)
+    assert whole.json["max_level"] == pytest.approx(4 / 3)
+    assert split.json["max_level"] == pytest.approx(1, rel=0.01)
+    assert split.json["subflows"] == 4
+
+
+@pytest.mark.parametrize("strategy", ["planned", "ecmp", "greedy", "edge-coloring", "first-fit", "annealing", "ilp"])
+def test_every_strategy_routes_everything(signalbox: Signalbox, workload: Path, tmp_path: Path, strategy: str) -> None:
+    export = tmp_path / "plan.csv"
+    common = ("plan-file", *FABRIC, "--workload", workload, "--strategy", strategy, "--fail-spines", "1", "--json")
+    result = signalbox(*common, "--export", export, "--seed", 3)
+    assert result.status == 0, result.err
+    assert (result.json["strategy"], result.json["subflows"]) == (strategy, 16)
+    assert job_levels(rows(export)) == pytest.approx(result.json["job_level"])
+    assert result.json["max_level"] >= result.json["bound"] == 2
+
+
+def test_the_same_input_gives_the_same_plan_when_asked(signalbox: Signalbox, workload: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"{run}.csv" for run in range(2)]
+    for file in files:
+        options = ("--fail-links", "leaf1:spine2", "--max-subflows", 2, "--deterministic", "--export", file)
+        assert signalbox("plan-file", *FABRIC, "--workload", workload, *options).status == 0
+    assert files[0].read_text() == files[1].read_text()
+
+
+def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
+    result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
+    for text in ("16 in 16 pieces", "no routing is below 2", "optimal, 2 of 2 levels proven", "job_1-B", "50.0%"):
+        assert text in result.out
+
+
+# ---- wrong input
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--fail-spines", "9"), "--fail-spines: there is no spine '9'; what can fail: spine0, spine1, spine2, spine3"),
+        (("--fail-links", "leaf0:leaf1"), "--fail-links: 'leaf0:leaf1': no cable between the two; leaf0 has cables to"),
+        (("--fail-random-links", "17"), "17 cables cannot fail: there are 16"),
+        (("--graph", "missing.json"), "missing.json"),
+    ],
+)
+def test_what_does_not_exist_is_an_error(
+    signalbox: Signalbox, workload: Path, options: tuple[str, ...], error: str
+) -> None:
+    fabric = () if "--graph" in options else FABRIC
+    result = signalbox("plan-file", *fabric, "--workload", workload, *options)
+    assert (result.status, result.out) == (1, "")
+    assert result.err.startswith("error: ")
+    assert error in result.err
+
+
+def test_wrong_lines_are_errors_with_file_and_line(signalbox: Signalbox, workload: Path) -> None:
+    file = workload / "job_0-A.txt"
+    file.write_text(file.read_text() + "8 12 0 1 7 1000 9\n99 12 0 1 7 1000 9 0\n")
+    result = signalbox("plan-file", *FABRIC, "--workload", workload)
+    assert result.status == 1
+    seven, outside = result.err.splitlines()
+    assert seven.startswith(f"error: {file}:10: has 7 columns; 8 are expected")
+    assert outside.startswith(f"error: {file}:11: src is 99, which is no host of the fabric; its hosts are 8 to 23")
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ((*FABRIC,), "--workload"),
+        (("--leaves", "4", "--workload", "x"), "--spines: is needed"),
+        ((*FABRIC, "--k", "4", "--workload", "x"), "--k: does not apply"),
+        ((*FABRIC, "--workload", "x", "--strategy", "best"), "there is no strategy 'best'"),
+        ((*FABRIC, "--workload", "x", "--fail-spines", "1,,2"), "empty item"),
+        ((*FABRIC, "--workload", "x", "--max-subflows", "0"), "--max-subflows"),
+    ],
+)
+def test_wrong_usage_is_told_apart(signalbox: Signalbox, options: tuple[str, ...], error: str) -> None:
+    result = signalbox("plan-file", *options)
+    assert result.status == 2
+    assert error in result.err
+
+
+# ---- generate-workload
+
+
+def test_a_generated_workload_is_planned(signalbox: Signalbox, tmp_path: Path) -> None:
+    folder = tmp_path / "generated"
+    options = ("--jobs", 2, "--ring-size", 2, "--max-rings", 3, "--placement", "fragmented", "--seed", 4)
+    made = signalbox("generate-workload", folder, *FABRIC, *options)
+    assert (made.status, len(list(folder.iterdir()))) == (0, 2)
+    assert made.out.count("(6 flows)") == 2
+    result = signalbox("plan-file", *FABRIC, "--workload", folder, "--json")
+    assert (result.status, result.json["flows"], result.json["max_level"]) == (0, 12, 1.0)
+
+
+def test_a_workload_that_does_not_fit_is_refused(signalbox: Signalbox, tmp_path: Path) -> None:
+    result = signalbox("generate-workload", tmp_path, *FABRIC, "--jobs", 1)
+    assert result.status == 1
+    assert "the fabric has 16" in result.err
