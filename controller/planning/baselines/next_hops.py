@@ -75,7 +75,8 @@ class NextHops:
         self.size: Ints = np.concatenate(sizes)
         self.start: Ints = np.cumsum(self.size) - self.size
         self.link: Ints = np.concatenate(links)
-        self.after: Ints = np.where(code < 0, states, state_of[code])
+        self.after: Ints = np.full(len(code), states)
+        self.after[code >= 0] = state_of[code[code >= 0]]
         self.state: Ints = state_of[begin]
 
 
