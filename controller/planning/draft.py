@@ -15,7 +15,7 @@ from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation, first_dif
 from controller.planning.plan import Certificate, Plan, PlanTimes
 from controller.planning.problem import Problem, Routes
 
-EXACT = ("cpsat", "lp")
+EXACT = ("cpsat", "lp", "ilp")
 """Solvers that search for the optimum, and say how far from it they stopped."""
 
 

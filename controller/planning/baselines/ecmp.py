@@ -38,7 +38,7 @@ def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
 
 def hashed_level(problem: Problem, valuation: Valuation, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
     """``ecmp_level`` for callers who have numbered the problem already."""
-    nics = max(_nic_levels(problem, valuation, hops).values(), default=1.0)
+    nics = max(_nic_levels(problem, valuation, hops.flows, {}).values(), default=1.0)
     loads = FabricLoads(valuation, hops, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
     worst = np.maximum(worst, nics)
@@ -56,7 +56,7 @@ def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> 
     hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
     loads = FabricLoads(valuation, hops, hops.flows[hashed], _fixed(problem, standing, hops))
     sums = np.zeros(len(valuation.job_ids))
-    nics = _nic_levels(problem, valuation, hops, standing)
+    nics = _nic_levels(problem, valuation, hops.flows, standing)
     floor = np.array([nics.get(job, 1.0) for job in valuation.job_ids])
     for links in _draws(hops, hops.state[hashed], draws, seed):
         sums += np.maximum(loads.of_jobs(links, loads.of(links)), floor).sum(axis=0)
@@ -115,14 +115,12 @@ def _forks(hops: NextHops, state: Ints) -> list[bool]:
     return forks
 
 
-def _nic_levels(
-    problem: Problem, valuation: Valuation, hops: NextHops, standing: Routes | None = None
-) -> dict[JobId, float]:
-    """Level of every job with a routable flow if the fabric were endlessly fast."""
-    routable = {problem.flows[number].id for number in hops.flows.tolist()} | set(standing or ())
-    return valuation.job_levels(
-        {flow.id: () for flow in problem.flows if flow.src_leaf == flow.dst_leaf or flow.id in routable}
-    )
+def _nic_levels(problem: Problem, valuation: Valuation, hashed: Ints, standing: Routes) -> dict[JobId, float]:
+    """Level of every job with a routable flow if the fabric were endlessly fast. ``hashed``: numbers of the flows that
+    have a way through the fabric."""
+    routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in standing for flow in problem.flows], bool)
+    routable[hashed] = True
+    return valuation.nic_levels(np.flatnonzero(routable))
 
 
 def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:

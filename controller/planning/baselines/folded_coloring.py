@@ -30,11 +30,10 @@ def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:
 
 def _by_lane(choices: PathChoices, colors: list[int], lanes: Lanes) -> Ints:
     numbers = {link: number for number, link in enumerate(choices.next_hops.links)}
-    paths = (
-        lanes.path(flow.src_leaf, flow.dst_leaf, color % lanes.count)
-        for flow, color in zip(choices.flows, colors, strict=True)
-    )
-    return np.array([[numbers[up], numbers[down]] for up, down in paths]).T
+    folded = [(flow, color % lanes.count) for flow, color in zip(choices.flows, colors, strict=True)]
+    up = [numbers[lanes.up[flow.src_leaf][lane]] for flow, lane in folded]
+    down = [numbers[lanes.down[flow.dst_leaf][lane]] for flow, lane in folded]
+    return np.array([up, down])
 
 
 def _by_spine(choices: PathChoices, colors: list[int]) -> Ints:
