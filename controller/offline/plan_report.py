@@ -15,6 +15,8 @@ from controller.offline.names import Names
 from controller.planning.plan import Plan
 from controller.planning.problem import Problem
 
+LEVEL_DIGITS = 12
+"""Of levels in the summary, significant: what comes after them depends on the order of additions."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 
@@ -22,7 +24,7 @@ def summary(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[s
     """``flows`` counts all flows of the workload, ``subflows`` the pieces of those that are routed. Levels are those of
     the jobs that have a routed flow; they are 1 when nothing is routed. ``ecmp_level`` is None when the plan has no
     draws."""
-    levels = plan.job_level.values()
+    levels = {job: _rounded(level) for job, level in plan.job_level.items()}
     flows = {flow.id: flow for flow in problem.flows}
     ecmp = plan.ecmp
     return {
@@ -30,10 +32,10 @@ def summary(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[s
         "flows": len(flows),
         "subflows": plan.subflows,
         "max_subflows_of_a_flow": max(map(len, plan.routes.values()), default=0),
-        "max_level": plan.max_level,
-        "bound": plan.bound,
-        "integer_bound": plan.integer_bound,
-        "gap": plan.gap,
+        "max_level": _rounded(plan.max_level),
+        "bound": _rounded(plan.bound),
+        "integer_bound": _rounded(plan.integer_bound),
+        "gap": round(plan.gap, LEVEL_DIGITS),
         "levels_proven": plan.levels_proven,
         "certificate": plan.certificate,
         "plan_ms": {
@@ -42,10 +44,10 @@ def summary(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[s
             "check": plan.times.check_ms,
             "total": plan.times.total_ms,
         },
-        "job_level": dict(plan.job_level),
-        "mean_job_level": fmean(levels) if levels else 1.0,
-        "max_job_level": plan.max_level,
-        "ecmp_level": {"mean": ecmp.mean, "p95": ecmp.p95} if ecmp else None,
+        "job_level": levels,
+        "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
+        "max_job_level": _rounded(plan.max_level),
+        "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
         "unrouted": [names.flow(flows[flow_id]) for flow_id in plan.unrouted],
     }
 
@@ -60,3 +62,7 @@ def write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
             ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
             for piece, (path, share) in enumerate(plan.routes.get(flow.id, ())):
                 rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
+
+
+def _rounded(level: float) -> float:
+    return float(f"{level:.{LEVEL_DIGITS}g}")
