@@ -26,6 +26,14 @@ MAX_UNROUTED_SHOWN = 10
 
 commands = typer.Typer()
 
+StrategyName = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How to route: planned, or a published scheme: ecmp, greedy, edge-coloring, first-fit, annealing, ilp.",
+    ),
+]
+
 TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
 
 
@@ -33,7 +41,7 @@ TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds t
 @takes_fabric
 def plan_file(
     options: FabricOptions,
-    strategy: Annotated[str, typer.Option(metavar="NAME", help="How to route.")] = "planned",
+    strategy: StrategyName = "planned",
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", metavar="", help="Same input, same plan, however fast the machine is.")

@@ -17,6 +17,7 @@ import networkx as nx
 import pytest
 
 from controller.cli import main
+from controller.planning.strategies import STRATEGIES
 
 LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES
@@ -229,7 +230,7 @@ def test_a_graph_with_unequal_cables(signalbox: Signalbox, tmp_path: Path) -> No
     assert split.json["subflows"] == 4
 
 
-@pytest.mark.parametrize("strategy", ["planned", "ecmp", "greedy", "edge-coloring", "first-fit", "annealing", "ilp"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_routes_everything(signalbox: Signalbox, workload: Path, tmp_path: Path, strategy: str) -> None:
     export = tmp_path / "plan.csv"
     common = ("plan-file", *FABRIC, "--workload", workload, "--strategy", strategy, "--fail-spines", "1", "--json")
@@ -246,6 +247,11 @@ def test_the_same_input_gives_the_same_plan_when_asked(signalbox: Signalbox, wor
         options = ("--fail-links", "leaf1:spine2", "--max-subflows", 2, "--deterministic", "--export", file)
         assert signalbox("plan-file", *FABRIC, "--workload", workload, *options).status == 0
     assert files[0].read_text() == files[1].read_text()
+
+
+def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
+    text = signalbox("plan-file", "--help").out
+    assert all(name in text for name in STRATEGIES)
 
 
 def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
