@@ -20,7 +20,7 @@ from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.fabric.topology import Dpid, Fabric, LinkId, Port, PortNo, PortRef, Switch
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState, place_declared
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
@@ -52,15 +52,15 @@ from controller.messages import (
     SwitchRules,
     Tick,
 )
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
 from controller.replanning import Replanning
 from controller.tables.adoption import installed_fabric_ports, installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
-from controller.tables.pinned_table import Pin
+from controller.tables.pinned_table import Pin, counted
 from controller.tables.pipeline import PipelineSettings, desired_rules
-from controller.tables.rules import RuleSet, Table
-from controller.tables.running_routes import RunningRoutes, confirmed_paths, possible_links
+from controller.tables.rules import RuleSet
+from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pins, confirmed_routes, possible_links
 from controller.tables.switch_sync import SwitchSync
 
 UNKNOWN_PORT_BPS = 10e9
@@ -90,17 +90,19 @@ class ControlLoop:
         self.topology = TopologyState(settings)
         self.hosts = HostDiscovery(self.topology)
         self.registry = JobRegistry(config.jobs.max_jobs)
-        self.routes = RunningRoutes()
+        self.routes = RunningRoutes(saved.shares)
         self.load = LinkLoad(config.counters.window_s, config.counters.noise_fraction)
         self.replanning = Replanning(config, self.routes, self.load, now)
         self.sync = SwitchSync()
         self.desired: Mapping[Dpid, RuleSet] = {}
         self.pins: tuple[Pin, ...] = ()
-        self.confirmed: Mapping[FlowId, Path] = {}
+        self.confirmed: Mapping[FlowId, Route] = {}
+        self.confirmed_pins: tuple[Pin, ...] = ()
         self.routes_generation: dict[JobId, int] = {}
         self.counters_at: dict[Dpid, float] = {}
         self._declared = tuple(declared)
         self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
+        self._saved_shares: Shares = saved.shares
         self._routes_changed = 0
         self._stale = True
         self._desired_for = -1
@@ -132,7 +134,8 @@ class ControlLoop:
                     return [Reply(message.reply, error)]
             case Planned(answer):
                 self._stale = True
-                return self.replanning.answered(answer, self.strategy, self.fabric)
+                replies = self.replanning.answered(answer, self.strategy, self.fabric)
+                return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
             case Tick():
                 return self._tick(now)
             case _:
@@ -207,10 +210,10 @@ class ControlLoop:
         self.load.count_links(message.at, totals)
         flows = {}
         for key, total in message.flows.items():
-            src, dst = key.match.ipv4_src, key.match.ipv4_dst
-            source = self.fabric.hosts.get(src.address) if src else None
-            if key.table == Table.PINNED and dst and source and source.at.dpid == message.dpid:
-                flows[source.ip, dst.address] = total
+            what = counted(key)
+            source = self.fabric.hosts.get(what.src_ip) if what else None
+            if what and source and source.at.dpid == message.dpid:
+                flows[what] = total
         self.load.count_flows(message.at, flows)
 
     # ---- requests
@@ -243,14 +246,16 @@ class ControlLoop:
                 self._waiters = [_StrategyWaiter(reply, strategy, now, self.replanning.cycles_done)]
                 if strategy is not Strategy.PLANNED:
                     self.routes.routes = {}
-                    self.routes.orphans = ()
+                    self.routes.drop_orphans()
                 self._stale = True
                 self.replanning.at_once(now)
                 return [self._save(), *superseded]
         return []
 
     def _save(self) -> SaveState:
-        return SaveState(SavedState(tuple(job.spec for job in self.registry.jobs.values()), self.strategy))
+        specs = tuple(job.spec for job in self.registry.jobs.values())
+        self._saved_shares = self.routes.shares
+        return SaveState(SavedState(specs, self.strategy, self._saved_shares))
 
     # ---- time
 
@@ -264,7 +269,7 @@ class ControlLoop:
             self._adopt_when_settled(now)
         elif now >= self._unknown_kept_until:
             self._unknown_kept_until = -math.inf
-            self.routes.orphans = ()
+            self.routes.drop_orphans()
             self._stale = True
         if self._desired_for != self.fabric.generation:
             self._changed(now)
@@ -333,10 +338,10 @@ class ControlLoop:
         if self.adopting:
             self.desired = {dpid: self._control_over(dpid, rules) for dpid, rules in self.sync.installed.items()}
             return
-        self.routes.release(FlowId(*pair) for job in jobs for pair in job.pairs)
+        self.routes.release(jobs)
         self.pins = self.routes.pins(self.fabric, jobs)
         ports = {PortRef(dpid, port) for dpid, switch in self.fabric.switches.items() for port in switch.ports}
-        self.load.forget(ports, {pin.flow for pin in self.pins})
+        self.load.forget(ports)
         self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
         if now < self._unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
@@ -352,7 +357,8 @@ class ControlLoop:
         """Which pins the switches have confirmed; jobs whose routes changed by that are measured afresh."""
         if self.adopting:
             return
-        confirmed = confirmed_paths(self.fabric, self.pins, self.desired, self.sync.installed)
+        self.confirmed_pins = confirmed_pins(self.fabric, self.pins, self.desired, self.sync.installed)
+        confirmed = confirmed_routes(self.routes.routes, self.confirmed_pins)
         if confirmed == self.confirmed:
             return
         for job in self.registry.jobs.values():
@@ -368,7 +374,7 @@ class ControlLoop:
         """Replies to those who set a strategy that the switches now follow."""
         reached = [w for w in self._waiters if self.replanning.cycles_done > w.cycles_done]
         self._waiters = [w for w in self._waiters if w not in reached]
-        return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed))) for w in reached]
+        return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed_pins))) for w in reached]
 
 
 def _capacity(config: Config, switch: Switch, port: Port, at_edge: bool) -> float:

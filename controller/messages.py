@@ -292,10 +292,12 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What a restart should know: the accepted jobs and the strategy set last (None: the configured one)."""
+    """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), and the shares
+    of the subflows per split flow (source, destination), which no rule holds."""
 
     specs: tuple[JobSpec, ...] = ()
     strategy: Strategy | None = None
+    shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

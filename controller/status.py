@@ -11,20 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId, JobSpec
 from controller.messages import Strategy
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, Route
 
 JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """``level``: L_j of the running routes, 0 while unknown. ``routes``: the pinned path of every virtual link whose
-    switches confirmed it, None under ECMP. ``routes_generation`` grows when they change."""
+    """``level``: L_j of the running routes, 0 while unknown. ``routes``: of every virtual link the route that its
+    switches confirmed, None under ECMP. ``routes_generation`` grows when they change."""
 
     spec: JobSpec
     state: JobState
@@ -35,12 +35,17 @@ class JobStatus:
     iterations: int
     last_communication_s: float
     mean_communication_s: float
-    routes: Mapping[FlowId, Path | None]
+    routes: Mapping[FlowId, Route | None]
     routes_generation: int
 
     @property
     def pinned(self) -> int:
-        return sum(path is not None for path in self.routes.values())
+        return sum(route is not None for route in self.routes.values())
+
+    @property
+    def subflows(self) -> int:
+        """Pieces of the pinned virtual links."""
+        return sum(len(route) for route in self.routes.values() if route)
 
     @property
     def efficiency_predicted(self) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from controller.control_loop import ControlLoop
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.registry import Job
 from controller.planning.efficiency import LEVEL_TOLERANCE, ideal_communication_s
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
 from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
 
@@ -33,7 +33,7 @@ def build_status(loop: ControlLoop) -> Status:
         plan=loop.replanning.plan,
         plan_installed=loop.replanning.adopted,
         plan_reason=loop.replanning.reason,
-        pins=len(loop.confirmed),
+        pins=len(loop.confirmed_pins),
         moved_flows_total=loop.replanning.moved_flows_total,
         plans_total=loop.replanning.plans_total,
         counters_at=min(loop.counters_at.values(), default=None),
@@ -73,11 +73,13 @@ def _job_status(loop: ControlLoop, job: Job) -> JobStatus:
     )
 
 
-def _routed_state(fabric: Fabric, routes: dict[FlowId, tuple[LinkId, ...] | None]) -> JobState:
+def _routed_state(fabric: Fabric, routes: Mapping[FlowId, Route | None]) -> JobState:
     crossing = [
-        path for flow, path in routes.items() if fabric.hosts[flow.src_ip].at.dpid != fabric.hosts[flow.dst_ip].at.dpid
+        route
+        for flow, route in routes.items()
+        if fabric.hosts[flow.src_ip].at.dpid != fabric.hosts[flow.dst_ip].at.dpid
     ]
-    pinned = sum(path is not None for path in crossing)
+    pinned = sum(route is not None for route in crossing)
     if pinned == 0:
         return "ecmp"
     return "pinned" if pinned == len(crossing) else "partly_pinned"

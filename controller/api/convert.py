@@ -19,10 +19,11 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import MAX_VIRTUAL_LINKS, check
-from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec
+from controller.jobs.source_ports import PortClass, port_classes
+from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec, Transport
 from controller.messages import IterationTime, ReplanOutcome, Strategy, StrategySet
 from controller.planning.plan import Plan
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, Route
 from controller.status import JobState, JobStatus, Status
 
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
@@ -33,6 +34,8 @@ MAX_REPORTED = 10_000
 
 _ALGORITHMS: dict[pb.Algorithm, Algorithm] = {getattr(pb, f"ALGORITHM_{a.name}"): a for a in Algorithm}
 _ALGORITHM_VALUES = {algorithm: value for value, algorithm in _ALGORITHMS.items()}
+_TRANSPORTS: dict[pb.Transport, Transport] = {getattr(pb, f"TRANSPORT_{t.name}"): t for t in Transport}
+_TRANSPORT_VALUES = {transport: value for value, transport in _TRANSPORTS.items()}
 _STRATEGIES: dict[pb.Strategy, Strategy] = {getattr(pb, f"STRATEGY_{s.name}"): s for s in Strategy}
 _STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
 _JOB_STATES: dict[JobState, pb.JobState] = {
@@ -62,7 +65,10 @@ def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
             }
             for c in message.collectives
         ],
+        "max_subflows": message.max_subflows or 1,
     }
+    if message.transport != pb.TRANSPORT_UNSPECIFIED:
+        data["transport"] = _TRANSPORTS.get(message.transport, message.transport)
     if message.HasField("lease"):
         data["lease_s"] = seconds(message.lease)
     try:
@@ -132,6 +138,8 @@ def _in_proto_words(problem: FieldProblem) -> FieldProblem:
         return replace(problem, path="lease")
     if re.fullmatch(r"collectives\[\d+\]\.algorithm", problem.path):
         return replace(problem, message="choose one of " + ", ".join(map(pb.Algorithm.Name, _ALGORITHMS)))
+    if problem.path == "transport":
+        return replace(problem, message="choose one of " + ", ".join(map(pb.Transport.Name, _TRANSPORTS)))
     return problem
 
 
@@ -159,6 +167,8 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
             for c in spec.collectives
         ],
         lease=duration(spec.lease_s),
+        max_subflows=spec.max_subflows,
+        transport=_TRANSPORT_VALUES[spec.transport],
     )
 
 
@@ -187,11 +197,13 @@ def job_message(job: JobStatus, now: float) -> pb.Job:
         ideal_communication_s=job.ideal_communication_s,
         iterations=job.iterations,
         last_communication_s=job.last_communication_s,
+        subflows=job.subflows,
     )
 
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
-    routes = [_route(flow, path, fabric) for flow, path in sorted(job.routes.items(), key=_by_flow)]
+    classes = port_classes(job.spec.max_subflows)
+    routes = [_route(flow, route, classes, fabric) for flow, route in sorted(job.routes.items(), key=_by_flow)]
     return pb.WatchRoutesResponse(generation=job.routes_generation, routes=routes)
 
 
@@ -212,6 +224,13 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
     """``status`` says whose flows the plan routes and names the switches."""
     owner: dict[FlowId, JobId] = {flow: job_id for job_id, job in status.jobs.items() for flow in job.routes}
+    classes = {job_id: port_classes(job.spec.max_subflows) for job_id, job in status.jobs.items()}
+
+    def planned(flow: FlowId, route: Route) -> pb.PlannedRoute:
+        job_id = owner.get(flow, JobId(""))
+        told = classes[job_id] if job_id else port_classes(len(route))  # its job has left since it was planned
+        return pb.PlannedRoute(job_id=job_id, route=_route(flow, route, told, status.fabric))
+
     return pb.Plan(
         generation=plan.generation,
         max_level=plan.max_level,
@@ -225,12 +244,10 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
         plan_ms=plan.times.total_ms,
         job_level={str(job_id): level for job_id, level in plan.job_level.items()},
-        routes=[
-            pb.PlannedRoute(job_id=owner.get(flow, ""), route=_route(flow, route[0].path, status.fabric))
-            for flow, route in sorted(plan.routes.items(), key=_by_flow)
-        ],
+        routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=_by_flow)],
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
+        subflows=plan.subflows,
     )
 
 
@@ -269,10 +286,17 @@ def _by_flow(item: tuple[FlowId, object]) -> FlowId:
     return item[0]
 
 
-def _route(flow: FlowId, path: Path | None, fabric: Fabric) -> pb.Route:
-    if path is None:
+def _route(flow: FlowId, route: Route | None, classes: Sequence[PortClass], fabric: Fabric) -> pb.Route:
+    """``classes``: of the flow's job. One subflow takes every port, several take a class each."""
+    if route is None:
         return pb.Route(src=flow.src_ip, dst=flow.dst_ip)
-    return pb.Route(src=flow.src_ip, dst=flow.dst_ip, pinned=True, switches=_path_names(flow, path, fabric))
+    ports = classes if len(route) > 1 else (PortClass(0, 0),)
+    subflows = [
+        pb.Subflow(share=share, switches=_path_names(flow, path, fabric), port_value=of.value, port_mask=of.mask)
+        for (path, share), of in zip(route, ports, strict=False)
+    ]
+    switches = subflows[0].switches if len(route) == 1 else ()
+    return pb.Route(src=flow.src_ip, dst=flow.dst_ip, pinned=True, switches=switches, subflows=subflows)
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:

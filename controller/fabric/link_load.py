@@ -4,6 +4,7 @@
 never taken for background, at the price of underestimating it:
 
 - a flow whose path is not known (ECMP), or changed within the window, counts in full on every link it may have used;
+- a flow that is split is counted by a rule per subflow, each on its own path, and one for the rest;
 - port and flow counters come from different switches at different times, so both are interpolated to common instants;
 - OVS collects flow counters from its datapath twice a second, so they lag: the window is cut into ``PARTS`` and only
   what is there in every part counts, beyond a small share of the capacity;
@@ -16,17 +17,23 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from controller.fabric.topology import LinkId, PortRef
 
 PARTS = 3
 SMOOTHING = 0.5
 
-Pair = tuple[str, str]
-"""Source and destination address of a flow."""
+
+class Counted(NamedTuple):
+    """What one rule counts: a flow, by source and destination address, or a part of its packets."""
+
+    src_ip: str
+    dst_ip: str
+    part: Hashable = None
 
 
 @dataclass(slots=True)
@@ -45,6 +52,11 @@ class _Series:
         while len(self.times) > 2 and self.times[1] <= at - 2 * window_s:
             del self.times[0], self.totals[0]
 
+    @property
+    def idle(self) -> bool:
+        """There are samples, and nothing was counted between them."""
+        return bool(self.times) and self.totals[0] == self.totals[-1]
+
     def total_at(self, at: float) -> float | None:
         """Interpolated; None outside the samples."""
         if not self.times or not self.times[0] <= at <= self.times[-1]:
@@ -57,6 +69,8 @@ class _Series:
 
     def rates_bps(self, instants: list[float]) -> list[float] | None:
         """Between consecutive instants; None when the samples do not cover them."""
+        if self.idle and self.times[0] <= instants[0] and instants[-1] <= self.times[-1]:
+            return [0.0] * (len(instants) - 1)
         totals = [self.total_at(at) for at in instants]
         known = [total for total in totals if total is not None]
         if len(known) < len(instants):
@@ -72,28 +86,35 @@ class LinkLoad:
         self._window_s = window_s
         self._noise_fraction = noise_fraction
         self._links: dict[LinkId, _Series] = {}
-        self._flows: dict[Pair, _Series] = {}
-        self._uses: deque[tuple[float, Mapping[Pair, frozenset[LinkId]]]] = deque()
+        self._flows: dict[Counted, _Series] = {}
+        self._uses: deque[tuple[float, Mapping[Counted, frozenset[LinkId]]]] = deque()
         self._background: dict[LinkId, float] = {}
 
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
         for link, total in totals.items():
             self._links.setdefault(link, _Series()).add(at, total, self._window_s)
 
-    def count_flows(self, at: float, totals: Mapping[Pair, int]) -> None:
-        for pair, total in totals.items():
-            self._flows.setdefault(pair, _Series()).add(at, total, self._window_s)
+    def count_flows(self, at: float, totals: Mapping[Counted, int]) -> None:
+        for what, total in totals.items():
+            self._flows.setdefault(what, _Series()).add(at, total, self._window_s)
 
-    def forget(self, ports: Set[PortRef], pairs: Set[Pair]) -> None:
-        """Keep only the links at these ports and these flows."""
+    def forget(self, ports: Set[PortRef]) -> None:
+        """Keep only the links at these ports."""
         self._links = {link: series for link, series in self._links.items() if link.at in ports}
-        self._flows = {pair: series for pair, series in self._flows.items() if pair in pairs}
         self._background = {link: bps for link, bps in self._background.items() if link.at in ports}
 
-    def routes_changed(self, now: float, uses: Mapping[Pair, frozenset[LinkId]]) -> None:
-        """From ``now`` on each flow uses (at most) these links."""
-        if not self._uses or self._uses[-1][1] != uses:
-            self._uses.append((now, uses))
+    def routes_changed(self, now: float, uses: Mapping[Counted, frozenset[LinkId]]) -> None:
+        """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
+        them is forgotten with the window."""
+        before = self._uses[-1][1] if self._uses else {}
+        if self._uses and before == uses:
+            return
+        self._uses.append((now, uses))
+        flows = {what[:2] for what in before}
+        for what in uses.keys() - before.keys():
+            if what[:2] in flows and what not in self._flows:
+                # A flow is split anew: another rule has counted it until now, this one starts at nothing.
+                self._flows[what] = _Series([now - 2 * self._window_s, now], [0, 0])
 
     def bytes_total(self, link: LinkId) -> int:
         series = self._links.get(link)
@@ -123,21 +144,23 @@ class LinkLoad:
             self._background[link] = smoothed if smoothed > 0.01 * capacity else 0.0
         return {link: bps for link, bps in self._background.items() if bps}
 
-    def _users(self, now: float) -> dict[LinkId, set[Pair]]:
-        """Per link the flows that may have used it within the window."""
+    def _users(self, now: float) -> dict[LinkId, set[Counted]]:
+        """Per link what may have used it within the window."""
         while len(self._uses) > 1 and self._uses[1][0] <= now - 2 * self._window_s:
             self._uses.popleft()
-        users: dict[LinkId, set[Pair]] = {}
+            known = {what for _, uses in self._uses for what in uses}
+            self._flows = {what: series for what, series in self._flows.items() if what in known}
+        users: dict[LinkId, set[Counted]] = {}
         for _, uses in self._uses:
-            for pair, links in uses.items():
+            for what, links in uses.items():
                 for link in links:
-                    users.setdefault(link, set()).add(pair)
+                    users.setdefault(link, set()).add(what)
         return users
 
-    def _lasting_excess_bps(self, link: LinkId, users: Iterable[Pair]) -> float:
+    def _lasting_excess_bps(self, link: LinkId, users: Iterable[Counted]) -> float:
         """What the link carried in every part of the window beyond all of its possible users; 0 when that is not known
         for one of them."""
-        series = [self._links.get(link), *(self._flows.get(pair) for pair in users)]
+        series = [self._links.get(link), *(self._flows.get(what) for what in users)]
         known = [one for one in series if one is not None and one.times]
         if len(known) < len(series):
             return 0.0

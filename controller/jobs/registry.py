@@ -13,7 +13,7 @@ from typing import Protocol
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound
 from controller.jobs.collectives import VirtualLink, virtual_links
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.spec import JobId, JobSpec, Transport
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
@@ -48,6 +48,10 @@ class Job:
     @property
     def max_subflows(self) -> int:
         return self.spec.max_subflows
+
+    @property
+    def transport(self) -> Transport:
+        return self.spec.transport
 
     @property
     def mean_communication_s(self) -> float:

@@ -42,6 +42,14 @@ class Algorithm(StrEnum):
     PIPELINE_SEND = "pipeline_send"
 
 
+class Transport(StrEnum):
+    """What carries the bytes: where a switch finds the ports that tell subflows apart. ``roce_v2`` is UDP to port 4791
+    with the source port as entropy (InfiniBand specification, annex A17)."""
+
+    TCP = "tcp"
+    ROCE_V2 = "roce_v2"
+
+
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=False)
 
@@ -88,14 +96,16 @@ class Collective(_Frozen):
 
 class JobSpec(_Frozen):
     """A job's traffic. ``endpoints``: one IPv4 address per rank. ``max_subflows``: into how many pieces, told apart by
-    source port, the job can divide each virtual link; 1 keeps them whole. ``lease_s``: seconds without renewal after
-    which the job is forgotten."""
+    source port (``source_ports``), the job can divide each virtual link; 1 keeps them whole. ``transport``: of its
+    connections; whole flows are routed whatever it is. ``lease_s``: seconds without renewal after which the job is
+    forgotten."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
     groups: tuple[ParallelGroup, ...] = Field(min_length=1, max_length=MAX_GROUPS)
     collectives: tuple[Collective, ...] = Field(min_length=1, max_length=MAX_COLLECTIVES)
     max_subflows: int = Field(default=1, ge=1, le=MAX_SUBFLOWS)
+    transport: Transport = Transport.TCP
     lease_s: float = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
 
     @classmethod

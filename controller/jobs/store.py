@@ -1,4 +1,4 @@
-"""The accepted jobs and the strategy on disk, so that a restarted controller knows them.
+"""The accepted jobs, the strategy and the shares of split flows on disk, so that a restarted controller knows them.
 
 Owns the state directory: one JSON file, and a lock that keeps a second controller out. In: ``SavedState``. Out: the
 same after a restart. A file that cannot be read back is set aside, not fatal: its jobs register again with their next
@@ -21,6 +21,7 @@ from controller.messages import SavedState, Strategy
 log = structlog.get_logger(__name__)
 
 FORMAT = 1
+ROUNDING = 1e-9
 
 
 class StateStore:
@@ -68,7 +69,8 @@ class StateStore:
         jobs = [spec.model_dump(mode="json") for spec in state.specs]
         temporary = self._path.with_suffix(".json.new")
         with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "strategy": state.strategy, "jobs": jobs}, file)
+            shares = [[*pair, *of_subflows] for pair, of_subflows in state.shares.items()]
+            json.dump({"format": FORMAT, "strategy": state.strategy, "jobs": jobs, "shares": shares}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
@@ -101,7 +103,15 @@ def _decode(content: bytes) -> SavedState:
         raise ValueError(f"format {data['format']} is not {FORMAT}")
     strategy = data["strategy"]
     specs = tuple(JobSpec.parse(job) for job in data["jobs"])
-    return SavedState(specs, Strategy(strategy) if strategy is not None else None)
+    shares = {(src, dst): _shares(of_subflows) for src, dst, *of_subflows in data.get("shares", ())}
+    return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares)
+
+
+def _shares(of_subflows: list[float]) -> tuple[float, ...]:
+    """Raises ``ValueError`` for what are no shares of one flow, and ``TypeError`` for what are no numbers."""
+    if not all(share > 0 for share in of_subflows) or abs(sum(of_subflows) - 1) > ROUNDING:
+        raise ValueError(f"{of_subflows} are no shares")
+    return tuple(of_subflows)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -12,11 +12,15 @@ from ipaddress import IPv4Address
 from typing import Any, Literal
 
 from controller.fabric.topology import Dpid, Port, PortNo
+from controller.jobs.source_ports import PortClass, exactly
 from controller.messages import PortCount
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.tables.rules import (
     COOKIE_MAGIC,
     COOKIE_MASK,
+    ETH_IPV4,
+    IP_TCP,
+    IP_UDP,
     Action,
     Bucket,
     FlowKey,
@@ -46,7 +50,16 @@ _MASKS = [str(IPv4Address(((1 << length) - 1) << (32 - length))) for length in r
 _LENGTHS = {mask: length for length, mask in enumerate(_MASKS)}
 _TABLES = frozenset(map(int, Table))
 _UNSUPPORTED = (1 << 64) - 1
+_PLAIN_FIELDS = ("in_port", "eth_type", "eth_dst", "ip_proto")
 _PREFIX_FIELDS = ("ipv4_src", "ipv4_dst", "arp_tpa")
+_PORT_FIELDS = {
+    (IP_TCP, "src_port"): "tcp_src",
+    (IP_TCP, "dst_port"): "tcp_dst",
+    (IP_UDP, "src_port"): "udp_src",
+    (IP_UDP, "dst_port"): "udp_dst",
+}
+_PORTS_READ = {wire: (protocol, name) for (protocol, name), wire in _PORT_FIELDS.items()}
+_EVERY_BIT = 0xFFFF
 _PACKET_OUT = struct.Struct("!BBHIIIH6xHHIH6x")
 
 
@@ -82,13 +95,34 @@ def _flow_mod(op: str, rule: FlowRule) -> Any:
 
 def _match_fields(match: Match) -> Any:
     fields: dict[str, Any] = {}
-    for name in ("in_port", "eth_type", "eth_dst"):
+    for name in _PLAIN_FIELDS:
         if (value := getattr(match, name)) is not None:
             fields[name] = value
     for name in _PREFIX_FIELDS:
         if (prefix := getattr(match, name)) is not None:
             fields[name] = _prefix_field(prefix)
+    for name in ("src_port", "dst_port"):
+        if (ports := getattr(match, name)) is not None:
+            fields[_port_name(match, name)] = _port_field(ports)
     return ofp_parser.OFPMatch(**fields)
+
+
+def _port_name(match: Match, name: str) -> str:
+    """Section 7.2.3.8: ports need a protocol that has them, and that needs IP."""
+    wire = _PORT_FIELDS.get((match.ip_proto or 0, name))
+    if wire is None or match.eth_type != ETH_IPV4:
+        raise ValueError(f"{name} needs IPv4 and TCP or UDP in {match}")
+    return wire
+
+
+def _port_field(ports: PortClass) -> int | tuple[int, int]:
+    """One port has no mask, so that it reads back as it was written."""
+    value, mask = ports
+    if mask == _EVERY_BIT:
+        return value
+    if not 0 < mask < _EVERY_BIT or value & ~mask:
+        raise ValueError(f"{ports} is not a class of ports that a switch would keep")
+    return value, mask
 
 
 def _prefix_field(prefix: Prefix) -> str | tuple[str, str]:
@@ -237,7 +271,12 @@ def _read_match(items: Iterable[tuple[str, Any]]) -> Match | None:
             if mask not in _LENGTHS:
                 return None
             value = Prefix(address, _LENGTHS[mask])
-        elif name not in ("in_port", "eth_type", "eth_dst") or isinstance(value, tuple):
+        elif name in _PORTS_READ:
+            protocol, name = _PORTS_READ[name]
+            if fields.get("ip_proto", protocol) != protocol:
+                return None
+            value = PortClass(*value) if isinstance(value, tuple) else exactly(value)
+        elif name not in _PLAIN_FIELDS or isinstance(value, tuple):
             return None
         fields[name] = value
     return Match(**fields)

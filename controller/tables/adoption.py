@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network
 from controller.fabric.candidate_paths import Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
-from controller.tables.pinned_table import Pin, pin_key
+from controller.tables.pinned_table import Pin, read_pin_key
 from controller.tables.rules import FlowKey, FlowRule, Output, Prefix, RuleSet, Table, ToGroup, cookie_owner
 
 
@@ -43,13 +43,14 @@ def installed_pins(fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> Iterato
     towards = next_hops(fabric, {host.at.dpid for host in fabric.hosts.values()})
     for dpid, rules in installed.items():
         for key, rule in rules.flows.items():
-            src, dst = key.match.ipv4_src, key.match.ipv4_dst
-            if key.table != Table.PINNED or src is None or dst is None:
+            read = read_pin_key(key)
+            if read is None:
                 continue
-            source = fabric.hosts.get(src.address)
-            if source and source.at.dpid == dpid and dst.address in fabric.hosts:
-                flow = FlowId(src.address, dst.address)
-                yield Pin(flow, cookie_owner(rule.cookie), _follow(fabric, installed, flow, rule, towards))
+            flow, part = read
+            source = fabric.hosts.get(flow.src_ip)
+            if source and source.at.dpid == dpid and flow.dst_ip in fabric.hosts:
+                path = _follow(fabric, installed, flow, rule, towards)
+                yield Pin(flow, cookie_owner(rule.cookie), path, part)
 
 
 def _follow(
@@ -61,7 +62,7 @@ def _follow(
     path: list[LinkId] = []
     while here != leaf and len(path) <= len(fabric.switches):
         rules = installed.get(here, RuleSet())
-        port = _planned_port(rules, rules.flows.get(pin_key(flow)))
+        port = _planned_port(rules, rules.flows.get(rule.key))
         default = towards[leaf].get(here, ())
         hop = LinkId(here, port) if port is not None else default[0] if len(default) == 1 else None
         if hop is None or hop not in fabric.links:

@@ -3,17 +3,26 @@
 A pin stands only where a choice exists; the acknowledgements of a pinned flow are pinned to the same cables backwards.
 A flow without a pin still has its counting rule at the source's switch, so that a job's own bytes are known under
 ECMP too. A path group is the planned next hop with the ECMP group of the same destination as its fast failover.
+
+A flow that is split has a pin per subflow, told apart by source port (its acknowledgements by destination port), over
+the counting rule of the whole flow: packets of no subflow go to ECMP and are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
-from controller.planning.problem import FlowId
+from controller.jobs.source_ports import PortClass, exactly
+from controller.jobs.spec import Transport
+from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (
     ETH_IPV4,
+    IP_TCP,
+    IP_UDP,
     Bucket,
     FlowKey,
     FlowRule,
@@ -28,22 +37,74 @@ from controller.tables.rules import (
 
 PIN_PRIORITY = 100
 
+ROCE_PORT = exactly(4791)
+
 GroupId = Callable[[PortNo], int]
+
+
+class Part(NamedTuple):
+    """Some of a flow's packets: those from one class of source ports, or ``answers`` that go to one. RoCEv2 answers
+    come from the same class: both ends of a queue pair derive the source port from the same flow label."""
+
+    transport: Transport
+    ports: PortClass
+    answers: bool = False
+
+
+class Announcement(NamedTuple):
+    """What rules need to know of a flow's job. ``owner``: its 40-bit hash. ``parts``: one per subflow that it can have,
+    none when it stays whole."""
+
+    owner: int
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One direction of one virtual link. ``owner``: the job's 40-bit hash. ``path`` None: counted, not pinned."""
+    """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned."""
 
     flow: FlowId
     owner: int
     path: Path | None
+    part: Part | None = None
 
 
-def pin_key(flow: FlowId) -> FlowKey:
-    """The table-1 entry of a (source, destination) pair."""
+def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
+    """The table-1 entry of a (source, destination) pair, or of a part of its packets, which wins over it."""
     match = Match(eth_type=ETH_IPV4, ipv4_src=Prefix(flow.src_ip), ipv4_dst=Prefix(flow.dst_ip))
-    return FlowKey(Table.PINNED, PIN_PRIORITY, match)
+    if part is None:
+        return FlowKey(Table.PINNED, PIN_PRIORITY, match)
+    if part.transport is Transport.ROCE_V2:
+        match = replace(match, ip_proto=IP_UDP, src_port=part.ports, dst_port=ROCE_PORT)
+    elif part.answers:
+        match = replace(match, ip_proto=IP_TCP, dst_port=part.ports)
+    else:
+        match = replace(match, ip_proto=IP_TCP, src_port=part.ports)
+    return FlowKey(Table.PINNED, PIN_PRIORITY + part.ports.mask.bit_count(), match)
+
+
+def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
+    """What ``pin_key`` made the entry for; None when it did not make it. RoCEv2 answers read as what they answer to:
+    the entries are the same."""
+    match = key.match
+    if key.table != Table.PINNED or match.ipv4_src is None or match.ipv4_dst is None:
+        return None
+    flow = FlowId(match.ipv4_src.address, match.ipv4_dst.address)
+    part = None
+    if match.ip_proto == IP_UDP and match.src_port:
+        part = Part(Transport.ROCE_V2, match.src_port)
+    elif match.ip_proto == IP_TCP and (ports := match.src_port or match.dst_port):
+        part = Part(Transport.TCP, ports, answers=match.src_port is None)
+    return (flow, part) if pin_key(flow, part) == key else None
+
+
+def counted(key: FlowKey) -> Counted | None:
+    """What the entry's byte counter counts; None when it is no entry of a flow."""
+    match = key.match
+    if key.table != Table.PINNED or match.ipv4_src is None or match.ipv4_dst is None:
+        return None
+    part = (match.src_port, match.dst_port) if match.ip_proto is not None else None
+    return Counted(match.ipv4_src.address, match.ipv4_dst.address, part)
 
 
 def reverse_path(fabric: Fabric, path: Path) -> Path | None:
@@ -58,15 +119,27 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
 
 
 def both_directions(
-    routes: Mapping[FlowId, Path | None], backwards: Mapping[Path, Path], owner_of: Mapping[FlowId, int]
+    routes: Mapping[FlowId, Route | None], backwards: Mapping[Path, Path], announced: Mapping[FlowId, Announcement]
 ) -> Iterator[Pin]:
     """Every announced virtual link and its acknowledgements. A direction that is announced itself follows its own
     route; acknowledgements ride on it. ``backwards``: the cables of each path the other way."""
-    for flow, path in routes.items():
-        yield Pin(flow, owner_of[flow], path)
+    for flow, route in routes.items():
+        owner, parts = announced[flow]
+        paths = [path for path, _ in route or ()]
+        yield from _one_direction(flow, owner, paths, parts)
         back = FlowId(flow.dst_ip, flow.src_ip)
         if back not in routes:
-            yield Pin(back, owner_of[flow], backwards.get(path) if path else None)
+            answers = [part._replace(answers=True) for part in parts]
+            yield from _one_direction(back, owner, [backwards.get(path) for path in paths], answers)
+
+
+def _one_direction(flow: FlowId, owner: int, paths: Sequence[Path | None], parts: Sequence[Part]) -> Iterator[Pin]:
+    if len(paths) <= 1:
+        yield Pin(flow, owner, next(iter(paths), None))
+        return
+    yield Pin(flow, owner, None)
+    for path, part in zip(paths, parts, strict=False):
+        yield Pin(flow, owner, path, part)
 
 
 def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:
@@ -82,17 +155,19 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: Mapping[Dpid, tuple[LinkId, ...]],
     The source's switch always has one; others on the path only where the default table would choose another way.
     ``next_hops``: towards the destination's switch. ``group_id``: of the path group out of a port.
     """
-    key, ours = pin_key(pin.flow), cookie(Table.PINNED, pin.owner)
     for index, hop in enumerate(pin.path or ()):
         if hop.dpid == here and (index == 0 or next_hops.get(here, ()) != (hop,)):
+            key, ours = pin_key(pin.flow, pin.part), cookie(Table.PINNED, pin.owner)
             distance = len(pin.path or ()) - index
             return FlowRule(key, ours, (ToGroup(group_id(hop.port)),), distance=distance)
     return None
 
 
-def counting_rule(pin: Pin) -> FlowRule:
-    """Counts in front of ECMP at the source's switch."""
-    return FlowRule(pin_key(pin.flow), cookie(Table.PINNED, pin.owner), goto=Table.DEFAULT)
+def counting_rule(pin: Pin, distance: int) -> FlowRule:
+    """Counts in front of ECMP at the source's switch. ``distance``: from there, so that a pin is not given up before
+    the subflows that take its place have their rules."""
+    key, ours = pin_key(pin.flow, pin.part), cookie(Table.PINNED, pin.owner)
+    return FlowRule(key, ours, goto=Table.DEFAULT, distance=distance)
 
 
 def miss_rule() -> FlowRule:

@@ -65,7 +65,7 @@ def desired_rules(
         groups = _ecmp_groups(dpid, towards, distance_here, installed.get(dpid, RuleSet()))
         group_of = {leaf: ecmp_group_id(leaf) for leaf in towards if ecmp_group_id(leaf) in groups}
         routed = default_table.routed_rules(dpid, prefixes, group_of, distance_here)
-        pinned = _pinned_flows(fabric, dpid, pins_at[dpid], towards, groups)
+        pinned = _pinned_flows(fabric, dpid, pins_at[dpid], towards, distance_here, groups)
         flows = [
             *control.flows.values(),
             pinned_table.miss_rule(),
@@ -134,7 +134,12 @@ def _ecmp_groups(
 
 
 def _pinned_flows(
-    fabric: Fabric, here: Dpid, pins: list[Pin], towards: Mapping[Dpid, Hops], groups: dict[int, GroupRule]
+    fabric: Fabric,
+    here: Dpid,
+    pins: list[Pin],
+    towards: Mapping[Dpid, Hops],
+    distance: Mapping[Dpid, int],
+    groups: dict[int, GroupRule],
 ) -> list[FlowRule]:
     """The pinned table of one switch; adds the path groups that its pins point at to ``groups``."""
     flows = []
@@ -144,7 +149,7 @@ def _pinned_flows(
         if rule is not None and _add_path_group(rule, pin, here, leaf, towards[leaf], groups):
             flows.append(rule)
         elif fabric.hosts[pin.flow.src_ip].at.dpid == here:
-            flows.append(pinned_table.counting_rule(pin))
+            flows.append(pinned_table.counting_rule(pin, distance[leaf]))
     return flows
 
 

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.source_ports import PortClass
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
@@ -22,6 +23,8 @@ COOKIE_MASK = 0xFFFF_0000_0000_0000
 ETH_IPV4 = 0x0800
 ETH_ARP = 0x0806
 ETH_LLDP = 0x88CC
+IP_TCP = 6
+IP_UDP = 17
 BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
 CONTROLLER_MAC = "02:53:42:00:00:01"
 """Sender of the controller's ARP probes, locally administered: hosts answer a probe with unicast ARP to this address,
@@ -70,7 +73,8 @@ class Prefix(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Match:
-    """Fields that are None are wildcards. OpenFlow 1.3.5 section 7.2.3.7; prerequisites are the builder's duty."""
+    """Fields that are None are wildcards. OpenFlow 1.3.5 section 7.2.3.7; prerequisites are the builder's duty: ports
+    need an ``ip_proto`` (TCP or UDP), which needs IPv4."""
 
     in_port: PortNo | None = None
     eth_type: int | None = None
@@ -78,6 +82,9 @@ class Match:
     ipv4_src: Prefix | None = None
     ipv4_dst: Prefix | None = None
     arp_tpa: Prefix | None = None
+    ip_proto: int | None = None
+    src_port: PortClass | None = None
+    dst_port: PortClass | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,60 +1,115 @@
 """The routes that are wanted now, and the pins that follow from them.
 
-Owns the running plan: which path each announced flow is pinned to. After a restart it is read back from the switches;
-pins of jobs that nobody has announced again are *orphans* and kept for one lease (DESIGN section 4).
+Owns the running plan: how each announced flow is pinned. After a restart it is read back from the switches; the shares
+of split flows, which no rule holds, come from the saved state. Pins of jobs that nobody has announced again are
+*orphans* and kept for one lease (DESIGN section 4).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from typing import Protocol
 
 from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
-from controller.jobs.registry import Job
-from controller.planning.problem import FlowId, Route, whole
-from controller.planning.snapshot import Announced
+from controller.jobs.source_ports import port_classes
+from controller.jobs.spec import JobId, Transport
+from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.tables.adoption import installed_pins
-from controller.tables.pinned_table import Pin, both_directions, pin_key, reverse_path
+from controller.tables.pinned_table import Announcement, Part, Pin, both_directions, counted, pin_key, reverse_path
 from controller.tables.rules import RuleSet, job_owner
+
+Shares = Mapping[tuple[str, str], tuple[float, ...]]
+
+
+class PinnedJob(Protocol):
+    """What rules need to know of a job. ``pairs``: (source, destination) addresses of its flows."""
+
+    @property
+    def id(self) -> JobId: ...
+    @property
+    def pairs(self) -> frozenset[tuple[str, str]]: ...
+    @property
+    def max_subflows(self) -> int: ...
+    @property
+    def transport(self) -> Transport: ...
 
 
 class RunningRoutes:
-    """``routes``: of the pinned flows. A flow that is announced and not here is on ECMP."""
+    """``routes``: of the pinned flows. A flow that is announced and not here is on ECMP.
 
-    def __init__(self) -> None:
+    ``saved``: the shares of split flows as they were when the last controller wrote them down; a split flow that is not
+    among them, or has another number of subflows by its rules, is taken to be split evenly.
+    """
+
+    def __init__(self, saved: Shares | None = None) -> None:
         self.routes: dict[FlowId, Route] = {}
-        self._back: dict[Path, Path] = {}
         self.orphans: tuple[Pin, ...] = ()
+        self._saved = dict(saved or {})
+        self._back: dict[Path, Path] = {}
 
-    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[Job]) -> None:
+    @property
+    def shares(self) -> dict[tuple[str, str], tuple[float, ...]]:
+        """Of every split flow, those included that may be claimed yet: what a restart has to know."""
+        running: Shares = {
+            flow: tuple(share for _, share in route) for flow, route in self.routes.items() if len(route) > 1
+        }
+        return {**self._saved, **running}
+
+    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> None:
         """Take what the switches do for the running plan."""
         self.orphans = tuple(installed_pins(fabric, installed))
         for job in jobs:
             self.claim(job)
 
-    def claim(self, job: Job) -> None:
+    def claim(self, job: PinnedJob) -> None:
         """The job is known (again): its orphans are its routes."""
         owner, pairs = job_owner(job.id), job.pairs
-        mine = [pin for pin in self.orphans if pin.owner == owner]
-        self.routes |= {pin.flow: whole(pin.path) for pin in mine if pin.path is not None and pin.flow in pairs}
+        paths: dict[FlowId, dict[Part | None, Path]] = {}
+        for pin in self.orphans:
+            if pin.owner == owner and pin.path is not None and pin.flow in pairs:
+                paths.setdefault(pin.flow, {})[pin.part] = pin.path
+        for flow, of_part in paths.items():
+            route = whole(of_part[None]) if None in of_part else self._split(flow, of_part, parts_of(job))
+            if route:
+                self.routes[flow] = route
         self.orphans = tuple(pin for pin in self.orphans if pin.owner != owner)
 
-    def release(self, announced: Iterable[FlowId]) -> None:
-        """Keep only the routes of these flows."""
-        known = set(announced)
-        self.routes = {flow: route for flow, route in self.routes.items() if flow in known}
+    def _split(self, flow: FlowId, path_of: Mapping[Part | None, Path], parts: Iterable[Part]) -> Route:
+        """The subflows that are pinned, from the first class on; empty when they are not the job's."""
+        paths = [path_of[part] for part in takewhile(path_of.__contains__, parts)]
+        if len(paths) < len(path_of):
+            return ()
+        shares = self._saved.get(flow, ())
+        if len(shares) != len(paths):
+            shares = (1 / len(paths),) * len(paths)
+        return tuple(map(Subflow, paths, shares))
 
-    def pins(self, fabric: Fabric, jobs: Iterable[Announced]) -> tuple[Pin, ...]:
+    def drop_orphans(self) -> None:
+        """Whoever has not claimed them by now does not come back."""
+        self.orphans = ()
+        self._saved.clear()
+
+    def release(self, jobs: Iterable[PinnedJob]) -> None:
+        """Keep only the routes that these jobs can have."""
+        most = {FlowId(*pair): job.max_subflows for job in jobs for pair in job.pairs}
+        self.routes = {flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)}
+
+    def pins(self, fabric: Fabric, jobs: Iterable[PinnedJob]) -> tuple[Pin, ...]:
         """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
-        owner_of = {
-            FlowId(*pair): job_owner(job.id)
-            for job in jobs
-            for pair in sorted(job.pairs)
-            if pair[0] in fabric.hosts and pair[1] in fabric.hosts
-        }
-        paths = {flow: self.routes[flow][0].path if flow in self.routes else None for flow in owner_of}
-        self._back = {path: back for path in set(paths.values()) if path and (back := self._backwards(fabric, path))}
-        pins = tuple(both_directions(paths, self._back, owner_of))
+        announced: dict[FlowId, Announcement] = {}
+        for job in jobs:
+            of_job = Announcement(job_owner(job.id), parts_of(job))
+            for src, dst in sorted(job.pairs):
+                if src in fabric.hosts and dst in fabric.hosts:
+                    announced[FlowId(src, dst)] = of_job
+        routes = {flow: self.routes.get(flow) for flow in announced}
+        paths = {path for route in routes.values() for path, _ in route or () if path}
+        self._back = {path: back for path in paths if (back := self._backwards(fabric, path))}
+        pins = tuple(both_directions(routes, self._back, announced))
         taken = {pin.flow for pin in pins}
         return pins + tuple(
             pin for pin in self.orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow)
@@ -66,29 +121,57 @@ class RunningRoutes:
         return reverse_path(fabric, path) or self._back.get(path)
 
 
-def confirmed_paths(
+def parts_of(job: PinnedJob) -> tuple[Part, ...]:
+    """One per subflow that the job's flows can have; none when they stay whole."""
+    return tuple(Part(job.transport, ports) for ports in port_classes(job.max_subflows))
+
+
+def in_place(route: Route, running: Route | None) -> Route:
+    """The same subflows, in an order that leaves as many as possible in the class they have in ``running``."""
+    if running is None or len(route) == 1:
+        return route
+    left = {piece.path: piece for piece in route}
+    kept = [left.pop(piece.path, None) for piece in running[: len(route)]]
+    kept += [None] * (len(route) - len(kept))
+    rest = iter(left.values())
+    return tuple(piece or next(rest) for piece in kept)
+
+
+def confirmed_pins(
     fabric: Fabric, pins: Iterable[Pin], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
-) -> dict[FlowId, Path]:
-    """The pins that the source's switch holds as they should be."""
-    confirmed = {}
+) -> tuple[Pin, ...]:
+    """The pins to a path that the source's switch holds as they should be."""
+    confirmed = []
     for pin in pins:
         source = fabric.hosts.get(pin.flow.src_ip)
         if pin.path and source and source.at.dpid in installed and source.at.dpid in desired:
-            wanted = desired[source.at.dpid].flows.get(pin_key(pin.flow))
+            wanted = desired[source.at.dpid].flows.get(pin_key(pin.flow, pin.part))
             if wanted and wanted.goto is None and installed[source.at.dpid].flows.get(wanted.key) == wanted:
-                confirmed[pin.flow] = pin.path
-    return confirmed
+                confirmed.append(pin)
+    return tuple(confirmed)
 
 
-def possible_links(
-    fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths
-) -> dict[tuple[str, str], frozenset[LinkId]]:
-    """Every link a flow may use: its pinned path, or all candidates under ECMP and after a failover; the hosts' own
-    links too."""
-    uses: dict[tuple[str, str], frozenset[LinkId]] = {}
+def confirmed_routes(routes: Routes, confirmed: Iterable[Pin]) -> dict[FlowId, Route]:
+    """The routes all of whose subflows are confirmed."""
+    held = Counter(pin.flow for pin in confirmed)
+    return {flow: route for flow, route in routes.items() if held[flow] == len(route)}
+
+
+def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> dict[Counted, frozenset[LinkId]]:
+    """Per rule that counts every link its packets may use: the pinned path, or all candidates under ECMP and after a
+    failover; the hosts' own links too."""
+    uses: dict[Counted, frozenset[LinkId]] = {}
+    everywhere: dict[tuple[Dpid, Dpid], frozenset[LinkId]] = {}
     for pin in pins:
         src, dst = fabric.hosts[pin.flow.src_ip], fabric.hosts[pin.flow.dst_ip]
-        whole = pin.path is not None and all(link in fabric.links for link in pin.path)
-        paths = (pin.path or (),) if whole else candidates.between(src.at.dpid, dst.at.dpid)
-        uses[pin.flow] = frozenset((src.uplink, dst.downlink, *(link for path in paths for link in path)))
+        leaves = src.at.dpid, dst.at.dpid
+        if pin.path is not None and all(link in fabric.links for link in pin.path):
+            links = frozenset(pin.path)
+        else:
+            if leaves not in everywhere:
+                everywhere[leaves] = frozenset(link for path in candidates.between(*leaves) for link in path)
+            links = everywhere[leaves]
+        what = counted(pin_key(pin.flow, pin.part))
+        assert what is not None
+        uses[what] = links | {src.uplink, dst.downlink}
     return uses

@@ -41,14 +41,18 @@ from controller.messages import (
     Tick,
 )
 from controller.planning.planner import plan
+from controller.planning.problem import FlowId
+from controller.tables.pinned_table import pin_key
 from controller.tables.rules import (
     BROADCAST_MAC,
     ETH_ARP,
     ETH_IPV4,
+    IP_TCP,
     Bucket,
     FlowKey,
     FlowRule,
     GroupRule,
+    Match,
     MeterRule,
     Output,
     Prefix,
@@ -61,6 +65,19 @@ from controller.tables.rules import (
 )
 
 FABRIC_BPS = 5e6
+
+
+@dataclass(frozen=True)
+class Packet:
+    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to."""
+
+    src: str
+    dst: str
+    entropy: int = 0
+    arp: bool = False
+    protocol: int = IP_TCP
+    src_port: int = 0
+    dst_port: int = 0
 
 
 @dataclass
@@ -123,17 +140,19 @@ class FakeSwitch:
     def rules(self) -> RuleSet:
         return RuleSet(dict(self.flows), dict(self.groups), dict(self.meters))
 
-    def forward(self, in_port: PortNo, src: str, dst: str, entropy: int, arp: bool) -> PortNo | None:
-        """The port an IP packet (or a broadcast ARP request) leaves through; None when it is dropped."""
+    def forward(self, in_port: PortNo, packet: Packet) -> PortNo | None:
+        """The port a packet leaves through; None when it is dropped."""
         table: Table | None = Table.CONTROL
         while table is not None:
-            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f, in_port, src, dst, arp)]
+            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f.key.match, in_port, packet)]
             if not hits:
                 return None
-            rule = max(hits, key=lambda f: f.key.priority)
+            top = max(f.key.priority for f in hits)
+            rule, *others = (f for f in hits if f.key.priority == top)
+            assert not others, f"two rules of one priority: {rule.key} and {others[0].key}"
             for action in rule.actions:
                 if not isinstance(action, ToController):
-                    return self._out(action, entropy)
+                    return self._out(action, packet.entropy)
             table = rule.goto
         return None
 
@@ -155,13 +174,19 @@ class FakeSwitch:
         return True
 
 
-def _matches(rule: FlowRule, in_port: PortNo, src: str, dst: str, arp: bool) -> bool:
-    match = rule.key.match
-    if match.in_port not in (None, in_port) or match.eth_dst not in (None, BROADCAST_MAC if arp else "a host's"):
+def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
+    if match.in_port not in (None, in_port) or match.eth_dst not in (None, BROADCAST_MAC if packet.arp else "a host's"):
         return False
-    if match.eth_type not in (None, ETH_ARP if arp else ETH_IPV4):
+    if match.eth_type not in (None, ETH_ARP if packet.arp else ETH_IPV4):
         return False
-    return _covers(match.arp_tpa, dst) if arp else _covers(match.ipv4_src, src) and _covers(match.ipv4_dst, dst)
+    if packet.arp:
+        return _covers(match.arp_tpa, packet.dst)
+    if match.ip_proto not in (None, packet.protocol):
+        return False
+    ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))
+    if not all(wanted is None or wanted.holds(port) for wanted, port in ports):
+        return False
+    return _covers(match.ipv4_src, packet.src) and _covers(match.ipv4_dst, packet.dst)
 
 
 def _covers(prefix: Prefix | None, address: str) -> bool:
@@ -306,29 +331,33 @@ class FakeFabric:
 
     def count(self, ports: dict[PortRef, int], flows: dict[tuple[str, str], int]) -> None:
         """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules by (src, dst)."""
+        self.count_rules(ports, {pin_key(FlowId(*pair)): total for pair, total in flows.items()})
+
+    def count_rules(self, ports: dict[PortRef, int], rules: dict[FlowKey, int]) -> None:
+        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules."""
         for switch in self.switches.values():
             tx = {port: PortCount(ports.get(PortRef(switch.dpid, port), 0), 0) for port in switch.peers}
-            counted = {}
-            for key in switch.flows:
-                src, dst = key.match.ipv4_src, key.match.ipv4_dst
-                if key.table == Table.PINNED and src and dst:
-                    counted[key] = flows.get((src.address, dst.address), 0)
-            self.send(Counters(switch.dpid, self.now, tx, counted))
+            pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src]
+            self.send(Counters(switch.dpid, self.now, tx, {key: rules.get(key, 0) for key in pinned}))
 
     # ---- what can be seen
 
     def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
         """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""
-        at: PortRef | None = self.hosts[src]
+        return self.follow(Packet(src, dst, entropy, arp))
+
+    def follow(self, packet: Packet) -> list[str] | None:
+        """The switches a packet passes, or None when it is lost."""
+        at: PortRef | None = self.hosts[packet.src]
         names = []
         while at is not None:
             switch = self.switches[at.dpid]
             names.append(switch.name)
             assert len(names) < 8, f"loop: {names}"
-            port = switch.forward(at.port, src, dst, entropy, arp)
+            port = switch.forward(at.port, packet)
             if port is None:
                 return None
-            if PortRef(switch.dpid, port) == self.hosts[dst]:
+            if PortRef(switch.dpid, port) == self.hosts[packet.dst]:
                 return names
             at = switch.peers[port]
         return None
@@ -343,7 +372,7 @@ class FakeFabric:
             switch.mods.clear()
 
 
-def ring_job(job_id: str, ips: list[str], lease_s: float = 60.0) -> JobSpec:
+def ring_job(job_id: str, ips: list[str], lease_s: float = 60.0, **more: Any) -> JobSpec:
     return JobSpec.parse(
         {
             "job_id": job_id,
@@ -351,5 +380,6 @@ def ring_job(job_id: str, ips: list[str], lease_s: float = 60.0) -> JobSpec:
             "groups": [{"name": "dp", "ranks": list(range(len(ips)))}],
             "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}],
             "lease_s": lease_s,
+            **more,
         }
     )

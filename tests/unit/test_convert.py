@@ -44,6 +44,8 @@ specs = st.builds(
     groups=groups.map(lambda group: [group]),
     collectives=st.lists(collectives, min_size=1, max_size=5),
     lease=st.floats(1.0, 86_400.0).map(convert.duration),
+    max_subflows=st.integers(1, 16),
+    transport=st.sampled_from([pb.TRANSPORT_TCP, pb.TRANSPORT_ROCE_V2]),
 )
 
 
@@ -166,12 +168,12 @@ def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() 
 def test_routes_name_the_switches_of_pinned_paths_only() -> None:
     ecmp = convert.routes_message(job_status(), FABRIC)
     assert (ecmp.generation, ecmp.routes[0].pinned, list(ecmp.routes[0].switches)) == (9, False, [])
-    pinned = convert.routes_message(job_status(routes={FLOW: (UP, DOWN)}), FABRIC)
+    pinned = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC)
     assert (pinned.routes[0].pinned, list(pinned.routes[0].switches)) == (True, ["leaf1", "spine1", "leaf2"])
 
 
 def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:
-    local = job_status(routes={FLOW: ()})
+    local = job_status(routes={FLOW: whole(())})
     assert list(convert.routes_message(local, FABRIC).routes[0].switches) == ["leaf1"]
     assert list(convert.routes_message(local, Fabric()).routes[0].switches) == []
 

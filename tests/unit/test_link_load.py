@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.fabric.link_load import LinkLoad
+from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
-FLOW = ("10.0.0.1", "10.0.0.2")
+FLOW = Counted("10.0.0.1", "10.0.0.2")
 CAPACITY = {LINK: 1e6, OTHER: 1e6}
 
 
@@ -95,8 +95,55 @@ def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
     assert load.rate_bps(LINK) == pytest.approx(5e5)
 
 
-def test_links_and_flows_that_are_gone_are_forgotten(load: LinkLoad) -> None:
+def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
-    load.forget({PortRef(Dpid(1), PortNo(2))}, set())
+    load.forget({PortRef(Dpid(1), PortNo(2))})
     assert load.bytes_total(LINK) == 0
     assert load.background_bps(LINK) == 0
+
+
+PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
+
+
+def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
+    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of somebody else's; counters of the two
+    rules began at ``at_zero``."""
+    background: dict[LinkId, float] = {}
+    for now in seconds[::2]:
+        load.count_links(now, {LINK: int((4e5 + stray_bps) / 8 * now), OTHER: int(2e5 / 8 * now)})
+        since = max(0, now - at_zero)
+        load.count_flows(now, {PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since), FLOW: 0})
+        background = dict(load.update(now, CAPACITY))
+    return background
+
+
+def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    both = frozenset([LINK, OTHER])
+    load.routes_changed(0, {FLOW: both, PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])})
+    background = count_split(load, range(40), stray_bps=3e5, at_zero=0)
+    assert background == {LINK: pytest.approx(3e5, rel=0.02)}
+
+
+def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
+    background = {}
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: 0})
+        load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
+        background = dict(load.update(now, CAPACITY))
+    assert background[LINK] == pytest.approx(3e5, rel=0.02)
+    load.routes_changed(38, {FLOW: frozenset([LINK]), PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])})
+    for now in range(40, 80, 2):
+        since = now - 38
+        load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
+        whole = int(6e5 / 8 * 38)
+        load.count_flows(now, {FLOW: whole, PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since)})
+        background = dict(load.update(now, CAPACITY))
+        assert background == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
+
+
+def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLoad) -> None:
+    run(load, range(20), 8e5, 8e5)
+    load.routes_changed(20, {})
+    assert run(load, range(20, 28), 8e5, 8e5) == {}
+    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "nobody announces it any more"

@@ -117,7 +117,11 @@ def test_too_many_endpoints_are_refused() -> None:
         ({"endpoints": "10.0.1.1"}, "endpoints", "must be a list (given: '10.0.1.1')"),
         ({"lease_s": "soon"}, "lease_s", "must be a number (given: 'soon')"),
         ({"lease_s": 0}, "lease_s", "must be at least 1.0 (given: 0)"),
-        ({"size": 1}, "size", "unknown field; known are job_id, endpoints, groups, collectives, lease_s"),
+        (
+            {"size": 1},
+            "size",
+            "unknown field; known are job_id, endpoints, groups, collectives, max_subflows, transport, lease_s",
+        ),
         (
             {"collectives": collective(bytes=1)},
             "collectives[0].bytes",

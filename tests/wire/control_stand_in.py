@@ -28,7 +28,7 @@ from controller.messages import (
     StrategySet,
 )
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId, whole
+from controller.planning.problem import FlowId, Route, whole
 from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
@@ -91,7 +91,7 @@ class ControlStandIn:
             alarms=("a spine runs hot",),
         )
     )
-    routes: dict[FlowId, Path] = field(default_factory=dict)
+    routes: dict[FlowId, Route] = field(default_factory=dict)
     routes_generation: int = 1
 
     def run(self) -> None:
@@ -160,7 +160,7 @@ class ControlStandIn:
         """Pin a flow, as if the switches had confirmed it."""
 
         def pin() -> None:
-            self.routes[flow] = path
+            self.routes[flow] = whole(path)
             self.routes_generation += 1
 
         self.inbox.put(pin)

@@ -6,7 +6,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, P
 from controller.jobs.spec import JobId, JobSpec
 from controller.messages import Strategy
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId
+from controller.planning.problem import FlowId, whole
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
@@ -60,7 +60,7 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         iterations=5 if pinned else 0,
         last_communication_s=2.6 if pinned else 0.0,
         mean_communication_s=2.5 if pinned else 0.0,
-        routes={FlowId("10.0.1.1", "10.0.2.1"): path, FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
+        routes={FlowId("10.0.1.1", "10.0.2.1"): whole(path), FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
         routes_generation=1,
     )
 

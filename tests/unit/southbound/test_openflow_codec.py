@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Port, PortNo
+from controller.jobs.source_ports import PortClass
 from controller.messages import PortCount
 from controller.southbound import openflow_codec as codec
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
@@ -19,6 +20,8 @@ from controller.tables.rules import (
     ETH_ARP,
     ETH_IPV4,
     ETH_LLDP,
+    IP_TCP,
+    IP_UDP,
     Bucket,
     FlowKey,
     FlowRule,
@@ -55,8 +58,20 @@ any_match = st.builds(Match, in_port=optional(ports), eth_type=optional(st.just(
 ip_match = st.builds(
     Match, optional(ports), st.just(ETH_IPV4), optional(macs), ipv4_src=optional(prefixes()), ipv4_dst=prefixes()
 )
+port_masks = st.builds(
+    lambda value, mask: PortClass(value & mask, mask), st.integers(0, 0xFFFF), st.integers(1, 0xFFFF)
+)
+l4_match = st.builds(
+    Match,
+    eth_type=st.just(ETH_IPV4),
+    ipv4_src=optional(prefixes()),
+    ipv4_dst=prefixes(),
+    ip_proto=st.sampled_from([IP_TCP, IP_UDP]),
+    src_port=optional(port_masks),
+    dst_port=optional(port_masks),
+)
 arp_match = st.builds(Match, optional(ports), st.just(ETH_ARP), optional(macs), arp_tpa=optional(prefixes()))
-matches = any_match | ip_match | arp_match
+matches = any_match | ip_match | l4_match | arp_match
 outputs = st.builds(Output, ports)
 to_groups = st.builds(ToGroup, group_ids)
 keys = st.builds(FlowKey, st.sampled_from(Table), st.integers(0, 65535), matches)
@@ -177,6 +192,22 @@ def test_a_prefix_that_a_switch_would_not_keep_is_an_error(prefix: Prefix) -> No
         codec.mod_message(RuleMod("add", rule))
 
 
+@pytest.mark.parametrize(
+    ("match", "why"),
+    [
+        (Match(eth_type=ETH_IPV4, src_port=PortClass(2, 6)), "needs IPv4 and TCP or UDP"),
+        (Match(ip_proto=IP_TCP, src_port=PortClass(2, 6)), "needs IPv4 and TCP or UDP"),
+        (Match(eth_type=ETH_IPV4, ip_proto=1, dst_port=PortClass(2, 6)), "needs IPv4 and TCP or UDP"),
+        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(3, 6)), "class of ports"),
+        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(0, 0)), "class of ports"),
+    ],
+)
+def test_ports_that_a_switch_would_not_keep_are_an_error(match: Match, why: str) -> None:
+    rule = FlowRule(FlowKey(Table.PINNED, 102, match), cookie(Table.PINNED))
+    with pytest.raises(ValueError, match=why):
+        codec.mod_message(RuleMod("add", rule))
+
+
 def test_a_meter_without_burst_is_an_error_because_a_switch_would_change_it() -> None:
     with pytest.raises(ValueError, match="burst"):
         codec.mod_message(RuleMod("add", MeterRule(1, 10, 0)))
@@ -195,7 +226,7 @@ def foreign_flow(**changed: Any) -> Any:
         {"cookie": 0},
         {"table_id": 7},
         {"idle_timeout": 10},
-        {"match": ofp_parser.OFPMatch(eth_type=ETH_IPV4, ip_proto=6)},
+        {"match": ofp_parser.OFPMatch(eth_type=ETH_IPV4, ip_dscp=6)},
         {"match": ofp_parser.OFPMatch(eth_type=ETH_IPV4, ipv4_dst=("10.0.0.1", "255.0.0.255"))},
         {"match": ofp_parser.OFPMatch(eth_dst=("01:00:00:00:00:00", "01:00:00:00:00:00"))},
         {"instructions": [ofp_parser.OFPInstructionActions(ofp.OFPIT_WRITE_ACTIONS, [])]},

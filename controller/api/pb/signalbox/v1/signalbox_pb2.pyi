@@ -21,6 +21,12 @@ class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALGORITHM_BROADCAST: _ClassVar[Algorithm]
     ALGORITHM_PIPELINE_SEND: _ClassVar[Algorithm]
 
+class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRANSPORT_UNSPECIFIED: _ClassVar[Transport]
+    TRANSPORT_TCP: _ClassVar[Transport]
+    TRANSPORT_ROCE_V2: _ClassVar[Transport]
+
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
@@ -43,6 +49,9 @@ ALGORITHM_HALVING_DOUBLING_ALL_REDUCE: Algorithm
 ALGORITHM_ALL_TO_ALL: Algorithm
 ALGORITHM_BROADCAST: Algorithm
 ALGORITHM_PIPELINE_SEND: Algorithm
+TRANSPORT_UNSPECIFIED: Transport
+TRANSPORT_TCP: Transport
+TRANSPORT_ROCE_V2: Transport
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_PENDING: JobState
 JOB_STATE_ECMP: JobState
@@ -54,18 +63,22 @@ STRATEGY_PLANNED: Strategy
 STRATEGY_SHADOW: Strategy
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     COLLECTIVES_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
+    TRANSPORT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     endpoints: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
     collectives: _containers.RepeatedCompositeFieldContainer[Collective]
     lease: _duration_pb2.Duration
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    max_subflows: int
+    transport: Transport
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ...) -> None: ...
 
 class ParallelGroup(_message.Message):
     __slots__ = ("name", "ranks")
@@ -88,7 +101,7 @@ class Collective(_message.Message):
     def __init__(self, algorithm: _Optional[_Union[Algorithm, str]] = ..., groups: _Optional[_Iterable[str]] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "state", "missing_hosts", "lease_left", "virtual_links", "pinned", "level", "efficiency_predicted", "efficiency_measured", "ideal_communication_s", "iterations", "last_communication_s")
+    __slots__ = ("spec", "state", "missing_hosts", "lease_left", "virtual_links", "pinned", "level", "efficiency_predicted", "efficiency_measured", "ideal_communication_s", "iterations", "last_communication_s", "subflows")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MISSING_HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +114,7 @@ class Job(_message.Message):
     IDEAL_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     state: JobState
     missing_hosts: _containers.RepeatedScalarFieldContainer[str]
@@ -113,7 +127,8 @@ class Job(_message.Message):
     ideal_communication_s: float
     iterations: int
     last_communication_s: float
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication_s: _Optional[float] = ..., iterations: _Optional[int] = ..., last_communication_s: _Optional[float] = ...) -> None: ...
+    subflows: int
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication_s: _Optional[float] = ..., iterations: _Optional[int] = ..., last_communication_s: _Optional[float] = ..., subflows: _Optional[int] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
     __slots__ = ("spec",)
@@ -208,16 +223,30 @@ class WatchRoutesResponse(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
 
 class Route(_message.Message):
-    __slots__ = ("src", "dst", "pinned", "switches")
+    __slots__ = ("src", "dst", "pinned", "switches", "subflows")
     SRC_FIELD_NUMBER: _ClassVar[int]
     DST_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     src: str
     dst: str
     pinned: bool
     switches: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., pinned: _Optional[bool] = ..., switches: _Optional[_Iterable[str]] = ...) -> None: ...
+    subflows: _containers.RepeatedCompositeFieldContainer[Subflow]
+    def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., pinned: _Optional[bool] = ..., switches: _Optional[_Iterable[str]] = ..., subflows: _Optional[_Iterable[_Union[Subflow, _Mapping]]] = ...) -> None: ...
+
+class Subflow(_message.Message):
+    __slots__ = ("share", "switches", "port_value", "port_mask")
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    PORT_VALUE_FIELD_NUMBER: _ClassVar[int]
+    PORT_MASK_FIELD_NUMBER: _ClassVar[int]
+    share: float
+    switches: _containers.RepeatedScalarFieldContainer[str]
+    port_value: int
+    port_mask: int
+    def __init__(self, share: _Optional[float] = ..., switches: _Optional[_Iterable[str]] = ..., port_value: _Optional[int] = ..., port_mask: _Optional[int] = ...) -> None: ...
 
 class Port(_message.Message):
     __slots__ = ("number", "name", "up")
@@ -306,7 +335,7 @@ class GetPlanResponse(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed")
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed", "subflows")
     class JobLevelEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -329,6 +358,7 @@ class Plan(_message.Message):
     ROUTES_FIELD_NUMBER: _ClassVar[int]
     UNROUTED_FIELD_NUMBER: _ClassVar[int]
     INSTALLED_FIELD_NUMBER: _ClassVar[int]
+    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_level: float
     bound: float
@@ -344,7 +374,8 @@ class Plan(_message.Message):
     routes: _containers.RepeatedCompositeFieldContainer[PlannedRoute]
     unrouted: _containers.RepeatedScalarFieldContainer[str]
     installed: bool
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ...) -> None: ...
+    subflows: int
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")
