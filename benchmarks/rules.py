@@ -9,19 +9,18 @@ from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
 from controller.offline.fabrics import without
 from controller.planning.problem import Routes
-from controller.planning.snapshot import Announced
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
 from controller.tables.rules_diff import stages
-from controller.tables.running_routes import RunningRoutes
+from controller.tables.running_routes import PinnedJob, RunningRoutes
 
 Row = dict[str, str | float]
 
 SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.leaf_prefix_length)
 
 
-def install_and_cut(fabric: Fabric, jobs: Sequence[Announced], planned: Routes) -> list[Row]:
+def install_and_cut(fabric: Fabric, jobs: Sequence[PinnedJob], planned: Routes) -> list[Row]:
     """A full install on empty switches, then the repair after one cable was cut; ``planned`` stays pinned.
     ``rules``: what the switches hold afterwards. ``mods``: the messages of all stages."""
     routes = RunningRoutes()

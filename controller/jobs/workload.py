@@ -10,7 +10,7 @@ from functools import cached_property
 
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.registry import Pair
-from controller.jobs.spec import JobId
+from controller.jobs.spec import JobId, Transport
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class WorkloadJob:
 
     ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
     its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
-    that a flow may be cut into.
+    that a flow may be cut into, ``transport``: how they would be told apart on switches.
     """
 
     id: JobId
@@ -29,6 +29,7 @@ class WorkloadJob:
     compute_s: float
     ideal_s: float
     max_subflows: int = 1
+    transport: Transport = Transport.TCP
 
     @cached_property
     def pairs(self) -> frozenset[Pair]:
