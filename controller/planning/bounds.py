@@ -15,8 +15,8 @@ it; those between a pair of leaves, where not every uplink leads there).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +37,15 @@ _TIGHT = 1e-9
 class Bounds:
     """All >= 1. ``fluid``: no routing has a smaller worst level, however the flows are split. ``integer``: none of
     whole flows has. ``worst``: none has that splits only the flows that may be split. ``job``: like ``worst``, for a
-    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``."""
+    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``. ``cuts``: where
+    it all comes from."""
 
     fluid: float
     integer: float
     worst: float
     job: Mapping[JobId, float]
     tight: frozenset[JobId]
+    cuts: Cuts = field(repr=False, compare=False)
 
     @property
     def vector(self) -> tuple[float, ...]:
@@ -59,10 +61,10 @@ class Bounds:
 def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
     """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is
     reached."""
-    cuts = _Cuts(problem, valuation)
+    cuts = Cuts(problem, valuation)
     nics = valuation.nic_levels(cuts.routable)
     if not nics:
-        return Bounds(1.0, 1.0, 1.0, {}, frozenset())
+        return Bounds(1.0, 1.0, 1.0, {}, frozenset(), cuts)
     alone = dict(zip(valuation.job_ids, cuts.job_levels().tolist(), strict=True))
     job = {of: max(level, alone[of]) for of, level in nics.items()}
     fluid_of = cuts.fluid()
@@ -73,23 +75,28 @@ def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
     if fluid > 1:
         full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
         tight |= {valuation.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
-    return Bounds(fluid, integer, worst, job, frozenset(tight))
+    return Bounds(fluid, integer, worst, job, frozenset(tight), cuts)
 
 
-class _Cuts:
+class Cuts:
     """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
 
     ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row. ``routable``:
-    the flows that have a path.
+    the flows that have a path. ``links``, ``capacity_bps``: per cut how many links it has and their capacity, nan where
+    they differ. ``job_ids``: the jobs by number.
     """
 
     def __init__(self, problem: Problem, valuation: Valuation) -> None:
+        self.job_ids = valuation.job_ids
         self._jobs = len(valuation.job_ids)
         self._cells = max(1, len(valuation.cell_job))
         self._job_of_cell = valuation.cell_job
         links_of, flows, cut, self.routable = _crossings(problem)
         self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
         self._total = np.array([sum(capacities) for capacities in self._capacities])
+        self.links = np.array([len(capacities) for capacities in self._capacities], np.int64)
+        equal = [c[0] if c[-1] <= c[0] * (1 + _TIGHT) else np.nan for c in self._capacities]
+        self.capacity_bps = np.array(equal, np.float64)
         alike: dict[tuple[float, ...], int] = {}
         self._alike = [alike.setdefault(tuple(capacities), len(alike)) for capacities in self._capacities]
         row, entry = valuation.entries_of(flows)
@@ -130,18 +137,10 @@ class _Cuts:
         """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
         phases would not add up."""
         levels = np.zeros(len(cut))
-        group, cell, bps = group[rows], self.cell[rows], self.bps[rows]
-        if not len(group):
-            return levels
-        at, place, count = np.unique(group * self._cells + cell, return_inverse=True, return_counts=True)
-        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
-        order = np.lexsort((-count, of_job, of_group))
-        first = np.diff(of_group[order], prepend=-1) | np.diff(of_job[order], prepend=-1)
-        largest = np.zeros(len(at), bool)
-        largest[order[first != 0]] = True
-        group, bps = group[largest[place]], bps[largest[place]]
+        kept = self._largest_phases(group, rows)
+        group, bps = group[kept], self.bps[kept]
         known: dict[tuple[int, int], float] = {}
-        for size in np.unique(bps)[: -_SIZES - 1 : -1].tolist():
+        for size in _largest_sizes(bps):
             counts = np.bincount(group[bps >= size], minlength=len(cut))
             known.clear()
             for number in np.flatnonzero(counts).tolist():
@@ -150,6 +149,34 @@ class _Cuts:
                     known[key] = whole_flow_bound(key[0], size, self._capacities[cut[number]])
                 levels[number] = max(levels[number], known[key])
         return levels
+
+    def whole_flows(self) -> Iterator[tuple[float, Ints]]:
+        """(size, count) for the largest sizes: how many whole flows of at least ``size`` bit/s of a job, in one of its
+        phases, cross a cut; shape (cuts, jobs)."""
+        kept = self._largest_phases(self.cut, ~self.splits)
+        at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
+        for size in _largest_sizes(bps):
+            count = np.bincount(at[bps >= size], minlength=len(self.links) * self._jobs)
+            yield size, count.reshape(len(self.links), self._jobs)
+
+    def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
+        """Those of the rows that are, per group and job, in the phase with the most of them."""
+        numbers = np.flatnonzero(rows)
+        at, place, count = np.unique(
+            group[numbers] * self._cells + self.cell[numbers], return_inverse=True, return_counts=True
+        )
+        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
+        order = np.lexsort((-count, of_job, of_group))
+        first = np.diff(of_group[order], prepend=-1) | np.diff(of_job[order], prepend=-1)
+        largest = np.zeros(len(at), bool)
+        largest[order[first != 0]] = True
+        kept: Ints = numbers[largest[place]]
+        return kept
+
+
+def _largest_sizes(bps: Floats) -> list[float]:
+    sizes: list[float] = np.unique(bps)[: -_SIZES - 1 : -1].tolist()
+    return sizes
 
 
 def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, Ints]:
