@@ -36,6 +36,10 @@ from controller.planning.splitting import split_evenly
 
 log = structlog.get_logger(__name__)
 
+MAX_VARIABLES = 150_000
+"""Class x path variables of the largest model that CP-SAT is asked to solve: building one this size takes about a
+second, and of larger ones it would prove nothing in any time that an operator waits."""
+
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
@@ -190,9 +194,17 @@ def _solved(
     return _solve(problem, half, valuation, bounds, kept, cap)[0], proven
 
 
+def _variables(problem: Problem) -> int:
+    """About how large the model is, without finding any path."""
+    classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
+    return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
+
+
 def _solve(
     problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, start: Draft, max_moves: int | None
 ) -> tuple[list[Draft], tuple[float, ...]]:
+    if _variables(problem) > MAX_VARIABLES:
+        return [], bounds.vector
     try:
         solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves)
     except Exception:
