@@ -56,7 +56,8 @@ def main() -> None:
     except SignalboxError as error:
         _fail(str(error))
     except OSError as error:
-        _fail(error.strerror if error.strerror and not error.filename else str(error))
+        what = error.strerror or str(error)
+        _fail(f"{error.filename}: {what}" if error.filename else what)
 
 
 def _fail(*problems: str) -> None:

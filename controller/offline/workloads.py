@@ -63,7 +63,7 @@ def read_workload(folder: Path, fabric: Fabric, max_subflows: int = 1) -> tuple[
     files = _files(folder)
     numbering = Numbering(fabric)
     problems: list[FieldProblem] = []
-    read = {file: list(_lines(file, numbering, problems)) for file in files}
+    read = {file: _lines(file, numbering, problems) for file in files}
     problems += _repeated(read)
     if problems:
         rest = len(problems) - _MOST_PROBLEMS
@@ -127,7 +127,7 @@ def _files(folder: Path) -> list[Path]:
     raise InvalidInput((FieldProblem(str(folder), f"holds no workload file (*{SUFFIX}){why}"),))
 
 
-def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> Iterator[tuple[int, Line]]:
+def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> list[tuple[int, Line]]:
     """The good lines with their numbers; what is wrong goes into ``problems``."""
     found: list[tuple[int, Line]] = []
     known = len(problems)
@@ -142,10 +142,9 @@ def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> It
             continue
         problems += (FieldProblem(f"{file}:{number}", fault) for fault in _faults(line, numbering))
         found.append((number, line))
-    if not found and len(problems) == known:
-        problems.append(FieldProblem(str(file), "has no flows: a line per flow is expected"))
-    problems += _disagreements(file, found)
-    yield from found
+    if len(problems) == known:
+        problems += _disagreements(file, found)
+    return found
 
 
 def _parse(row: str) -> Line:
@@ -185,7 +184,9 @@ def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
 
 
 def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[FieldProblem]:
-    """A ring needs two lines, and a job starts once and computes equally long everywhere."""
+    """A job needs a flow, a ring needs two; and a job starts once and computes equally long everywhere."""
+    if not lines:
+        yield FieldProblem(str(file), "has no flows: a line per flow is expected")
     sizes = Counter(line.ring_index for _, line in lines)
     for number, line in lines:
         if sizes[line.ring_index] == 1:

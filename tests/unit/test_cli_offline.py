@@ -269,7 +269,7 @@ def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
         (("--fail-spines", "9"), "--fail-spines: there is no spine '9'; what can fail: spine0, spine1, spine2, spine3"),
         (("--fail-links", "leaf0:leaf1"), "--fail-links: 'leaf0:leaf1': no cable between the two; leaf0 has cables to"),
         (("--fail-random-links", "17"), "17 cables cannot fail: there are 16"),
-        (("--graph", "missing.json"), "missing.json"),
+        (("--graph", "missing.json"), "missing.json: No such file or directory"),
     ],
 )
 def test_what_does_not_exist_is_an_error(

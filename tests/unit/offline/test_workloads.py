@@ -98,6 +98,10 @@ def test_all_wrong_lines_are_told_at_once_up_to_a_limit(tmp_path: Path) -> None:
     assert (len(found), found[-1]) == (21, f"{tmp_path}: 30 more problems")
 
 
+def test_a_line_that_cannot_be_read_hides_what_would_follow_from_it(tmp_path: Path) -> None:
+    assert len(problems(tmp_path, job="3 7 0 1 500 1000 70 0\n7 3 1 0 500 1000 70\n")) == 1
+
+
 def test_a_file_without_flows_is_refused(tmp_path: Path) -> None:
     assert problems(tmp_path, a=PAIR, b="") == ["b.txt: has no flows: a line per flow is expected"]
 
