@@ -24,13 +24,14 @@ from rich.table import Table
 from benchmarks.rules import Row, install_and_cut
 from controller.config import Config
 from controller.fabric.topology import Fabric
+from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import jobs_of, random_flows
 from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits
-from controller.planning.snapshot import Announced, take_snapshot
+from controller.planning.snapshot import take_snapshot
 
 RUNS = 3
 SEED = 1
@@ -61,7 +62,7 @@ class Case:
 
     name: str
     fabric: Fabric
-    jobs: Sequence[Announced]
+    jobs: Sequence[WorkloadJob]
     rules: bool = False
 
 
