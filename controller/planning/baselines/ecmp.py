@@ -125,7 +125,7 @@ def _nic_levels(problem: Problem, valuation: Valuation, hashed: Ints, standing: 
 
 def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
     route = pinned.get(flow.id)
-    return route is not None and all(link in problem.capacity_bps for piece in route for link in piece.path)
+    return route is not None and all(link in problem.paths.far_end for piece in route for link in piece.path)
 
 
 def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:

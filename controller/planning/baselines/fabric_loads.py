@@ -37,12 +37,14 @@ class FabricLoads:
     def __init__(self, valuation: Valuation, hops: NextHops, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
         self._capacity_bps = hops.capacity_bps
         self._jobs = len(valuation.job_ids)
-        self._by_job = np.argsort(valuation.job[flows], kind="stable")
-        self._job = valuation.job[flows][self._by_job]
-        self._fixed_job, self._fixed_link = valuation.job[fixed.flow], fixed.link
         phases = np.bincount(valuation.cell_job, minlength=self._jobs)
         column, entry = valuation.entries_of(flows)
         row, fixed_entry = valuation.entries_of(fixed.flow)
+        # Flows that send nothing use no link.
+        sending, self._fixed_link = np.unique(column), fixed.link[row]
+        self._by_job = sending[np.argsort(valuation.job[flows[sending]], kind="stable")]
+        self._job = valuation.job[flows[self._by_job]]
+        self._fixed_job = valuation.job[fixed.flow[row]]
         several = phases[valuation.job] > 1
         alone, fixed_alone = ~several[flows[column]], ~several[fixed.flow[row]]
         fixed_bps = valuation.entry_bps[fixed_entry] * fixed.share[row]

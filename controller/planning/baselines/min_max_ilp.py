@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ _SCALE = 10_000_000
 """Integer units per load of 1. Weights are rounded down, so that a bound of the model is a bound of the problem."""
 _HEAVIEST = 1 << 40
 """Weights beyond this are not told apart: sums of 10^5 of them fit into 64 bits."""
-_MOST = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,9 @@ def solve(choices: PathChoices, floor: float, limits: PlanLimits) -> Solution | 
     on_link = _on_links(choices, takes)
     unit = math.gcd(*(weight for jobs in on_link.values() for rows in jobs.values() for *_, weight in rows)) or 1
     loads = [_load(model, jobs, unit) for jobs in on_link.values()]
-    alpha = model.new_int_var(int(floor * _SCALE / unit), _MOST, "alpha")
+    least = int(floor * _SCALE / unit)
+    most = max((_heaviest(chain(*jobs.values())) // unit for jobs in on_link.values()), default=0)
+    alpha = model.new_int_var(least, max(least, most), "alpha")
     for load in loads:
         model.add(load <= alpha)
     model.minimize(alpha)
@@ -92,7 +94,7 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
             for phase in sorted({phase for phase, *_ in rows})
         ]
         if len(sums) > 1:
-            peak = model.new_int_var(0, _MOST, "peak")
+            peak = model.new_int_var(0, _heaviest(rows) // unit, "peak")
             for of_phase in sums:
                 model.add(of_phase <= peak)
             sums = [peak]
@@ -100,11 +102,19 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
     return cp_model.LinearExpr.sum(parts)
 
 
+def _heaviest(rows: Iterable[_Row]) -> int:
+    """What a link bears if all take it."""
+    return sum(weight for *_, weight in rows)
+
+
 def _solver(limits: PlanLimits) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1 if limits.deterministic else limits.workers
     solver.parameters.random_seed = limits.seed
     solver.parameters.catch_sigint_signal = False
+    # Probing and the search for symmetries would take longer than the whole solution of the published workloads.
+    solver.parameters.cp_model_probing_level = 0
+    solver.parameters.symmetry_level = 0
     if limits.deterministic:
         solver.parameters.max_deterministic_time = limits.time_limit_s
     else:

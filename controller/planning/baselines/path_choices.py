@@ -7,6 +7,7 @@ leaf-spine the path over the lowest spine is the first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
         links = np.concatenate([links[:, path], next_hops.link[position][None]])
         owner, here = owner[path], next_hops.after[position]
     ends = np.cumsum(np.bincount(owner, minlength=len(states))).tolist()
-    return [links[:, begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return [links[:, begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def _candidates(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:

@@ -10,8 +10,18 @@ from controller.planning.baselines.ecmp import ecmp_job_levels, ecmp_level
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
-from controller.planning.problem import PlanLimits, whole
-from tests.unit.planning.fabrics import RATE, demo_flows, every_routing, fabric_of, flow, leaf_spine, pinned, problem_of
+from controller.planning.problem import PlanLimits, Subflow, whole
+from tests.unit.planning.fabrics import (
+    RATE,
+    demo_flows,
+    every_routing,
+    fabric_of,
+    flow,
+    leaf_spine,
+    link_between,
+    pinned,
+    problem_of,
+)
 
 
 def test_the_mean_over_draws_is_the_mean_over_all_routings() -> None:
@@ -67,3 +77,30 @@ def test_without_routable_flows_there_is_nothing_to_hash() -> None:
     problem = problem_of(fabric_of([(1, 101, RATE), (2, 102, RATE)]), [flow("a", (1, 1), (2, 1), RATE)])
     assert ecmp_level(problem, 10, seed=1).mean == 1
     assert ecmp_job_levels(problem, {}, 10, seed=1) == {}
+
+
+def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
+    """b shares its link with half of a, whichever spine it is hashed to."""
+    a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
+    problem = problem_of(leaf_spine(2, 2), [a, b])
+    pieces = {a.id: tuple(Subflow(path, 0.5) for path in problem.candidates(a))}
+    assert ecmp_job_levels(problem, pieces, 10, seed=1) == {"a": 1.5, "b": 1.5}
+
+
+def test_hashing_knows_no_cap_on_candidate_paths() -> None:
+    """A switch hashes over all of its next hops, however few paths the planner looks at. One of the four cables from
+    the pods to the cores is four times too slow: one draw in four meets it."""
+    pods = [(pod, core, RATE) for pod in (11, 12) for core in (101, 102)]
+    cores = [(core, pod, RATE) for core in (101, 102) for pod in (13, 14)]
+    fabric = fabric_of([(1, 11, RATE), (1, 12, RATE), *pods, *cores, (13, 2, RATE), (14, 2, RATE)])
+    slow = link_between(fabric, 11, 101)
+    problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)], background={slow: RATE * 0.75}, max_paths=1)
+    assert len(problem.candidates(problem.flows[0])) == 1
+    assert ecmp_level(problem, 20_000, seed=1).mean == pytest.approx(0.25 * 4 + 0.75 * 1, rel=0.03)
+
+
+def test_leaves_without_any_cable_are_not_hashed_to() -> None:
+    fabric = leaf_spine(3, 2, without=[(3, 1), (3, 2)])
+    problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE)])
+    assert ecmp_job_levels(problem, {}, 10, seed=1) == {"a": 1}
+    assert ecmp_level(problem_of(fabric_of([]), problem.flows), 10, seed=1).mean == 1
