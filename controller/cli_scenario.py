@@ -6,12 +6,13 @@ A command that is wrapped in ``takes_fabric`` gets them as ``FabricOptions``; th
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from controller.errors import FieldProblem
 from controller.offline.fabric_options import FabricKind, FabricOptions, WrongUsage
 
 Own = ParamSpec("Own")
@@ -86,23 +87,62 @@ def _fabric_options(
 
 
 def takes_fabric(command: Callable[Concatenate[FabricOptions, Own], None]) -> Callable[..., None]:
-    """The command with the shared options in place of its first parameter; its other parameters need defaults. What
-    ``WrongUsage`` says becomes wrong usage of the command."""
-    shared = inspect.signature(_fabric_options, eval_str=True).parameters
+    """The command with the shared options in place of its first parameter. What ``WrongUsage`` says becomes wrong usage
+    of the command."""
+    return _taking(command, _shared(), _fabric_options)
+
+
+def may_take_fabric(command: Callable[Concatenate[FabricOptions | None, Own], None]) -> Callable[..., None]:
+    """``takes_fabric`` for a command that asks the running controller when it gets no ``--workload``: then its first
+    parameter is None."""
+    shared = _shared()
+    annotation = Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of workload files, one per job.", metavar="DIR", show_default="ask the running controller"
+        ),
+    ]
+    shared["workload"] = shared["workload"].replace(default=None, annotation=annotation)
+    return _taking(command, shared, _perhaps_fabric_options)
+
+
+def _taking(
+    command: Callable[Concatenate[Any, Own], None],
+    shared: Mapping[str, inspect.Parameter],
+    options: Callable[..., FabricOptions | None],
+) -> Callable[..., None]:
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
 
     def run(**given: Any) -> None:
         try:
-            options = _fabric_options(**{name: given.pop(name) for name in shared})
-            command(options, **given)  # type: ignore[call-arg]
+            first = options(**{name: given.pop(name) for name in shared})
+            command(first, **given)  # type: ignore[call-arg]
         except WrongUsage as error:
             raise typer.BadParameter("; ".join(map(str, error.problems))) from None
 
-    parameters = [*shared.values(), *own]
+    # Only parameters by name may come in any order, whether they have a default or not.
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared.values(), *own)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
+
+
+def _shared() -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(_fabric_options, eval_str=True).parameters)
+
+
+def _perhaps_fabric_options(**given: Any) -> FabricOptions | None:
+    if given["workload"] is not None:
+        return _fabric_options(**given)
+    problems = tuple(
+        FieldProblem(f"--{name.replace('_', '-')}", "needs a --workload; the running controller knows its own fabric")
+        for name, parameter in _shared().items()
+        if name != "workload" and given[name] != parameter.default
+    )
+    if problems:
+        raise WrongUsage(problems)
+    return None
 
 
 def _items(option: str, text: str) -> tuple[str, ...]:

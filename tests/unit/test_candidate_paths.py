@@ -56,7 +56,9 @@ def test_paths_without_a_cable_are_those_of_the_fabric_without_it() -> None:
     whole = CandidatePaths(fabric, 64)
     left = whole.without(cut)
     broken = CandidatePaths(leaf_spine(3, 2, without=[(1, 1)]), 64)
-    assert [len(left.between(A, Dpid(n))) for n in (2, 3)] == [len(broken.between(A, Dpid(n))) for n in (2, 3)] == [1, 1]
+    assert (
+        [len(left.between(A, Dpid(n))) for n in (2, 3)] == [len(broken.between(A, Dpid(n))) for n in (2, 3)] == [1, 1]
+    )
     assert left.far_end.keys() == whole.far_end.keys() - cut
     assert len(whole.between(A, B)) == 2, "the original knows nothing of it"
 

@@ -1,0 +1,205 @@
+"""Commands that look further than the present: ``what-if`` for failures, ``explain`` for one job.
+
+In: workload files and a description of a fabric, planned here. Out: a few sentences and tables for people, JSON for
+programs; exit status 3 when some flows have no path. docs/offline.md describes the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from controller.cli_offline import PARTLY_ROUTED
+from controller.cli_output import AsJson, show, waiting
+from controller.cli_scenario import takes_fabric
+from controller.errors import SignalboxError
+from controller.offline.fabric_options import FabricOptions
+
+if TYPE_CHECKING:
+    from controller.offline.options import Scenario
+    from controller.planning.plan import Plan
+    from controller.planning.problem import PlanLimits
+    from controller.planning.single_failures import Kind
+    from controller.planning.what_if import Progress as OnProgress
+
+MOST_NAMES = 3
+"""Jobs or failures that a cell names before it only says how many there are."""
+MOST_ROWS = 20
+_COLUMNS_MEAN = (
+    "alike: failures with these levels. ECMP: mean level of the worst job when all is hashed. repaired: its level at "
+    "once, with the flows off the failure re-routed. planned: its level when other flows may move too."
+)
+
+commands = typer.Typer()
+
+
+@commands.command("what-if")
+@takes_fabric
+def what_if(
+    options: FabricOptions,
+    fail: Annotated[
+        str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
+    ] = "spines,cables,bundles",
+    top: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Cases to tell, the worst first; 0 for all.")
+    ] = MOST_ROWS,
+    time_limit: Annotated[
+        float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take over one case.")
+    ] = 2.0,
+    within: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; those left are only bounded.")
+    ] = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Fail every spine and every cable in turn, on paper: hashing, the plan, its bound, who is cut off; worst first."""
+    from controller.planning import single_failures, what_if_words
+    from controller.planning.problem import PlanLimits
+    from controller.planning.what_if import SurveyLimits
+    from controller.planning.what_if import what_if as survey
+
+    kinds = _kinds(fail)
+    limits = SurveyLimits(top or None, within, PlanLimits(time_limit_s=time_limit, seed=options.seed))
+    with waiting("planning"):
+        known, plan = _planned(options, "planned", PlanLimits(seed=options.seed, ecmp_draws=0))
+        problem = known.problem(plan.routes)
+        failures = single_failures.single_failures(known.fabric, kinds, known.intact)
+        cases = single_failures.cases(problem, known.fabric, failures)
+    with _progress() as progress:
+        found = survey(problem, cases, limits, progress)
+    given = what_if_words.fields(found, known.names.flow)
+    show(given, lambda: _survey(given), as_json)
+    if given["now"]["unrouted"]:
+        raise typer.Exit(PARTLY_ROUTED)
+
+
+@commands.command("explain")
+@takes_fabric
+def explain(
+    options: FabricOptions,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id: its file's name without .txt.")],
+    strategy: Annotated[str, typer.Option(metavar="NAME", help="Whose routes to explain.")] = "planned",
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether the network slows a job: which link, shared with whom, and what routing can still gain."""
+    from controller.jobs.spec import JobId
+    from controller.planning.explain import explain as explanation
+    from controller.planning.explain_words import fields
+    from controller.planning.problem import PlanLimits
+
+    limits = PlanLimits(time_limit_s=time_limit, seed=options.seed)
+    with waiting("planning"):
+        known, plan = _planned(options, strategy, limits)
+        problem = known.problem(plan.routes)
+        found = explanation(problem, JobId(job), known.fabric, limits, intact=known.intact)
+    given = fields(found, known.names)
+    show(given, lambda: _explanation(given), as_json)
+    if found.lost:
+        raise typer.Exit(PARTLY_ROUTED)
+
+
+def _planned(options: FabricOptions, strategy: str, limits: PlanLimits) -> tuple[Scenario, Plan]:
+    from controller.offline.options import scenario
+    from controller.planning.plan import NoPlan
+    from controller.planning.strategies import STRATEGIES
+
+    if strategy not in STRATEGIES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
+        raise typer.BadParameter(message, param_hint="--strategy")
+    known = scenario(options)
+    plan = STRATEGIES[strategy](known.problem(), limits)
+    if isinstance(plan, NoPlan):
+        raise SignalboxError(f"no plan: {plan.reason}")
+    return known, plan
+
+
+def _kinds(text: str) -> set[Kind]:
+    from controller.planning.single_failures import Kind
+
+    named = {f"{kind.value}s": kind for kind in Kind}
+    items = [item.strip() for item in text.split(",")]
+    wrong = [item for item in items if item not in named]
+    if wrong:
+        message = f"there is no kind '{wrong[0]}'; choose {', '.join(named)}, separated by commas"
+        raise typer.BadParameter(message, param_hint="--fail")
+    return {named[item] for item in items}
+
+
+@contextmanager
+def _progress() -> Iterator[OnProgress]:
+    """A bar on a terminal, nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("failures", total=None)
+        yield lambda stage, done, of: bar.update(task, description=stage, completed=done, total=of)
+
+
+# ---- tables
+
+
+def _survey(found: Mapping[str, Any]) -> RenderableType:
+    table = Table("failure")
+    for column in ("alike", "ECMP", "repaired", "planned", "bound", "cut off", "re-routed", "moved too"):
+        table.add_column(column, justify="right")
+    for outcome in found["outcomes"]:
+        table.add_row(
+            escape(outcome["example"]),
+            f"{len(outcome['failures']):,}",
+            f"{outcome['ecmp_level']['mean']:.2f}" if "ecmp_level" in outcome else "-",
+            f"{outcome['repaired_level']:.2f}" if "repaired_level" in outcome else "-",
+            f"{outcome['level']:.2f}" if "level" in outcome else "-",
+            f"{outcome['bound']:.2f}",
+            f"{len(outcome['lost']):,}",
+            _range(outcome["rerouted_fewest"], outcome["rerouted_most"]),
+            f"{outcome['moved']:,}" if "level" in outcome else "-",
+        )
+    left = found["cases"] - len(found["outcomes"])
+    rest = f"{left:,} more cases are no worse; --top 0 tells all." if left else ""
+    table.caption, table.caption_justify = _COLUMNS_MEAN, "left"
+    return Group(
+        "\n".join(map(escape, found["answer"])), *([table] if table.row_count else []), *([rest] if rest else [])
+    )
+
+
+def _range(fewest: int, most: int) -> str:
+    return f"{fewest:,}" if fewest == most else f"{fewest:,}-{most:,}"
+
+
+def _explanation(found: Mapping[str, Any]) -> RenderableType:
+    facts = Table.grid(padding=(0, 2))
+    for name, value in _facts(found).items():
+        facts.add_row(name, escape(value))
+    links = Table("fullest links of the job")
+    links.add_column("load", justify="right")
+    links.add_column("flows and load of each job")
+    for link in found["fullest_links"]:
+        shares = [f"{share['job_id']} {share['flows']} ({share['load']:.2f})" for share in link["jobs"]]
+        more = [f"{len(shares) - MOST_NAMES} more jobs"] if len(shares) > MOST_NAMES else []
+        name = f"{link['link']} (NIC)" if link["nic"] else link["link"]
+        links.add_row(escape(name), f"{link['load']:.2f}", escape(", ".join([*shares[:MOST_NAMES], *more])))
+    return Group("\n".join(map(escape, found["answer"])), "", facts, links)
+
+
+def _facts(found: Mapping[str, Any]) -> dict[str, str]:
+    flows = [f"{found['flows']:,}"]
+    for count, what in (("inside_a_leaf", "inside a leaf"), ("hashed", "hashed"), ("without_a_path", "without a path")):
+        flows += [f"{found[f'flows_{count}']:,} {what}"] * (found[f"flows_{count}"] > 0)
+    facts = {
+        "flows": ", ".join(flows),
+        "level now": f"{found['level']:.4g}; its NICs alone {found['nic_level']:.4g}; "
+        f"no routes at all below {found['least_level']:.4g}",
+    }
+    for name, what in (("best", "planned"), ("split", "planned with split flows")):
+        if option := found.get(name):
+            facts[what] = (
+                f"{option['level']:.4g}; worst job {option['worst_level']:.4g}, bound {option['worst_bound']:.4g} "
+                f"({option['certificate']})"
+            )
+    return facts
