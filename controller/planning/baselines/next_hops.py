@@ -14,6 +14,9 @@ from controller.fabric.topology import LinkId, Path
 from controller.planning.efficiency import Floats, Ints
 from controller.planning.problem import Problem
 
+_BLOCK = 512
+"""States that are looked at together: few enough for the processor's cache."""
+
 
 class NextHops:
     """A *state* is a switch on the way to a destination. Its *positions* are its next hops, each a link and the state
@@ -55,28 +58,26 @@ class NextHops:
 
     def _expand(self, fabric: _Fabric, begin: Ints) -> None:
         """Numbers the states that can be reached from the codes ``begin``."""
-        state_of = np.full(fabric.distance.size, -1, np.int64)
-        ahead = np.zeros(fabric.distance.size, bool)
+        state_of = np.full(fabric.arrived + 1, -1)
+        ahead = np.zeros(fabric.arrived + 1, bool)
         ahead[begin] = True
         sizes, links, afters = [], [], []
         states = 0
         while len(codes := np.flatnonzero(ahead & (state_of < 0))):
             state_of[codes] = states + np.arange(len(codes))
             states += len(codes)
-            size, link, after = fabric.onward(codes)
-            sizes.append(size)
-            links.append(link)
-            afters.append(after)
-            ahead[after[after >= 0]] = True
-        sizes.append(np.ones(1, np.int64))
-        links.append(np.array([self.nothing]))
-        afters.append(np.array([-1]))
-        code = np.concatenate(afters)
-        self.size: Ints = np.concatenate(sizes)
+            for first in range(0, len(codes), _BLOCK):
+                size, link, after = fabric.onward(codes[first : first + _BLOCK])
+                sizes.append(size)
+                links.append(link)
+                afters.append(after)
+                ahead[after] = True
+            ahead[fabric.arrived] = False
+        state_of[fabric.arrived] = states
+        self.size: Ints = np.concatenate([*sizes, [1]])
         self.start: Ints = np.cumsum(self.size) - self.size
-        self.link: Ints = np.concatenate(links)
-        self.after: Ints = np.full(len(code), states)
-        self.after[code >= 0] = state_of[code[code >= 0]]
+        self.link: Ints = np.concatenate([*links, [self.nothing]])
+        self.after: Ints = np.concatenate([*(state_of[after] for after in afters), [states]])
         self.state: Ints = state_of[begin]
 
 
@@ -85,6 +86,7 @@ class _Fabric:
     target.
 
     ``distance``: links from each switch to each target, shape (switches, targets); -1 when there is no way.
+    ``arrived``: the code after all others, of every target itself.
     """
 
     def __init__(self, here: Ints, there: Ints, targets: Ints, switches: int) -> None:
@@ -99,6 +101,7 @@ class _Fabric:
         adjacent[here, there] = 1
         frontier = np.zeros((switches, len(targets)), np.float32)
         frontier[targets[targets >= 0], np.flatnonzero(targets >= 0)] = 1
+        self.arrived = switches * len(targets)
         self.distance = np.where(frontier > 0, 0, -1)
         for steps in count(1):
             found = (adjacent @ frontier > 0) & (self.distance < 0)
@@ -108,8 +111,7 @@ class _Fabric:
             frontier = found.astype(np.float32)
 
     def onward(self, codes: Ints) -> tuple[Ints, Ints, Ints]:
-        """How many next hops each code has; and of all next hops, in this order, the link and the code after it, -1
-        where that is the target."""
+        """How many next hops each code has; and of all next hops, in this order, the link and the code after it."""
         switch, column = np.divmod(codes, len(self._targets))
         left = self.distance[switch, column]
         # The last hop has its target as far end: bisection finds it among the spine's links to all leaves.
@@ -120,5 +122,5 @@ class _Fabric:
         link = np.arange(len(of)) + np.repeat(first - (np.cumsum(degree) - degree), degree)
         leads = self.distance[self._there[link], column[of]] == left[of] - 1
         link, of = link[leads], of[leads]
-        after = np.where(left[of] == 1, -1, self._there[link] * len(self._targets) + column[of])
+        after = np.where(left[of] == 1, self.arrived, self._there[link] * len(self._targets) + column[of])
         return np.bincount(of, minlength=len(codes)), link, after

@@ -12,11 +12,13 @@ from itertools import pairwise
 import numpy as np
 
 from controller.planning.baselines.next_hops import NextHops
-from controller.planning.efficiency import Ints
+from controller.planning.efficiency import Floats, Ints
 from controller.planning.problem import Flow, Problem
 
 _MOST_PATHS = 512
 """A pair of switches with more shortest paths than this is left with the problem's candidates."""
+_BLOCK = 512
+"""States whose paths are listed together: few enough for the processor's cache."""
 
 
 class PathChoices:
@@ -30,13 +32,14 @@ class PathChoices:
         if _path_counts(next_hops)[states].max(initial=0) > _MOST_PATHS:
             of_pair = _candidates(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
         else:
-            of_pair = _all_paths(next_hops, states)
+            blocks = [states[begin : begin + _BLOCK] for begin in range(0, len(states), _BLOCK)]
+            of_pair = [paths for block in blocks for paths in _all_paths(next_hops, block)]
         self.options: Sequence[Ints] = [of_pair[number] for number in pair.tolist()]
 
 
-def _path_counts(next_hops: NextHops) -> Ints:
+def _path_counts(next_hops: NextHops) -> Floats:
     """How many shortest paths lead on from each state."""
-    counts = np.zeros(len(next_hops.size), np.int64)
+    counts = np.zeros(len(next_hops.size))
     counts[-1] = 1
     for _ in range(next_hops.longest):
         counts = np.add.reduceat(counts[next_hops.after], next_hops.start)
