@@ -73,7 +73,13 @@ class CandidatePaths:
             if link.dpid != here or link not in self.far_end:
                 return False
             here = self.far_end[link]
-        return here == dst and len(path) == self.distance(src, dst)
+        return here == dst and self.is_shortest(len(path), src, dst)
+
+    def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
+        """Whether a way of so many links that leads from ``src`` to ``dst`` is a shortest one."""
+        if length == 2 and src != dst:
+            return (src, dst) not in self._direct
+        return length == self.distance(src, dst)
 
     def connected(self, src: Dpid, dst: Dpid) -> bool:
         """Whether there is a path."""

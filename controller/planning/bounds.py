@@ -122,16 +122,26 @@ class Cuts:
         np.maximum.at(levels, groups % self._jobs, self._whole(group, cut, ~self.splits))
         return levels
 
+    def loads(self) -> Floats:
+        """What the largest phase of each job brings to a cut, / the cut's capacity; shape (cuts, jobs)."""
+        cut, job, peaks = self._peaks(self.cut)
+        loads = np.zeros((len(self.links), self._jobs))
+        loads[cut, job] = peaks / self._total[cut]
+        return loads
+
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
         """``group``: of each row; ``cut``: of each group. Per group the sum of the jobs' largest phases / capacity."""
+        of_group, _, peaks = self._peaks(group)
+        level: Floats = np.bincount(of_group, peaks, len(cut)) / self._total[cut]
+        return level
+
+    def _peaks(self, group: Ints) -> tuple[Ints, Ints, Floats]:
+        """(group, job, bit/s of the job's largest phase) for every group and job in it."""
         at, place = np.unique(group * self._cells + self.cell, return_inverse=True)
-        if not len(at):
-            return np.zeros(len(cut))
         of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
         starts = np.flatnonzero(np.diff(of_group, prepend=-1) | np.diff(of_job, prepend=-1))
-        peaks = np.maximum.reduceat(np.bincount(place, self.bps, len(at)), starts)
-        level: Floats = np.bincount(of_group[starts], peaks, len(cut)) / self._total[cut]
-        return level
+        peaks = np.maximum.reduceat(np.bincount(place, self.bps, len(at)), starts) if len(at) else np.zeros(0)
+        return of_group[starts], of_job[starts], peaks
 
     def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
         """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
@@ -185,6 +195,8 @@ def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, In
     A cut of a pair of leaves is there only where fewer links lead from one to the other than leave the one or enter
     the other; else that of the leaf says more.
     """
+    if _all_alike(problem):
+        return _crossings_of_leaves(problem)
     paths = problem.paths
     links_of: list[Sequence[LinkId]] = []
     leaf_cut: dict[tuple[Dpid, int], int] = {}
@@ -202,13 +214,11 @@ def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, In
             if (leaf, end) not in leaf_cut:
                 leaf_cut[leaf, end] = cut(around)
             cuts.append(leaf_cut[leaf, end])
-            if not alike:
-                crossed = {path[end] for path in paths.between(src, dst)}
-                if len(crossed) < len(around):
-                    cuts.append(cut(tuple(crossed)))
+            crossed = {path[end] for path in paths.between(src, dst)}
+            if len(crossed) < len(around):
+                cuts.append(cut(tuple(crossed)))
         return tuple(cuts)
 
-    alike = _all_alike(problem)
     of_flow = []
     for flow in problem.flows:
         pair = (flow.src_leaf, flow.dst_leaf)
@@ -221,19 +231,27 @@ def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, In
     return links_of, flows, cut_of, np.array(routable, np.int64)
 
 
+def _crossings_of_leaves(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, Ints]:
+    """The same where every leaf reaches every other by all of its links."""
+    leaves = sorted({leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)})
+    number = {leaf: index for index, leaf in enumerate(leaves)}
+    src = np.array([number[flow.src_leaf] for flow in problem.flows], np.int64)
+    dst = np.array([number[flow.dst_leaf] for flow in problem.flows], np.int64)
+    links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
+    crossing = np.flatnonzero(src != dst)
+    cut = np.stack([src[crossing], len(leaves) + dst[crossing]], axis=1).ravel()
+    used, cut = np.unique(cut, return_inverse=True)
+    return [links_of[index] for index in used], np.repeat(crossing, 2), cut, np.arange(len(src))
+
+
 def _all_alike(problem: Problem) -> bool:
-    """Whether every leaf has its cables to the same switches as every other, in both directions: then all links out of
-    a leaf lead to any other leaf."""
+    """Whether every leaf has its cables to and from the same switches as every other: then all links out of a leaf
+    lead to any other leaf."""
     paths = problem.paths
     leaves = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
-    around = {
-        (
-            tuple(sorted(paths.far_end[link] for link in paths.links_from(leaf))),
-            tuple(sorted(link.dpid for link in paths.links_into(leaf))),
-        )
-        for leaf in leaves
-    }
-    return len(around) <= 1
+    around = {tuple(sorted([paths.far_end[link] for link in paths.links_from(leaf)])) for leaf in leaves}
+    around |= {tuple(sorted([link.dpid for link in paths.links_into(leaf)])) for leaf in leaves}
+    return len(around) == 1 and leaves.isdisjoint(*around) and bool(min(around))
 
 
 def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:

@@ -77,7 +77,7 @@ def _path_fault(problem: Problem, flow: Flow, path: Path) -> str:
         if link.dpid != here or link not in far_end:
             return "its path is not among the candidates"
         here = far_end[link]
-    if here != flow.dst_leaf or len(path) != problem.paths.distance(flow.src_leaf, here):
+    if here != flow.dst_leaf or not problem.paths.is_shortest(len(path), flow.src_leaf, here):
         return "its path is not among the candidates"
     return ""
 

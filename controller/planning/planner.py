@@ -137,7 +137,7 @@ def _drafts(
         exact = _exact(problem, limits, bounds)
         drafts += [draft(problem, valuation, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
-    if best is None or not _optimal(best, bounds.vector):
+    if best is None or not levels_proven(best.vector, bounds.vector):
         drafts.append(draft(problem, valuation, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
     proven = bounds.vector
