@@ -44,7 +44,8 @@ def lane_ends(colors: int, lanes: int, max_subflows: int, tolerance: float) -> l
     if colors <= lanes:
         length = colors / lanes
         if length < 1 / (max_subflows - 1):
-            length = max(length, 1 / max_subflows)
+            # Cuts in the middle of a colour would make one piece too many: cut every colour alike.
+            length = 1 / min(max_subflows, int(1 / length + _ROUNDING))
         return [min(colors, (lane + 1) * length) for lane in range(math.ceil(colors / length - _ROUNDING))]
     longest = colors / lanes * (1 + tolerance) + _ROUNDING
     fewest, best = math.inf, (lanes, colors)
