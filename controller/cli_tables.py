@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,7 +14,7 @@ Fields = Mapping[str, Any]
 
 def word(enum_name: str) -> str:
     """``JOB_STATE_PARTLY_PINNED`` and ``STRATEGY_ECMP`` as people say them."""
-    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_"):
+    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_"):
         enum_name = enum_name.removeprefix(prefix)
     return enum_name.lower().replace("_", " ")
 
@@ -55,7 +55,10 @@ def job(found: Fields) -> RenderableType:
         "state": word(found["state"]),
         "hosts not found": ", ".join(found["missing_hosts"]) or "none",
         "lease left": f"{_seconds(found['lease_left'])} of {_seconds(spec['lease'])}",
-        "virtual links": f"{found['virtual_links']}, {found['pinned']} pinned",
+        "virtual links": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
+        "may be split": f"into {spec['max_subflows']} subflows over {word(spec['transport'])}"
+        if spec["max_subflows"] > 1
+        else "no",
         "level": _known(found["level"], ".3f"),
         "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
         f"{_known(found['efficiency_measured'], '.1%')} measured",
@@ -83,8 +86,8 @@ def registered(found: Fields) -> RenderableType:
 
 
 def routes(found: Fields) -> RenderableType:
-    rows = ((r["src"], r["dst"], _path(r)) for r in found["routes"])
-    return _table(("from", "to", "path"), rows, title=f"routes, change {found['generation']}")
+    rows = (row for r in found["routes"] for row in _route_rows(r))
+    return _table(_ROUTE_COLUMNS, rows, title=f"routes, change {found['generation']}")
 
 
 def fabric(found: Fields) -> RenderableType:
@@ -123,6 +126,7 @@ def plan(found: Fields) -> RenderableType:
         "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
         "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, {found['ecmp_level_p95']:.3f} in the worst 5 %",
+        "routes": f"{found['subflows']} subflows of {len(found['routes'])} virtual links",
         "moves": found["moves"],
         "cannot be routed": ", ".join(found["unrouted"]) or "none",
     }
@@ -131,8 +135,7 @@ def plan(found: Fields) -> RenderableType:
         ((job_id, f"{level:.3f}", f"{1 / level:.1%}") for job_id, level in sorted(found["job_level"].items())),
     )
     routed = _table(
-        ("job", "from", "to", "path"),
-        ((r["job_id"], r["route"]["src"], r["route"]["dst"], _path(r["route"])) for r in found["routes"]),
+        ("job", *_ROUTE_COLUMNS), ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"]))
     )
     return Group(_facts(facts), levels, routed)
 
@@ -188,8 +191,16 @@ def _facts(facts: Mapping[str, object]) -> Table:
     return table
 
 
-def _path(route: Fields) -> str:
-    return " > ".join(route["switches"]) if route["pinned"] else "ecmp"
+_ROUTE_COLUMNS = ("from", "to", "share", "source ports", "path")
+
+
+def _route_rows(route: Fields) -> Iterator[Sequence[str]]:
+    """One per subflow. Ports as value/mask, the form that ``ovs-ofctl`` shows."""
+    if not route["pinned"]:
+        yield route["src"], route["dst"], "", "any", "ecmp"
+    for piece in route["subflows"]:
+        ports = f"{piece['port_value']:#x}/{piece['port_mask']:#x}" if piece["port_mask"] else "any"
+        yield route["src"], route["dst"], f"{piece['share']:.1%}", ports, " > ".join(piece["switches"])
 
 
 def _known(value: float, form: str) -> str:

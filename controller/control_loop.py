@@ -57,7 +57,8 @@ from controller.planning.snapshot import missing_hosts
 from controller.replanning import Replanning
 from controller.tables.adoption import installed_fabric_ports, installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
-from controller.tables.pinned_table import Pin, counted
+from controller.tables.counters import flow_bytes, link_bytes
+from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pins, confirmed_routes, possible_links
@@ -102,6 +103,9 @@ class ControlLoop:
         self.counters_at: dict[Dpid, float] = {}
         self._declared = tuple(declared)
         self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
+        self.repair_s: float | None = None
+        self._lost: frozenset[LinkId] = frozenset()
+        self._broken_since: float | None = None
         self._saved_shares: Shares = saved.shares
         self._routes_changed = 0
         self._stale = True
@@ -123,6 +127,8 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and say what follows from all of it together. Errors
         of a request become its reply; anything else that raises is a bug."""
         commands = [command for message in messages for command in self._take(message, now)]
+        if self._stale and not self.adopting:
+            commands += self._repair_if_broken(now)
         return self._advance(now) + commands
 
     def _take(self, message: Message, now: float) -> list[Command]:
@@ -132,9 +138,9 @@ class ControlLoop:
                     return self._request(message, now)
                 except SignalboxError as error:
                     return [Reply(message.reply, error)]
-            case Planned(answer):
+            case Planned():
                 self._stale = True
-                replies = self.replanning.answered(answer, self.strategy, self.fabric)
+                replies = self.replanning.answered(message, self.strategy, self.fabric)
                 return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
             case Tick():
                 return self._tick(now)
@@ -200,21 +206,8 @@ class ControlLoop:
 
     def _count(self, message: Counters) -> None:
         self.counters_at[message.dpid] = message.at
-        edge = {host.at for host in self.fabric.hosts.values() if host.at.dpid == message.dpid}
-        totals = {}
-        for port, count in message.ports.items():
-            if count.tx_bytes is not None:
-                totals[LinkId(message.dpid, port)] = count.tx_bytes
-            if count.rx_bytes is not None and PortRef(message.dpid, port) in edge:
-                totals[LinkId(message.dpid, port, "in")] = count.rx_bytes
-        self.load.count_links(message.at, totals)
-        flows = {}
-        for key, total in message.flows.items():
-            what = counted(key)
-            source = self.fabric.hosts.get(what.src_ip) if what else None
-            if what and source and source.at.dpid == message.dpid:
-                flows[what] = total
-        self.load.count_flows(message.at, flows)
+        self.load.count_links(message.at, link_bytes(self.fabric, message))
+        self.load.count_flows(message.at, flow_bytes(self.fabric, message))
 
     # ---- requests
 
@@ -278,9 +271,23 @@ class ControlLoop:
         commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.ask(missing + silent, now)]
         self.replanning.take_counters(self.fabric, now)
         if not self.adopting or not self.fabric.switches:
-            runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
-            commands += self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
+            commands += self._plan_if_due(now)
         return commands
+
+    def _plan_if_due(self, now: float) -> list[Command]:
+        runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
+        return self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
+
+    def _repair_if_broken(self, now: float) -> list[Command]:
+        """A link that routes use is a reason to plan at once, neither after a quiet time nor with the next tick."""
+        lost = self.routes.lost_links(self.fabric)
+        more, self._lost = lost - self._lost, lost
+        if not more:
+            return []
+        if self._broken_since is None:
+            self.repair_s, self._broken_since = None, now
+        self.replanning.at_once(now)
+        return self._plan_if_due(now)
 
     def _adopt_when_settled(self, now: float) -> None:
         """After a start nothing is deleted or narrowed until the picture is complete: every link that installed rules
@@ -324,6 +331,8 @@ class ControlLoop:
                 self.topology.switch_ready(dpid, now)
             self._confirm()
         reached = not (self._stale or self.sync.busy or self.sync.unsettled)
+        if reached and not self._lost and self._broken_since is not None:
+            self.repair_s, self._broken_since = now - self._broken_since, None
         return commands + self._due_answers(reached, now) + (self._strategy_reached(now) if reached else [])
 
     def _due_answers(self, reached: bool, now: float) -> list[Command]:

@@ -18,6 +18,10 @@ def events(before: Status, after: Status) -> Iterator[Event]:
         yield "strategy set", {"strategy": after.strategy.value}
     if before.adopting and not after.adopting:
         yield "rules adopted", {"pins": after.pins, "links": len(after.fabric.links)}
+    in_force = before.repair_s is None or after.repairs_total > before.repairs_total
+    if after.repair and after.repair_s is not None and in_force:
+        times = {"plan_ms": round(after.repair.plan_ms, 1), "in_force_s": round(after.repair_s, 3)}
+        yield "routes repaired", {"flows": after.repair.flows} | times
     if after.plan_reason != before.plan_reason and after.plan:
         plan = after.plan
         yield (

@@ -196,9 +196,11 @@ class StrategySet:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The worker's answer to one ``SolvePlan``."""
+    """The worker's answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
+    follows."""
 
     answer: Plan | NoPlan
+    repair: bool = False
 
 
 # ---- timer -> loop

@@ -1,13 +1,15 @@
 """One planning cycle after another: when to plan, from what, and what becomes of the answer.
 
 Owned by the control loop. In: changes, ticks, counters and the worker's answers. Out: ``SolvePlan`` commands, new
-running routes when the policy adopts a plan, and replies to those who asked for a plan.
+running routes when the policy adopts a plan, and at once when routes are repaired, and replies to those who asked for a
+plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from controller.config import Config
@@ -15,21 +17,23 @@ from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.messages import Command, ReplanOutcome, Reply, SolvePlan, Strategy
+from controller.messages import Command, Planned, ReplanOutcome, Reply, SolvePlan, Strategy
 from controller.planning.baselines.ecmp import ecmp_job_levels
+from controller.planning.first_aid import needs_repair, running
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.replan_policy import decide
 from controller.planning.schedule import ReplanSchedule
 from controller.planning.snapshot import capacities, take_snapshot
-from controller.tables.running_routes import RunningRoutes
+from controller.status import Repair
+from controller.tables.running_routes import RunningRoutes, in_place
 
 ECMP_SEED = 1
 
 
 class Replanning:
     """``levels``: L_j of the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
-    ``adopted``: it is what the switches should do."""
+    ``adopted``: it is what the switches should do. ``repair``: the latest one."""
 
     def __init__(self, config: Config, routes: RunningRoutes, load: LinkLoad, now: float) -> None:
         self._config = config.planning
@@ -49,6 +53,9 @@ class Replanning:
         self.cycles_done = 0
         self.plans_total = 0
         self.moved_flows_total = 0
+        self.repair: Repair | None = None
+        self.repairs_total = 0
+        self.repaired_flows_total = 0
 
     def changed(self, now: float) -> None:
         """Links, hosts or jobs changed."""
@@ -76,7 +83,8 @@ class Replanning:
         problem = take_snapshot(
             self._generation, fabric, jobs, self._background, self._routes.routes, self._config.max_paths
         )
-        self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
+        if not needs_repair(problem):
+            self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted = None, False
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
@@ -89,16 +97,23 @@ class Replanning:
         )
         return [SolvePlan(problem, limits)]
 
-    def answered(self, answer: Plan | NoPlan, strategy: Strategy, fabric: Fabric) -> list[Command]:
+    def answered(self, planned: Planned, strategy: Strategy, fabric: Fabric) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""
-        problem = self._solving
+        problem, answer = self._solving, planned.answer
         if problem is None or answer.generation != problem.generation:
             return []
-        self._solving = None
         if isinstance(answer, NoPlan):
+            self._solving = None
             return self._conclude("no plan", answer.reason)
-        if any(link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path):
+        gone = any(link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path)
+        if planned.repair:
+            if strategy is Strategy.PLANNED and not gone:
+                self._repair(problem, answer)
+            return []
+        self._solving = None
+        if gone:
             return []  # a link went while it was solved: that change has its own cycle coming
+        answer = _in_place(problem, answer)
         self.plan, self.adopted = answer, False
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
@@ -111,8 +126,31 @@ class Replanning:
         self.adopted = self._routes.routes == answer.routes
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
+    def _repair(self, problem: Problem, repair: Plan) -> None:
+        """In force at once; the plan that follows is judged against it."""
+        repair = _in_place(problem, repair)
+        broken = sum(flow.current is not None and not problem.stands(flow) for flow in problem.flows)
+        self.repair = Repair(broken, repair.times.total_ms)
+        self.repairs_total += 1
+        self.repaired_flows_total += broken
+        self._routes.routes = dict(repair.routes)
+        self.levels = repair.job_level
+        self.adopted = False
+        self._solving = running(problem, repair.routes)
+
     def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1
         self.reason = f"{outcome}: {reason}"
         waiters, self._waiters = self._waiters, []
         return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]
+
+
+def _in_place(problem: Problem, plan: Plan) -> Plan:
+    """The same plan, with the subflows of each flow in the classes they are in now where that is possible: the rules
+    and connections of a subflow that stays need not change."""
+    routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
+    moves = sum(
+        flow.id in routes and flow.current not in (None, routes[flow.id]) and problem.stands(flow)
+        for flow in problem.flows
+    )
+    return replace(plan, routes=routes, moves=moves)

@@ -74,9 +74,18 @@ class LinkStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """New paths for ``flows`` flows whose own had gone, found in ``plan_ms`` milliseconds."""
+
+    flows: int
+    plan_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
-    """``plan_reason``: what became of the newest plan, and why. ``counters_at``: monotonic seconds of the oldest
-    switch's latest counters, None before the first."""
+    """``plan_reason``: what became of the newest plan, and why. ``repair``: the latest. ``repair_s``: from the moment
+    that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
+    ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -90,6 +99,10 @@ class Status:
     pins: int = 0
     moved_flows_total: int = 0
     plans_total: int = 0
+    repair: Repair | None = None
+    repair_s: float | None = None
+    repairs_total: int = 0
+    repaired_flows_total: int = 0
     counters_at: float | None = None
     alarms: tuple[str, ...] = ()
 

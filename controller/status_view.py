@@ -36,6 +36,10 @@ def build_status(loop: ControlLoop) -> Status:
         pins=len(loop.confirmed_pins),
         moved_flows_total=loop.replanning.moved_flows_total,
         plans_total=loop.replanning.plans_total,
+        repair=loop.replanning.repair,
+        repair_s=loop.repair_s,
+        repairs_total=loop.replanning.repairs_total,
+        repaired_flows_total=loop.replanning.repaired_flows_total,
         counters_at=min(loop.counters_at.values(), default=None),
         alarms=tuple(_alarms(loop)),
     )

@@ -1,7 +1,9 @@
-"""The thread that plans, so that neither OpenFlow nor the control loop ever waits for a solver.
+"""The threads that plan, so that neither OpenFlow nor the control loop ever waits for a solver.
 
-In: ``SolvePlan`` requests; one that waits is replaced by a newer one, the one being solved is finished. Out: one
-``Planned`` per request solved, put into the loop's inbox. CP-SAT releases the interpreter lock while it solves.
+In: ``SolvePlan`` requests. Out: ``Planned`` messages, put into the loop's inbox: per request a repair, when routes are
+broken, and the plan. Repairs have a thread of their own, so that none waits for a solver that is busy with an older
+request. In front of each thread a request that waits is replaced by a newer one; the one that is being worked on is
+finished. CP-SAT releases the interpreter lock while it solves.
 """
 
 from __future__ import annotations
@@ -12,50 +14,81 @@ from collections.abc import Callable
 import structlog
 
 from controller.messages import Planned, SolvePlan
+from controller.planning.first_aid import repair_first
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 
 log = structlog.get_logger(__name__)
 
 
+class _Newest:
+    """Holds the newest request until a thread takes it; older ones are dropped."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._request: SolvePlan | None = None
+        self._closed = False
+
+    def put(self, request: SolvePlan) -> None:
+        with self._changed:
+            self._request = request
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def take(self) -> SolvePlan | None:
+        """Waits for a request; None when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._request is not None)
+            request, self._request = self._request, None
+            return None if self._closed else request
+
+
 class PlanningWorker:
-    """Starts its thread at once. ``on_crash`` is called with the exception if the thread itself fails, not when a plan
+    """Starts its threads at once. ``on_crash`` is called with the exception if a thread itself fails, not when a plan
     does."""
 
     def __init__(self, inbox_put: Callable[[Planned], None], on_crash: Callable[[BaseException], None]) -> None:
         self._inbox_put = inbox_put
         self._on_crash = on_crash
-        self._changed = threading.Condition()
-        self._waiting: SolvePlan | None = None
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="planning", daemon=True)
-        self._thread.start()
+        self._to_repair = _Newest()
+        self._to_plan = _Newest()
+        self._threads = (
+            threading.Thread(target=self._run, args=(self._to_repair, self._repair), name="repairing", daemon=True),
+            threading.Thread(target=self._run, args=(self._to_plan, self._plan), name="planning", daemon=True),
+        )
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, request: SolvePlan) -> None:
-        with self._changed:
-            self._waiting = request
-            self._changed.notify()
+        self._to_repair.put(request)
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ends the thread after the plan being solved; a waiting request is dropped."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
-        self._thread.join(timeout_s)
+        """Ends the threads after what they are working on; waiting requests are dropped."""
+        self._to_repair.close()
+        self._to_plan.close()
+        for thread in self._threads:
+            thread.join(timeout_s)
 
-    def _run(self) -> None:
+    def _run(self, requests: _Newest, work: Callable[[SolvePlan], None]) -> None:
         try:
-            while (request := self._next()) is not None:
-                self._inbox_put(Planned(_answer(request)))
+            while (request := requests.take()) is not None:
+                work(request)
         except BaseException as error:
             log.exception("planning thread failed")
             self._on_crash(error)
 
-    def _next(self) -> SolvePlan | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or self._waiting is not None)
-            request, self._waiting = self._waiting, None
-            return None if self._stopping else request
+    def _repair(self, request: SolvePlan) -> None:
+        repaired, request = repair_first(request)
+        if repaired:
+            self._inbox_put(repaired)
+        self._to_plan.put(request)
+
+    def _plan(self, request: SolvePlan) -> None:
+        self._inbox_put(Planned(_answer(request)))
 
 
 def _answer(request: SolvePlan) -> Plan | NoPlan:

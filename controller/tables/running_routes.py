@@ -98,6 +98,11 @@ class RunningRoutes:
         most = {FlowId(*pair): job.max_subflows for job in jobs for pair in job.pairs}
         self.routes = {flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)}
 
+    def lost_links(self, fabric: Fabric) -> frozenset[LinkId]:
+        """Links that routes use and the fabric does not have."""
+        used = {link for route in self.routes.values() for path, _ in route for link in path}
+        return frozenset(used - fabric.links.keys())
+
     def pins(self, fabric: Fabric, jobs: Iterable[PinnedJob]) -> tuple[Pin, ...]:
         """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
         announced: dict[FlowId, Announcement] = {}

@@ -40,6 +40,7 @@ from controller.messages import (
     SwitchRules,
     Tick,
 )
+from controller.planning.first_aid import repair_first
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
@@ -272,8 +273,9 @@ class FakeFabric:
                 return [SwitchRules(dpid, self.switches[dpid].rules(), 0)]
             case InstallStage():
                 return [self._install(command)]
-            case SolvePlan(problem, limits):
-                return [Planned(plan(problem, limits))]
+            case SolvePlan():
+                repaired, request = repair_first(command)
+                return [*filter(None, [repaired]), Planned(plan(request.problem, request.limits))]
             case SendArpRequest(ip, ports):
                 asked = self.hosts.get(ip) in ports and ip not in self.silent_hosts
                 return [ArpSeen(self.hosts[ip], "reply", ip, self.mac(ip), "0.0.0.0")] if asked else []

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -9,10 +10,10 @@ from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
-from controller.jobs.spec import Algorithm, JobSpec
+from controller.jobs.spec import Algorithm, JobSpec, Transport
 from controller.messages import IterationTime, ReplanOutcome, Strategy
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId, whole
+from controller.planning.problem import FlowId, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
@@ -27,6 +28,16 @@ FABRIC = Fabric(
     switches={Dpid(d): Switch(Dpid(d), name, {}) for d, name in ((1, "leaf1"), (2, "leaf2"), (11, "spine1"))},
     links={UP: Link(port(1, 1), port(11, 1), 1e9), DOWN: Link(port(11, 2), port(2, 1), 1e9)},
     hosts={FLOW.src_ip: Host(FLOW.src_ip, None, port(1, 5), 1e9)},
+)
+
+TWO_SPINES = replace(
+    FABRIC,
+    switches={**FABRIC.switches, Dpid(12): Switch(Dpid(12), "spine2", {})},
+    links={
+        **FABRIC.links,
+        LinkId(Dpid(1), PortNo(2)): Link(port(1, 2), port(12, 1), 1e9),
+        LinkId(Dpid(12), PortNo(2)): Link(port(12, 2), port(2, 2), 1e9),
+    },
 )
 
 groups = st.permutations(range(4)).map(lambda ranks: pb.ParallelGroup(name="dp", ranks=ranks))
@@ -170,6 +181,45 @@ def test_routes_name_the_switches_of_pinned_paths_only() -> None:
     assert (ecmp.generation, ecmp.routes[0].pinned, list(ecmp.routes[0].switches)) == (9, False, [])
     pinned = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC)
     assert (pinned.routes[0].pinned, list(pinned.routes[0].switches)) == (True, ["leaf1", "spine1", "leaf2"])
+
+
+def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None:
+    over = (LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(12), PortNo(2)))
+    route = (Subflow((UP, DOWN), 0.75), Subflow(over, 0.25))
+    job = job_status(routes={FLOW: route})
+    split = replace(job, spec=job.spec.model_copy(update={"max_subflows": 3}))
+    (message,) = convert.routes_message(split, TWO_SPINES).routes
+    assert (message.pinned, list(message.switches)) == (True, [])
+    assert [(s.share, list(s.switches), s.port_value, s.port_mask) for s in message.subflows] == [
+        (0.75, ["leaf1", "spine1", "leaf2"], 0b000, 0b110),
+        (0.25, ["leaf1", "spine2", "leaf2"], 0b010, 0b110),
+    ]
+    assert convert.job_message(split, 0.0).subflows == 2
+
+
+def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
+    (message,) = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
+    (piece,) = message.subflows
+    assert (piece.share, list(piece.switches), piece.port_mask) == (1.0, list(message.switches), 0)
+
+
+def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
+    message = convert.spec_message(job_status().spec)
+    message.ClearField("max_subflows")
+    message.ClearField("transport")
+    spec = convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert (spec.max_subflows, spec.transport) == (1, Transport.TCP)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "told"), [("max_subflows", 17, "16"), ("transport", 9, "TRANSPORT_ROCE_V2")]
+)
+def test_wrong_subflow_fields_are_named(field: str, value: int, told: str) -> None:
+    message = convert.spec_message(job_status().spec)
+    setattr(message, field, value)
+    with pytest.raises(InvalidInput, match=told) as error:
+        convert.job_spec(pb.RegisterJobRequest(spec=message))
+    assert paths_of(error) == [field]
 
 
 def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:

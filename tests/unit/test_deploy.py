@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from controller.config import Config, load
-from controller.observability.metrics import FAMILIES
+from controller.observability.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

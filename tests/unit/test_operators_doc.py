@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from controller.config import Config
-from controller.observability.metrics import FAMILIES, Family
+from controller.observability.families import FAMILIES, Family
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operators.md").read_text()

@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -27,6 +28,18 @@ def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
     assert StateStore(tmp_path / "new" / "state").load() == state
 
 
+def test_shares_of_split_flows_come_back_to_the_last_bit(tmp_path: Path) -> None:
+    shares = {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)}
+    StateStore(tmp_path).save(SavedState((), None, shares))
+    assert StateStore(tmp_path).load().shares == shares
+
+
+def test_a_state_from_before_there_were_shares_is_read(tmp_path: Path) -> None:
+    job = spec("a").model_dump(mode="json", exclude={"max_subflows", "transport"})
+    (tmp_path / "state.json").write_text(json.dumps({"format": 1, "strategy": "ecmp", "jobs": [job]}))
+    assert StateStore(tmp_path).load() == SavedState((spec("a"),), Strategy.ECMP)
+
+
 def test_the_newest_save_wins_and_leaves_no_other_file(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     store.save(SavedState((spec("a"), spec("b"))))
@@ -50,6 +63,10 @@ def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
         b'{"format": 2, "jobs": []}',
         b'{"format": 1, "jobs": []}',
         b'{"format": 1, "strategy": null, "jobs": [{}]}',
+        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1", "10.0.0.2", 0.5, 0.4]]}',
+        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1", "10.0.0.2", 1.5, -0.5]]}',
+        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1", "10.0.0.2", "1", "0"]]}',
+        b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1"]]}',
     ],
 )
 def test_a_corrupt_file_is_set_aside_and_the_next_save_works(tmp_path: Path, content: bytes) -> None:

@@ -7,7 +7,7 @@ from controller.jobs.spec import JobId, JobSpec
 from controller.messages import Strategy
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
-from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
+from controller.status import JobStatus, LinkStatus, Repair, Status, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -99,6 +99,10 @@ def status(of: Fabric | None = None) -> Status:
         pins=1,
         moved_flows_total=3,
         plans_total=9,
+        repair=Repair(flows=2, plan_ms=4.0),
+        repair_s=0.05,
+        repairs_total=1,
+        repaired_flows_total=2,
         counters_at=100.0,
         alarms=("switch leaf2 is out of sync",),
     )

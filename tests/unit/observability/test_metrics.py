@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.fabric.topology import Fabric
 from controller.messages import Strategy
-from controller.observability.metrics import FAMILIES, StatusCollector
+from controller.observability.families import FAMILIES
+from controller.observability.metrics import StatusCollector
 from controller.status import Status, StatusBoard
 from tests.unit.observability import example
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 from controller.messages import Planned, SolvePlan
-from controller.planning import worker
+from controller.planning import first_aid, worker
+from controller.planning.first_aid import running
 from controller.planning.plan import NoPlan, Plan
+from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.worker import PlanningWorker
 from tests.unit.planning.fabrics import demo_flows, leaf_spine, problem_of
@@ -77,14 +79,77 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     assert inbox.messages.empty()
 
 
+def broken(generation: int) -> SolvePlan:
+    """Every flow is pinned, some to a link that is not there any more."""
+    fabric, flows = leaf_spine(4, 4), demo_flows()
+    pinned = plan(problem_of(fabric, flows), LIMITS)
+    assert isinstance(pinned, Plan)
+    lost = next(path[0] for ((path, _),) in pinned.routes.values() if path)
+    left = replace(fabric, links={link: each for link, each in fabric.links.items() if link != lost})
+    return SolvePlan(running(replace(problem_of(left, flows), generation=generation), pinned.routes), LIMITS)
+
+
+def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_from_it(
+    planning: PlanningWorker, inbox: Inbox
+) -> None:
+    request = broken(4)
+    planning.submit(request)
+    first, second = (inbox.messages.get(timeout=DEADLINE_S) for _ in range(2))
+    assert (first.repair, second.repair) == (True, False)
+    assert isinstance(first.answer, Plan)
+    assert isinstance(second.answer, Plan)
+    assert first.answer.generation == second.answer.generation == 4
+    moved = {flow.id for flow in request.problem.flows if flow.current != first.answer.routes[flow.id]}
+    assert moved == {flow.id for flow in request.problem.flows if not request.problem.stands(flow)}
+    again = {flow for flow, route in second.answer.routes.items() if route != first.answer.routes[flow]}
+    assert second.answer.moves == len(again), "a repaired flow counts when it is moved once more"
+
+
+def test_a_repair_does_not_wait_for_a_busy_solver(inbox: Inbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    solving, go_on = threading.Event(), threading.Event()
+
+    def slow(problem: Problem, _: PlanLimits) -> NoPlan:
+        solving.set()
+        assert go_on.wait(DEADLINE_S)
+        return NoPlan(problem.generation, "slow")
+
+    monkeypatch.setattr(worker, "plan", slow)
+    planning = PlanningWorker(inbox.messages.put, inbox.crashes.put)
+    planning.submit(request(1))
+    assert solving.wait(DEADLINE_S)
+    planning.submit(broken(2))
+    first = inbox.messages.get(timeout=DEADLINE_S)
+    assert (first.repair, first.answer.generation) == (True, 2)
+    go_on.set()
+    assert [inbox.answer().generation, inbox.answer().generation] == [1, 2]
+    planning.stop()
+
+
+def test_a_repair_that_fails_leaves_it_to_the_plan(
+    inbox: Inbox, planning: PlanningWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(_: Problem) -> Plan:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(first_aid, "repair", defect)
+    planning.submit(broken(1))
+    only = inbox.messages.get(timeout=DEADLINE_S)
+    assert (only.repair, type(only.answer)) == (False, Plan)
+    monkeypatch.setattr(first_aid, "repair", lambda problem: NoPlan(problem.generation, "no routing"))
+    planning.submit(broken(2))
+    only = inbox.messages.get(timeout=DEADLINE_S)
+    assert (only.repair, type(only.answer)) == (False, Plan)
+    assert inbox.crashes.empty()
+
+
 def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
     inbox: Inbox, planning: PlanningWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> Plan:
+    def defect(*_: object) -> Plan:
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "plan", broken)
+        patch.setattr(worker, "plan", defect)
         planning.submit(request(1))
         assert inbox.answer() == NoPlan(1, "planning failed: ZeroDivisionError: a bug")
     planning.submit(request(2))
@@ -106,4 +171,4 @@ def test_stop_ends_an_idle_worker_and_may_be_called_twice(inbox: Inbox) -> None:
     planning = PlanningWorker(inbox.messages.put, inbox.crashes.put)
     planning.stop()
     planning.stop()
-    assert not any(thread.name == "planning" and thread.is_alive() for thread in threading.enumerate())
+    assert not any(thread.name in ("repairing", "planning") and thread.is_alive() for thread in threading.enumerate())

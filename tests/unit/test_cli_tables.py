@@ -1,0 +1,35 @@
+"""What people see of routes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from controller import cli_tables
+
+
+def shown(table: RenderableType) -> list[list[str]]:
+    """The words of each line."""
+    console = Console(width=200, no_color=True)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.replace("│", " ").split() for line in capture.get().splitlines()]
+
+
+def route(src: str, *subflows: tuple[float, str, int, int]) -> dict[str, Any]:
+    pieces = [
+        {"share": share, "switches": ["leaf1", spine, "leaf2"], "port_value": value, "port_mask": mask}
+        for share, spine, value, mask in subflows
+    ]
+    return {"src": src, "dst": "10.0.2.1", "pinned": bool(pieces), "switches": [], "subflows": pieces}
+
+
+def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
+    split = route("10.0.1.1", (0.75, "spine1", 0, 2), (0.25, "spine2", 2, 2))
+    whole = route("10.0.1.2", (1.0, "spine3", 0, 0))
+    lines = shown(cli_tables.routes({"generation": "7", "routes": [split, whole, route("10.0.1.3")]}))
+    assert ["10.0.1.1", "10.0.2.1", "75.0%", "0x0/0x2", "leaf1", ">", "spine1", ">", "leaf2"] in lines
+    assert ["10.0.1.1", "10.0.2.1", "25.0%", "0x2/0x2", "leaf1", ">", "spine2", ">", "leaf2"] in lines
+    assert ["10.0.1.2", "10.0.2.1", "100.0%", "any", "leaf1", ">", "spine3", ">", "leaf2"] in lines
+    assert ["10.0.1.3", "10.0.2.1", "any", "ecmp"] in lines
