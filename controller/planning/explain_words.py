@@ -173,7 +173,7 @@ def _limit(found: Explanation, level: float, names: Naming) -> str:
     if found.alone >= reached:
         return why or "No routes take it lower, even if it were alone."
     if found.best and found.best.best_for_all:
-        return f"{why} Routes that are better for it are worse for another job.".lstrip()
+        return f"{why} Routes that are better for it are worse for another job than the planner's.".lstrip()
     return f"{why} Only levels below {found.alone:.2f} are ruled out.".lstrip()
 
 
