@@ -106,8 +106,8 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}; no routing is below {found['bound']:.4g} "
-        f"(whole flows: {found['integer_bound']:.4g}), gap {found['gap']:.2%}",
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; no routing of whole flows is below "
+        f"{found['integer_bound']:.4g}, none of split ones below {found['bound']:.4g}",
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),

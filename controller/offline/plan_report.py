@@ -33,7 +33,7 @@ def summary(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[s
         "subflows": plan.subflows,
         "max_subflows_of_a_flow": max(map(len, plan.routes.values()), default=0),
         "max_level": _rounded(plan.max_level),
-        "bound": _rounded(plan.bound),
+        "bound": _rounded(plan.fluid_bound),
         "integer_bound": _rounded(plan.integer_bound),
         "gap": round(plan.gap, LEVEL_DIGITS),
         "levels_proven": plan.levels_proven,
