@@ -155,13 +155,15 @@ class Fluid:
             self._on_link[link].add(connection)
         self._dirty.update(uses)
 
-    def stop(self, connection: int) -> float:
-        """Ends a connection before it is done. Returns the bits it had left; 0 when it is idle."""
+    def stop(self, connection: int, sent_until_s: float = math.inf) -> float:
+        """Ends a connection before it is done. Returns the bits it had left, now or at an earlier moment after the last
+        change of its rate; 0 when it is idle."""
         if connection not in self._active:
             return 0.0
-        sent = float(self._rate_bps[connection]) * (self.now_s - float(self._since_s[connection]))
+        sent_s = max(0.0, min(self.now_s, sent_until_s) - float(self._since_s[connection]))
+        sent_bits = float(self._rate_bps[connection]) * sent_s
         self._end(connection)
-        return max(0.0, float(self._left_bits[connection]) - sent)
+        return max(0.0, float(self._left_bits[connection]) - sent_bits)
 
     def advance(self, until_s: float) -> list[int]:
         """Goes on to the next moment at which connections are done, and names them; without any until then, to

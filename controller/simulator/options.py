@@ -34,9 +34,9 @@ class Sharing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``iterations``: of each job. ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: a flow that is moved in the
-    middle of a step, because another job's all-reduce ends, sends the step again instead of what is left of it (an
-    error of the published simulator). ``seed``: of the hash."""
+    """``iterations``: of each job. ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end
+    of another all-reduce moves a flow, what it sent since the event before that is lost, as in the published simulator.
+    ``seed``: of the hash."""
 
     iterations: int = 10
     replan: Replan = Replan.HYSTERESIS

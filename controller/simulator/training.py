@@ -144,6 +144,7 @@ class _Simulation:
         self._training: dict[JobId, _Job] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
+        self._before_s = 0.0
         for from_s, problem in stages[1:]:
             self._at(from_s, partial(self._change, problem))
         for job in self._jobs:
@@ -154,7 +155,9 @@ class _Simulation:
         if self._routing.mode is Replan.NEVER:
             self._route(self._routing.replan(self._of_jobs(job for job in self._jobs if not job.cut_off)))
         while any(len(job.iterations) < self._options.iterations and not job.cut_off for job in self._jobs):
+            before_s = self._fluid.now_s
             if done := self._fluid.advance(self._agenda[0][0] if self._agenda else math.inf):
+                self._before_s = before_s
                 self._arrived(done)
             else:
                 heapq.heappop(self._agenda)[2]()
@@ -247,7 +250,8 @@ class _Simulation:
             sending = (line for job in self._training.values() for line in job.lines if line.open)
             problem = self._of(line.flow for line in chain(sending, beginner.lines if beginner else ()))
         if problem.flows:
-            self._route(self._routing.replan(problem), lost=self._options.lose_sent and not beginner)
+            lose = self._options.lose_sent and not beginner
+            self._route(self._routing.replan(problem), self._before_s if lose else math.inf)
 
     def _of_jobs(self, jobs: Iterable[_Job]) -> Problem:
         return self._of(line.flow for job in jobs for line in job.lines)
@@ -257,12 +261,12 @@ class _Simulation:
         wanted = set(flows)
         return replace(self._problem, flows=tuple(flow for flow in self._problem.flows if flow.id in wanted))
 
-    def _route(self, changed: Iterable[FlowId], lost: bool = False) -> None:
-        """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares.
-        ``lost``: what it has sent in this step must be sent again."""
+    def _route(self, changed: Iterable[FlowId], sent_until_s: float = math.inf) -> None:
+        """Puts flows on their new routes; what a flow in the middle of a step has left follows the new shares. What it
+        sent after ``sent_until_s`` is lost."""
         for flow in changed:
             line, route = self._line[flow], self._routing.routes[flow]
-            left = sum(map(self._fluid.stop, line.connections))
+            left = sum(self._fluid.stop(connection, sent_until_s) for connection in line.connections)
             pieces = [(piece,) for piece in route] if self._options.sharing is Sharing.EQUAL else [route]
             while len(line.connections) < len(pieces):
                 line.connections.append(self._fluid.connect(dict.fromkeys(line.nics, 1.0)))
@@ -271,7 +275,7 @@ class _Simulation:
             for connection, piece, share in zip(line.connections, pieces, line.shares, strict=False):
                 self._fluid.route(connection, self._uses(line, piece, share), line.weight)
             if line.open:
-                self._send(line, line.step_bits if lost else left)
+                self._send(line, left)
 
     def _uses(self, line: _Line, pieces: Route, total: float) -> dict[int, float]:
         """Per link the fraction of the bits that pass it, of those that these pieces carry."""

@@ -192,9 +192,10 @@ def test_hysteresis_adopts_a_gain(min_gain: float, slow_down: float) -> None:
     assert outcome.jobs[0].slow_downs == pytest.approx((2.0, slow_down, slow_down))
 
 
-@pytest.mark.parametrize(("lose_sent", "all_reduce_s"), [(False, 0.2), (True, 0.27)])
+@pytest.mark.parametrize(("lose_sent", "all_reduce_s"), [(False, 0.2), (True, 0.225)])
 def test_a_flow_that_moves_in_the_middle_of_a_step_keeps_what_it_sent(lose_sent: bool, all_reduce_s: float) -> None:
-    """The second job's all-reduce, from 0.02 to 0.07 s, moves the first one to another idle spine and back again."""
+    """The second job's all-reduce, from 0.02 to 0.07 s, moves the first one to another idle spine and back again. What
+    the publication loses then is what was sent since the second job's first step ended, at 0.045 s."""
     fabric = fabric_of(leaves=3, spines=2)
     a = job(fabric, "a", [[(0, 0), (1, 0)]])
     b = job(fabric, "b", [[(2, 0), (2, 1)]], start_s=0.02, step_bytes=STEP_BYTES // 4)

@@ -1,0 +1,218 @@
+"""Slow-downs of training under every routing scheme, as the table of arXiv 2503.05324's own simulator has them.
+
+In: a folder of published workloads. Out: per scheme and number of failed spines the mean over the workloads with the
+worst in brackets, beside the published figures; ``out/bench/simulation.json`` has every cell. A run replaces the cells
+that it computes and keeps the others, so that a long table can be made in parts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from controller.fabric.topology import Fabric
+from controller.jobs.workload import WorkloadJob
+from controller.offline.fabrics import leaf_spine, without_spines
+from controller.offline.options import problem_of
+from controller.offline.workloads import read_workload, workload_folders
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import Valuation
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.strategies import STRATEGIES
+from controller.simulator.options import Options, Replan, Sharing
+from controller.simulator.training import Outcome, Stage, simulate
+
+LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
+"""The fabric that the published workloads are made for."""
+LINK_BPS = 100e9
+FAILED = (0, 1, 4, 8)
+"""Numbers of failed spines, the highest-numbered ones, from the start to the end."""
+ITERATIONS = 11
+"""As in the published simulator."""
+TIME_LIMIT_S = 60.0
+"""Per plan. The published integer program had no limit."""
+RESULTS = Path("out/bench/simulation.json")
+PIPE_COLUMNS = 160
+
+Cell = dict[str, Any]
+
+
+class Scheme(NamedTuple):
+    """``strategy``: its name; ``seeds``: of as many runs, whose mean counts; the rest is how the simulated controller
+    and senders behave."""
+
+    strategy: str
+    replan: Replan = Replan.PUBLISHED
+    sharing: Sharing = Sharing.PACED
+    lose_sent: bool = False
+    max_subflows: int = 1
+    seeds: tuple[int, ...] = (1,)
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    "ecmp": Scheme("ecmp"),
+    "annealing": Scheme("annealing", lose_sent=True),
+    "ilp": Scheme("ilp", lose_sent=True),
+    "greedy": Scheme("greedy"),
+    "edge-coloring": Scheme("edge-coloring"),
+    "planned whole": Scheme("planned", Replan.HYSTERESIS),
+    "planned split": Scheme("planned", Replan.HYSTERESIS, max_subflows=2),
+    "planned split, published re-plans": Scheme("planned", max_subflows=2),
+    "planned split, equal sharing": Scheme("planned", Replan.HYSTERESIS, Sharing.EQUAL, max_subflows=2),
+    "planned whole, published re-plans": Scheme("planned"),
+    "greedy, once": Scheme("greedy", Replan.NEVER),
+    "edge-coloring, once": Scheme("edge-coloring", Replan.NEVER),
+    "annealing, nothing lost": Scheme("annealing"),
+    "ilp, nothing lost": Scheme("ilp"),
+    "ecmp, ten hashes": Scheme("ecmp", seeds=tuple(range(1, 11))),
+}
+"""The first five as published; ours as the controller runs it; then what explains the differences."""
+
+PUBLISHED: Mapping[str, Mapping[int, float]] = {
+    "ecmp": {0: 4.54, 1: 4.59, 4: 4.91, 8: 4.94},
+    "annealing": {0: 3.82, 1: 4.00, 4: 4.36, 8: 4.58},
+    "ilp": {0: 1.011, 1: 1.95, 4: 2.07, 8: 2.13},
+    "greedy": {0: 1.134, 1: 1.90, 4: 1.90, 8: 1.96},
+    "edge-coloring": {0: 1.000, 1: 1.86, 4: 1.93, 8: 1.97},
+}
+"""Mean over the nine workloads in the authors' simulator."""
+
+
+def run(scheme: Scheme, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
+    """One workload under one scheme."""
+    fabric = without_spines(intact, range(SPINES - failed, SPINES)) if failed else intact
+    jobs = read_workload(folder, intact, scheme.max_subflows)
+    problem = problem_of(fabric, jobs)
+    started = time.perf_counter()
+    outcomes = [_train(scheme, seed, problem, jobs, iterations) for seed in scheme.seeds]
+    return {
+        "failed_spines": failed,
+        "iterations": iterations,
+        "slow_down": fmean(_known(outcome.mean_slow_down) for outcome in outcomes),
+        "of_seeds": [outcome.mean_slow_down for outcome in outcomes],
+        "job_slow_down": {job.job_id: job.mean_slow_down for job in outcomes[0].jobs},
+        "bound": level_bounds(problem, Valuation(problem)).fluid,
+        "plans": outcomes[0].plans,
+        "adopted": outcomes[0].adopted,
+        "moves": outcomes[0].moves,
+        "run_s": time.perf_counter() - started,
+    }
+
+
+def _train(scheme: Scheme, seed: int, problem: Problem, jobs: Sequence[WorkloadJob], iterations: int) -> Outcome:
+    limits = PlanLimits(time_limit_s=TIME_LIMIT_S, ecmp_draws=0, seed=seed)
+    options = Options(
+        iterations=iterations,
+        replan=scheme.replan,
+        sharing=scheme.sharing,
+        lose_sent=scheme.lose_sent,
+        seed=seed,
+    )
+    plan = STRATEGIES[scheme.strategy]
+    return simulate([Stage(0.0, problem)], jobs, lambda asked: plan(asked, limits), options)
+
+
+def _known(slow_down: float | None) -> float:
+    if slow_down is None:
+        raise RuntimeError("no job could train: the failures leave some pair of hosts without a path")
+    return slow_down
+
+
+def summary(cells: Sequence[Cell]) -> Table:
+    """Mean over the workloads, the worst in brackets, then the published mean and how far ours is from it."""
+    table = Table("scheme", title="slow-down, mean of workloads (worst); published mean", title_justify="left")
+    for failed in FAILED:
+        table.add_column(f"{failed} failed", justify="right")
+    for name in SCHEMES:
+        texts = [_figures(name, failed, _of(cells, name, failed)) for failed in FAILED]
+        if any(texts):
+            table.add_row(name, *texts)
+    bounds = [{cell["workload"]: cell["bound"] for cell in cells if cell["failed_spines"] == n} for n in FAILED]
+    table.add_row("bound", *(f"{fmean(of.values()):.3f} ({max(of.values()):.3f})" if of else "" for of in bounds))
+    return table
+
+
+def by_workload(cells: Sequence[Cell]) -> Table:
+    names = [name for name in SCHEMES if any(cell["scheme"] == name for cell in cells)]
+    table = Table("workload", "failed", "bound", *names, title="slow-down, mean of jobs", title_justify="left")
+    places = sorted({(cell["workload"], cell["failed_spines"], cell["bound"]) for cell in cells})
+    for workload, failed, bound in places:
+        found = {cell["scheme"]: cell["slow_down"] for cell in _at(cells, workload, failed)}
+        table.add_row(workload, str(failed), f"{bound:.3f}", *(_number(found.get(name)) for name in names))
+    return table
+
+
+def _figures(name: str, failed: int, cells: Sequence[Cell]) -> str:
+    if not cells:
+        return ""
+    figures = [cell["slow_down"] for cell in cells]
+    ours = f"{fmean(figures):.3f} ({max(figures):.3f})"
+    published = PUBLISHED.get(name, {}).get(failed)
+    return f"{ours}; {published:.3f} {fmean(figures) / published - 1:+.0%}" if published else ours
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _of(cells: Sequence[Cell], scheme: str, failed: int) -> list[Cell]:
+    return [cell for cell in cells if cell["scheme"] == scheme and cell["failed_spines"] == failed]
+
+
+def _at(cells: Sequence[Cell], workload: str, failed: int) -> list[Cell]:
+    return [cell for cell in cells if cell["workload"] == workload and cell["failed_spines"] == failed]
+
+
+def _key(cell: Cell) -> tuple[str, str, int]:
+    return cell["scheme"], cell["workload"], cell["failed_spines"]
+
+
+def _kept() -> list[Cell]:
+    return json.loads(RESULTS.read_text())["cells"] if RESULTS.exists() else []
+
+
+def main(
+    folder: Annotated[
+        Path, typer.Option("--workloads", help="A folder of published workloads.", exists=True, file_okay=False)
+    ],
+    schemes: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(SCHEMES),
+    failed: Annotated[str, typer.Option(help="Numbers of failed spines.")] = ",".join(map(str, FAILED)),
+    iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = ITERATIONS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")] = False,
+) -> None:
+    """Train every workload under every scheme, with every number of failed spines."""
+    intact = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
+    places = [
+        (name, workload, number)
+        for name in schemes.split(";")
+        for number in map(int, failed.split(","))
+        for workload in workload_folders(folder)
+    ]
+    made = [
+        {"scheme": name, "workload": str(workload.relative_to(folder))}
+        | run(SCHEMES[name], workload, intact, number, iterations)
+        for name, workload, number in track(places, "training", console=Console(stderr=True), transient=True)
+    ]
+    cells = sorted({_key(cell): cell for cell in (*_kept(), *made)}.values(), key=_key)
+    report = json.dumps({"cells": cells}, indent=2)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(report + "\n")
+    if as_json:
+        typer.echo(report)
+    else:
+        console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
+        console.print(summary(cells), by_workload(cells), f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
