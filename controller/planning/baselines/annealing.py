@@ -58,7 +58,7 @@ class _State:
 
     def __init__(self, choices: PathChoices) -> None:
         self._options = choices.options
-        self._bps = [max((bps for _, bps in flow.demand_bps), default=0.0) for flow in choices.flows]
+        self._bps = choices.peak_bps
         self._capacity_bps = choices.next_hops.capacity_bps
         self._load = np.zeros(len(self._capacity_bps))
         self.taken = np.full((choices.next_hops.longest, len(choices.flows)), choices.next_hops.nothing)

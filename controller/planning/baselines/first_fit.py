@@ -23,13 +23,13 @@ def first_fit(choices: PathChoices, hashed: Ints) -> Ints:
     """Shapes (hops, flows), link numbers."""
     taken = hashed.copy()
     room_bps = choices.next_hops.capacity_bps * (1 + _ROUNDING)
-    for number, (flow, hops) in enumerate(zip(choices.flows, choices.options, strict=True)):
-        bps = max((bps for _, bps in flow.demand_bps), default=0.0)
+    for number, (bps, hops) in enumerate(zip(choices.peak_bps, choices.options, strict=True)):
         least = room_bps[hops[0]]
         for links in hops[1:]:
             np.minimum(least, room_bps[links], out=least)
-        first = int((least >= bps).argmax())
-        if least[first] >= bps:
+        fits = least >= bps
+        first = fits.argmax()
+        if fits[first]:
             path = hops[:, first]
             for link in path.tolist():
                 room_bps[link] -= bps

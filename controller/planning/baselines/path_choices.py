@@ -23,11 +23,13 @@ _BLOCK = 512
 
 class PathChoices:
     """``flows``: those that have a way through the fabric, the others leave no choice. ``options``: per flow its paths,
-    shape (hops, paths), in link numbers of ``next_hops``; shorter paths are filled up with ``nothing``."""
+    shape (hops, paths), in link numbers of ``next_hops``; shorter paths are filled up with ``nothing``. ``peak_bps``:
+    per flow its largest demand, which is all that a scheme without phases knows of it."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self.next_hops = next_hops
         self.flows: Sequence[Flow] = [problem.flows[number] for number in next_hops.flows.tolist()]
+        self.peak_bps: Sequence[float] = [max((bps for _, bps in flow.demand_bps), default=0.0) for flow in self.flows]
         states, first, pair = np.unique(next_hops.state, return_index=True, return_inverse=True)
         if _path_counts(next_hops)[states].max(initial=0) > _MOST_PATHS:
             of_pair = _candidates(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
