@@ -1,0 +1,310 @@
+"""The fluid optimum, as a linear programme that moves as little as it can: OR-Tools' GLOP with generated columns.
+
+The usual programme has a variable per class and path, and takes seconds. Here the variables are what changes of a
+given spread: ``more`` of a class on a path, ``less`` on a path it has. A spread that is nearly right, such as a
+colouring's, needs few of them; a vertex of the rest leaves nearly all flows whole. Columns that pay are added until
+there is none.
+
+Minimised are the excess (how much more, relative to its capacity, every link must be allowed than its room) and, with a
+small weight, the flows that move. In: commodities, amounts to start from, the room of each link. Out: the amounts, the
+excess and the prices that prove it.
+
+Proof (Lagrange duality): for link prices y >= 0, each split over a job's phases, every routing has a link loaded at
+least to sum over classes of flows * cheapest path / sum of y * capacity.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import numpy as np
+from ortools.math_opt import model_pb2
+from ortools.math_opt.python import mathopt
+
+from controller.planning.commodities import Bools, Commodities
+from controller.planning.efficiency import Floats, Ints
+
+_ROUNDING = 1e-9
+_FIRST_COLUMNS = 8_000
+_MORE_COLUMNS = 4_000
+"""New columns in all, at the start and per round, shared by the classes that want any; at least four for each."""
+_ROUNDS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """``room``: per link the load it may have (in the units of ``Commodities``); ``stretch``: per link by how much an
+    excess of 1 raises that. ``excess_cost``: of an excess of 1; ``move_cost``: per class, of moving one flow."""
+
+    room: Floats
+    stretch: Floats
+    excess_cost: float
+    move_cost: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals. ``complete``: no column is missing, so that
+    the excess is the least there is."""
+
+    amounts: Floats
+    excess: float
+    key_prices: Floats
+    link_prices: Floats
+    complete: bool
+
+
+@dataclass(slots=True)
+class _Programme:
+    """One linear programme in the shape that MathOpt takes."""
+
+    cost: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    row_lower: list[float] = field(default_factory=list)
+    row_upper: list[float] = field(default_factory=list)
+    rows: list[Ints] = field(default_factory=list)
+    columns: list[Ints] = field(default_factory=list)
+    values: list[Floats] = field(default_factory=list)
+
+    def variables(self, cost: Floats, upper: Floats) -> int:
+        self.cost += cost.tolist()
+        self.upper += upper.tolist()
+        return len(self.cost) - len(cost)
+
+    def constraints(self, lower: Floats, upper: Floats) -> int:
+        self.row_lower += lower.tolist()
+        self.row_upper += upper.tolist()
+        return len(self.row_lower) - len(lower)
+
+    def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
+        self.rows.append(rows)
+        self.columns.append(columns)
+        self.values.append(values)
+
+    def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
+        """The variables' values and the constraints' duals at the optimum; None when it was not found in time."""
+        model = model_pb2.ModelProto()
+        count = len(self.cost)
+        model.variables.ids.extend(range(count))
+        model.variables.lower_bounds.extend([0.0] * count)
+        model.variables.upper_bounds.extend(self.upper)
+        model.variables.integers.extend([False] * count)
+        model.objective.linear_coefficients.ids.extend(range(count))
+        model.objective.linear_coefficients.values.extend(self.cost)
+        model.linear_constraints.ids.extend(range(len(self.row_lower)))
+        model.linear_constraints.lower_bounds.extend(self.row_lower)
+        model.linear_constraints.upper_bounds.extend(self.row_upper)
+        keys, place = np.unique(np.concatenate(self.rows) * count + np.concatenate(self.columns), return_inverse=True)
+        matrix = model.linear_constraint_matrix
+        matrix.row_ids.extend((keys // count).tolist())
+        matrix.column_ids.extend((keys % count).tolist())
+        matrix.coefficients.extend(np.bincount(place, np.concatenate(self.values), len(keys)).tolist())
+        limit = timedelta(seconds=seconds) if math.isfinite(seconds) else None
+        result = mathopt.solve(
+            mathopt.Model.from_model_proto(model),
+            mathopt.SolverType.GLOP,
+            params=mathopt.SolveParameters(time_limit=limit),
+        )
+        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+            return None
+        solution = result.solutions[0].to_proto()
+        values, duals = np.zeros(count), np.zeros(len(self.row_lower))
+        primal = solution.primal_solution.variable_values
+        dual = solution.dual_solution.dual_values
+        values[np.array(primal.ids, np.int64)] = primal.values
+        duals[np.array(dual.ids, np.int64)] = dual.values
+        return values, duals
+
+
+class FluidModel:
+    """Improves spreads of the same commodities, and remembers the columns that paid. ``shut``: classes that may only
+    use the columns in ``offered``."""
+
+    def __init__(self, commodities: Commodities) -> None:
+        self._of = commodities
+        self.shut: Bools = np.zeros(len(commodities.members), bool)
+        self.offered: set[int] = set()
+
+    def improve(self, start: Floats, goal: Goal, deadline: float) -> Spread | None:
+        """``start``: amounts per column; what is missing of a class's flows is still to be placed. ``deadline``: of
+        ``time.perf_counter``. None when time was up before a first answer."""
+        of = self._of
+        best: Spread | None = None
+        more, less = self._first_columns(start, goal)
+        for _ in range(_ROUNDS):
+            start = of.padded(start)
+            solved = self._solve(start, goal, more, less, deadline - time.perf_counter())
+            if solved is None:
+                break
+            best, class_prices, in_model = solved
+            paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
+            fresh = np.setdiff1d(paying_more, more)
+            if not len(fresh) and not len(np.setdiff1d(paying_less, less)):
+                best = replace(best, complete=True)
+                break
+            more, less = np.union1d(more, fresh), np.union1d(less, paying_less)
+        return best and replace(best, amounts=of.padded(best.amounts))
+
+    def lower_bound(self, spread: Spread) -> tuple[float, list[int]]:
+        """What the prices prove of the largest load / capacity of any routing, however split; and the classes that are
+        on links with such a load in every routing that has no larger one."""
+        of = self._of
+        total = float(spread.link_prices @ of.capacity)
+        if total <= 0:
+            return 0.0, []
+        cheapest = np.full(len(of.members), np.inf)
+        np.minimum.at(cheapest, of.column_class, of.prices(spread.key_prices))
+        cheapest[~of.is_open()] = 0.0
+        bound = float(cheapest @ of.count) / total
+        return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
+
+    # ---- columns
+
+    def _first_columns(self, start: Floats, goal: Goal) -> tuple[Ints, Ints]:
+        """Columns that may take more and less: of the classes that are not all placed, or on links without room."""
+        of = self._of
+        spare = goal.room - of.link_loads(of.loads(start))
+        full = of.touching(spare < -_ROUNDING) & (start > 0)
+        missing = of.count - np.bincount(of.column_class, start, len(of.members))
+        hot = missing > _ROUNDING
+        hot[of.column_class[full]] = True
+        self._open(hot)
+        least = of.least(spare)
+        start = of.padded(start)
+        choice = np.flatnonzero(hot[of.column_class] & self._allowed())
+        return _best_per_class(choice, of.column_class, -least, _FIRST_COLUMNS), np.flatnonzero(full)
+
+    def _paying(
+        self, start: Floats, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools
+    ) -> tuple[Ints, Ints]:
+        """Columns that would lower the objective. A class that is not in the model yet would leave its dearest path."""
+        of = self._of
+        tolerance = _ROUNDING * max(1.0, goal.excess_cost)
+        has = np.flatnonzero(start > 0)
+        dearest = np.zeros(len(of.members))
+        np.maximum.at(dearest, of.column_class[has], of.prices(spread.key_prices)[has])
+        self._open(dearest > goal.move_cost + tolerance)
+        prices = of.prices(spread.key_prices)
+        worth = np.where(in_model, class_prices, dearest)[of.column_class]
+        gain = worth - prices - goal.move_cost[of.column_class]
+        more = np.flatnonzero((gain > tolerance) & self._allowed())
+        leaves = in_model.copy()
+        leaves[of.column_class[more]] = True
+        less = has[(leaves[of.column_class] & (prices >= worth - tolerance))[has]]
+        return _best_per_class(more, of.column_class, -gain, _MORE_COLUMNS), less
+
+    def _open(self, classes: Bools) -> None:
+        for number in np.flatnonzero(classes & ~self.shut).tolist():
+            self._of.open(number)
+        self._of.number_columns()
+
+    def _allowed(self) -> Bools:
+        allowed: Bools = ~self.shut[self._of.column_class]
+        allowed[list(self.offered)] = True
+        return allowed
+
+    # ---- the programme
+
+    def _solve(
+        self, start: Floats, goal: Goal, more: Ints, less: Ints, seconds: float
+    ) -> tuple[Spread, Floats, Bools] | None:
+        """The spread, the price of one more flow per class, and which classes were in the model."""
+        if seconds <= 0:
+            return None
+        of = self._of
+        programme = _Programme()
+        excess = programme.variables(np.array([goal.excess_cost]), np.array([np.inf]))
+        moved = np.concatenate([more, less])
+        sign = np.concatenate([np.ones(len(more)), -np.ones(len(less))])
+        cost = np.concatenate([goal.move_cost[of.column_class[more]], np.zeros(len(less))])
+        first = programme.variables(cost, np.concatenate([np.full(len(more), np.inf), start[less]]))
+
+        classes, class_row = np.unique(of.column_class[moved], return_inverse=True)
+        missing = (of.count - np.bincount(of.column_class, start, len(of.members)))[classes]
+        of_classes = programme.constraints(missing, missing)
+        programme.add(of_classes + class_row, first + np.arange(len(moved)), sign)
+
+        terms = [of.terms(more), of.terms(less)]
+        index, keys, rates = (np.concatenate(pair) for pair in zip(*terms, strict=True))
+        index[len(terms[0][0]) :] += len(more)
+        loads = of.loads(start)
+        full = np.flatnonzero(of.link_loads(loads) > goal.room)
+        rows = _LoadRows(of, programme, loads, keys, np.union1d(keys % of.links, full), goal.room)
+        programme.add(rows.of_key[keys], first + index, rates * sign[index])
+        programme.add(rows.of_key[rows.links], np.full(len(rows.links), excess), -goal.stretch[rows.links])
+
+        solved = programme.solve(seconds)
+        if solved is None:
+            return None
+        values, duals = solved
+        amounts = start.copy()
+        np.add.at(amounts, moved, sign * values[first : first + len(moved)])
+        class_prices, in_model = np.zeros(len(of.members)), np.zeros(len(of.members), bool)
+        class_prices[classes] = duals[of_classes : of_classes + len(classes)]
+        in_model[classes] = True
+        spread = Spread(np.maximum(amounts, 0.0), float(values[excess]), *rows.prices(duals), complete=False)
+        return spread, class_prices, in_model
+
+
+class _LoadRows:
+    """The constraints that keep loads within the rooms: one per link that matters, and where a job's peak on such a
+    link depends on the routing, a variable for the peak and a constraint per phase.
+
+    ``links``: those with a constraint; ``of_key``: the constraint of each key that has one.
+    """
+
+    def __init__(
+        self, of: Commodities, programme: _Programme, loads: Floats, keys: Ints, links: Ints, room: Floats
+    ) -> None:
+        self._of = of
+        self.links = links
+        self._by_row = loads.reshape(of.rows, of.links)
+        peaks = np.maximum.reduceat(self._by_row, of.first_rows, axis=0)
+        group = of.row_group[keys // of.links]
+        pairs = np.unique(group[group > 0] * of.links + (keys % of.links)[group > 0])
+        self._group, self._link = pairs // of.links, pairs % of.links
+        fixed = peaks.sum(axis=0)
+        np.subtract.at(fixed, self._link, peaks[self._group, self._link])
+        self.of_key = np.full(of.rows * of.links, -1, np.int64)
+        self.of_key[links] = programme.constraints(np.full(len(links), -np.inf), (room - fixed)[links]) + np.arange(
+            len(links)
+        )
+        peak = programme.variables(np.zeros(len(pairs)), np.full(len(pairs), np.inf))
+        programme.add(self.of_key[self._link], peak + np.arange(len(pairs)), np.ones(len(pairs)))
+        for row in range(1, of.rows):
+            here = np.flatnonzero(self._group == of.row_group[row])
+            those = row * of.links + self._link[here]
+            first = programme.constraints(np.full(len(here), -np.inf), -loads[those])
+            self.of_key[those] = first + np.arange(len(here))
+            programme.add(self.of_key[those], peak + here, np.full(len(here), -1.0))
+
+    def prices(self, duals: Floats) -> tuple[Floats, Floats]:
+        """Per key and per link. A job's phases share its link's price; where they have no constraints, the phase that
+        is the peak has it all."""
+        of = self._of
+        on_link = np.zeros(of.links)
+        on_link[self.links] = np.maximum(0.0, -duals[self.of_key[self.links]])
+        by_row = np.zeros((of.rows, of.links))
+        by_row[0] = on_link
+        for group, start in enumerate(of.first_rows.tolist()):
+            if not group:
+                continue
+            rows = np.flatnonzero(of.row_group == group)
+            by_row[start + self._by_row[rows].argmax(axis=0), np.arange(of.links)] = on_link
+            here = self._link[self._group == group]
+            shares = np.maximum(0.0, -duals[self.of_key[rows[:, None] * of.links + here]])
+            excess = np.maximum(1.0, shares.sum(axis=0) / np.maximum(on_link[here], np.finfo(float).tiny))
+            by_row[rows[:, None], here] = shares / excess
+        return by_row.ravel(), on_link
+
+
+def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> Ints:
+    """Of these columns the cheapest of every class, about ``most`` in all, ascending."""
+    order = columns[np.lexsort((cost[columns], class_of[columns]))]
+    classes = class_of[order]
+    rank = np.arange(len(order)) - np.searchsorted(classes, classes)
+    best: Ints = np.sort(order[rank < max(4, most / max(1, len(np.unique(classes))))])
+    return best
