@@ -1,0 +1,52 @@
+"""The benchmark's parts work on a workload of two rings; nothing is said about times."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks import simulation
+from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, LINK_BPS, SCHEMES, SPINES, by_workload, run, summary
+from controller.offline.fabrics import leaf_spine
+from controller.offline.workloads import HEADER
+
+
+def test_every_scheme_is_measured_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    workload = tmp_path / "concurrent_jobs_1" / "ring_size_2"
+    workload.mkdir(parents=True)
+    lines = (HEADER, "96 128 0 1 0 500 9 0", "128 96 1 0 0 500 9 0", "97 129 0 1 0 500 9 1", "129 97 1 0 0 500 9 1")
+    (workload / "job_0-BLOOM.txt").write_text("\n".join(lines))
+    monkeypatch.setattr(simulation, "RESULTS", tmp_path / "out" / "simulation.json")
+    for scheme, failed in (("greedy", "0,8"), ("planned split", "8")):
+        simulation.main(tmp_path, scheme, failed, iterations=2)
+    kept = simulation._kept()
+    assert [(cell["scheme"], cell["failed_spines"], cell["slow_down"]) for cell in kept] == [
+        ("greedy", 0, pytest.approx(1.0)),
+        ("greedy", 8, pytest.approx(1.0)),
+        ("planned split", 8, pytest.approx(1.0)),
+    ]
+    assert "planned split" in capsys.readouterr().out
+
+
+def test_seeds_are_averaged(tmp_path: Path) -> None:
+    rings = [f"{96 + n} {128 + n} 0 1 0 500 9 {n}\n{128 + n} {96 + n} 1 0 0 500 9 {n}" for n in range(8)]
+    (tmp_path / "job_0-BLOOM.txt").write_text("\n".join([HEADER, *rings]))
+    intact = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
+    cell = run(SCHEMES["ecmp, ten hashes"], tmp_path, intact, 0, iterations=1)
+    assert len(set(cell["of_seeds"])) > 1
+    assert min(cell["of_seeds"]) < cell["slow_down"] < max(cell["of_seeds"])
+
+
+def test_figures_stand_beside_the_published_ones() -> None:
+    cell = {"scheme": "greedy", "workload": "w", "failed_spines": 4, "bound": 8 / 7}
+    cells = [{**cell, "slow_down": 1.8}, {**cell, "workload": "v", "slow_down": 2.0}]
+    console = Console(width=160, record=True, file=StringIO())
+    console.print(summary(cells), by_workload(cells))
+    text = console.export_text()
+    assert "1.900 (2.000); 1.900 +0%" in text
+    assert "1.143 (1.143)" in text

@@ -1,0 +1,72 @@
+"""The strategies in the simulator, where it is known what must come out."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.topology import Fabric
+from controller.offline.fabric_options import Placement
+from controller.offline.fabrics import leaf_spine, without_spines
+from controller.offline.generator import generate, jobs_of
+from controller.offline.options import problem_of
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import Valuation
+from controller.planning.problem import PlanLimits
+from controller.planning.strategies import STRATEGIES
+from controller.simulator.options import Options, Replan, Sharing
+from controller.simulator.training import Outcome, Stage, simulate
+
+SPINES = 4
+LINK_BPS = 100e9
+
+
+def intact() -> Fabric:
+    return leaf_spine(8, SPINES, SPINES, LINK_BPS, LINK_BPS)
+
+
+def run(
+    name: str, failed: int, seed: int, options: Options, max_subflows: int = 1, jobs: int = 2
+) -> tuple[Outcome, float]:
+    """Jobs of the published models on whole leaves, and the bound of their worst level."""
+    fabric = intact()
+    workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
+    left = without_spines(fabric, range(SPINES - failed, SPINES)) if failed else fabric
+    trained = jobs_of(workload, fabric, max_subflows)
+    problem = problem_of(left, trained)
+    limits = PlanLimits(ecmp_draws=0, seed=seed)
+    outcome = simulate([Stage(0.0, problem)], trained, lambda asked: STRATEGIES[name](asked, limits), options)
+    return outcome, level_bounds(problem, Valuation(problem)).fluid
+
+
+@pytest.mark.parametrize("name", ["planned", "edge-coloring"])
+@pytest.mark.parametrize("replan", Replan)
+def test_without_failures_nobody_waits(name: str, replan: Replan) -> None:
+    outcome, _ = run(name, 0, 1, Options(iterations=3, replan=replan))
+    assert outcome.mean_slow_down == pytest.approx(1.0, rel=0.005)
+
+
+@pytest.mark.parametrize("name", ["planned", "edge-coloring", "greedy", "ilp"])
+def test_one_job_alone_on_full_leaves_takes_twice_as_long_with_whole_flows(name: str) -> None:
+    outcome, _ = run(name, 1, 1, Options(iterations=2, replan=Replan.PUBLISHED), jobs=1)
+    assert outcome.mean_slow_down == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("failed", [0, 1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_split_flows_reach_the_bound_with_hysteresis(failed: int, seed: int) -> None:
+    outcome, bound = run("planned", failed, seed, Options(iterations=4), max_subflows=2)
+    assert bound == pytest.approx(SPINES / (SPINES - failed))
+    assert outcome.mean_slow_down is not None
+    assert outcome.mean_slow_down <= 1.01 * bound
+
+
+def test_whole_flows_of_equal_demand_share_alike_in_every_mode() -> None:
+    outcomes = [run("greedy", 1, 2, Options(iterations=3, sharing=sharing))[0] for sharing in Sharing]
+    first, *others = [[job.slow_downs for job in outcome.jobs] for outcome in outcomes]
+    for other in others:
+        assert [pytest.approx(slow_downs) for slow_downs in first] == other
+
+
+def test_the_same_seed_gives_the_same_times() -> None:
+    outcomes = [run("annealing", 1, 3, Options(iterations=3, replan=Replan.PUBLISHED))[0] for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
