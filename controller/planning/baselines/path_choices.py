@@ -1,7 +1,7 @@
 """The paths of all flows as rows of link numbers: what the baselines choose from.
 
-In: a ``Problem`` and its ``NextHops``. Out: per flow its shortest paths, ordered by the switches they pass: on a
-leaf-spine the path over the lowest spine is the first.
+In: a ``Problem`` and its ``NextHops``. Out: per flow its shortest paths. Their order goes round the first switch's next
+hops, from the lowest on: the first k paths have as many different first links as k paths can.
 """
 
 from __future__ import annotations
@@ -58,8 +58,17 @@ def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
         position = np.arange(len(path)) + np.repeat(next_hops.start[here] - (np.cumsum(size) - size), size)
         links = np.concatenate([links[:, path], next_hops.link[position][None]])
         owner, here = owner[path], next_hops.after[position]
+    if next_hops.longest and (ranks := _ranks(owner, links[0])).any():
+        links = links[:, np.lexsort((ranks, owner))]
     ends = np.cumsum(np.bincount(owner, minlength=len(states))).tolist()
     return [links[:, begin:end] for begin, end in pairwise([0, *ends])]
+
+
+def _ranks(owner: Ints, first: Ints) -> Ints:
+    """The number of each path among those of the same owner and first link, which lie side by side."""
+    begins = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(first, prepend=-1))
+    ranks: Ints = np.arange(len(owner)) - np.repeat(begins, np.diff(begins, append=len(owner)))
+    return ranks
 
 
 def _candidates(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:

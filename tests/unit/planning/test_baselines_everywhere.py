@@ -77,13 +77,15 @@ def test_the_ilp_finds_the_smallest_worst_level_and_proves_it(problem: Problem) 
 
 @quick
 @given(any_problems())
-def test_the_choices_of_a_flow_are_its_candidates(problem: Problem) -> None:
+def test_the_choices_of_a_flow_are_its_candidates_and_go_round_its_next_hops(problem: Problem) -> None:
     next_hops = NextHops(problem)
     choices = PathChoices(problem, next_hops)
     assert [f.id for f in choices.flows] == [f.id for f in problem.flows if set(problem.candidates(f)) - {()}]
     for f, options in zip(choices.flows, choices.options, strict=True):
         paths = [next_hops.path(links) for links in options.T]
         assert sorted(paths) == sorted(problem.candidates(f))
+        firsts = {path[0] for path in paths}
+        assert {path[0] for path in paths[: len(firsts)]} == firsts
 
 
 @quick
