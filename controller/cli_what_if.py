@@ -34,7 +34,8 @@ MOST_NAMES = 3
 MOST_ROWS = 20
 _COLUMNS_MEAN = (
     "alike: failures with these levels. ECMP: mean level of the worst job when all is hashed. repaired: its level at "
-    "once, with the flows off the failure re-routed. planned: its level when other flows may move too."
+    "once, with the flows off the failure re-routed. planned: its level when other flows may move too. bound: no "
+    "routing of whole flows, or of split ones, does better."
 )
 
 commands = typer.Typer()
@@ -146,7 +147,17 @@ def _progress() -> Iterator[OnProgress]:
 
 def _survey(found: Mapping[str, Any]) -> RenderableType:
     table = Table("failure")
-    for column in ("alike", "ECMP", "repaired", "planned", "bound", "cut off", "re-routed", "moved too"):
+    for column in (
+        "alike",
+        "ECMP",
+        "repaired",
+        "planned",
+        "bound whole",
+        "bound split",
+        "cut off",
+        "re-routed",
+        "moved too",
+    ):
         table.add_column(column, justify="right")
     for outcome in found["outcomes"]:
         table.add_row(
@@ -155,6 +166,7 @@ def _survey(found: Mapping[str, Any]) -> RenderableType:
             f"{outcome['ecmp_level']['mean']:.2f}" if "ecmp_level" in outcome else "-",
             f"{outcome['repaired_level']:.2f}" if "repaired_level" in outcome else "-",
             f"{outcome['level']:.2f}" if "level" in outcome else "-",
+            f"{outcome['integer_bound']:.2f}",
             f"{outcome['bound']:.2f}",
             f"{len(outcome['lost']):,}",
             _range(outcome["rerouted_fewest"], outcome["rerouted_most"]),

@@ -38,8 +38,8 @@ only the bound, because the time was over."""
 class Outcome:
     """What a case does. ``example``: the failure that was computed.
 
-    ``bound``: no routing within the flows' ``max_subflows`` has a smaller worst level. ``lost``: flows that lose their
-    last path. ``rerouted``: fewest and most flows, over the failures of the case, that are pinned to what fails and
+    ``bound``, ``fluid_bound``, ``integer_bound``: as a ``Plan``'s. ``lost``: flows that lose their last path.
+    ``rerouted``: fewest and most flows, over the failures of the case, that are pinned to what fails and
     have other paths. ``ecmp``: when all flows are hashed. ``repaired_level``: worst level in the first milliseconds,
     before anything is planned. ``level``: after planning. These three are None when only the bound is known.
     ``moved``: flows that the plan for the example moves besides.
@@ -51,6 +51,8 @@ class Outcome:
     rerouted: tuple[int, int]
     computed: Computed
     bound: float
+    fluid_bound: float
+    integer_bound: float
     ecmp: EcmpLevel | None = None
     repaired_level: float | None = None
     level: float | None = None
@@ -62,10 +64,10 @@ class Outcome:
         return self.level is not None and self.level <= self.bound * (1 + LEVEL_TOLERANCE)
 
     @property
-    def severity(self) -> tuple[int, float, float]:
-        """Larger is worse: lost flows, then the level, then what hashing makes of it."""
+    def severity(self) -> tuple[int, float, int, float]:
+        """Larger is worse: lost flows, then the level, then the flows to re-route, then what hashing makes of it."""
         level = self.bound if self.level is None else self.level
-        return len(self.lost), round(level, 6), self.ecmp.mean if self.ecmp else 0.0
+        return len(self.lost), round(level, 6), self.rerouted[1], self.ecmp.mean if self.ecmp else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class Present:
 
     level: float
     bound: float
+    fluid_bound: float
+    integer_bound: float
     ecmp: EcmpLevel
     unrouted: tuple[Flow, ...]
 
@@ -136,6 +140,7 @@ def _bounded(problem: Problem, cases: Sequence[Case], progress: Progress) -> lis
         after = failed(problem, example)
         lost = tuple(flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow))
         rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
+        bounds = level_bounds(after, Valuation(after))
         outcomes.append(
             Outcome(
                 case=case,
@@ -143,7 +148,9 @@ def _bounded(problem: Problem, cases: Sequence[Case], progress: Progress) -> lis
                 lost=lost,
                 rerouted=(min(rerouted), max(rerouted)),
                 computed="bound",
-                bound=level_bounds(after, Valuation(after)).worst,
+                bound=bounds.worst,
+                fluid_bound=bounds.fluid,
+                integer_bound=bounds.integer,
             )
         )
     return sorted(outcomes, key=lambda outcome: outcome.severity, reverse=True)
@@ -187,10 +194,17 @@ def _planned(
 
 def _replanned(problem: Problem, outcome: Outcome, limits: PlanLimits) -> Outcome:
     answer = _answered(plan(failed(problem, outcome.example), replace(limits, ecmp_draws=0)), outcome)
+    known = replace(
+        outcome,
+        computed="plan",
+        bound=max(outcome.bound, answer.bound),
+        fluid_bound=max(outcome.fluid_bound, answer.fluid_bound),
+        integer_bound=max(outcome.integer_bound, answer.integer_bound),
+    )
     level = answer.max_level
     if outcome.level is not None and level >= outcome.level * (1 - LEVEL_TOLERANCE):
-        return replace(outcome, computed="plan", bound=max(outcome.bound, answer.bound))
-    return replace(outcome, computed="plan", level=level, bound=max(outcome.bound, answer.bound), moved=answer.moves)
+        return known
+    return replace(known, level=level, moved=answer.moves)
 
 
 def _present(problem: Problem, limits: PlanLimits) -> Present:
@@ -199,7 +213,7 @@ def _present(problem: Problem, limits: PlanLimits) -> Present:
         raise SignalboxError(f"no plan: {answer.reason}")
     ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
     unrouted = tuple(flow for flow in problem.flows if not problem.reachable(flow))
-    return Present(answer.max_level, answer.bound, ecmp, unrouted)
+    return Present(answer.max_level, answer.bound, answer.fluid_bound, answer.integer_bound, ecmp, unrouted)
 
 
 def _answered(answer: Plan | NoPlan, outcome: Outcome) -> Plan:

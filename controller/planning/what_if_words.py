@@ -25,13 +25,15 @@ def sentences(found: Survey) -> tuple[str, ...]:
 
 
 def fields(found: Survey, flow_name: FlowName) -> dict[str, Any]:
-    """``level``, ``repaired_level`` and ``ecmp_level`` are left out where only the bound is known."""
+    """``bound``: no routing has a smaller worst level however it splits flows; ``integer_bound``: none of whole flows
+    has. ``level``, ``repaired_level`` and ``ecmp_level`` are left out where only the bounds are known."""
     present = found.present
     return {
         "answer": list(sentences(found)),
         "now": {
             "level": present.level,
-            "bound": present.bound,
+            "bound": present.fluid_bound,
+            "integer_bound": present.integer_bound,
             "ecmp_level": _ecmp_fields(present.ecmp),
             "unrouted": list(map(flow_name, present.unrouted)),
         },
@@ -50,7 +52,8 @@ def _outcome_fields(outcome: Outcome, flow_name: FlowName) -> dict[str, Any]:
         "computed": outcome.computed,
         "level": outcome.level,
         "repaired_level": outcome.repaired_level,
-        "bound": outcome.bound,
+        "bound": outcome.fluid_bound,
+        "integer_bound": outcome.integer_bound,
         "proven": outcome.proven,
         "ecmp_level": _ecmp_fields(outcome.ecmp) if outcome.ecmp else None,
         "lost": list(map(flow_name, outcome.lost)),
