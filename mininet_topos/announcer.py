@@ -36,7 +36,14 @@ class Controller(Protocol):
     def close(self) -> None: ...
 
 
-def announcement(job_id: str, peers: Sequence[str], algorithm: Algorithm, vector_bytes: int, lease_s: float) -> JobSpec:
+def announcement(
+    job_id: str,
+    peers: Sequence[str],
+    algorithm: Algorithm,
+    vector_bytes: int,
+    lease_s: float,
+    max_subflows: int = 1,
+) -> JobSpec:
     """The spec of a job of one group that runs one collective per iteration, ranks in the order of ``peers``. Raises
     ``InvalidInput``."""
     return JobSpec.parse(
@@ -45,6 +52,7 @@ def announcement(job_id: str, peers: Sequence[str], algorithm: Algorithm, vector
             "endpoints": tuple(peers),
             "groups": [{"name": "all", "ranks": tuple(range(len(peers)))}],
             "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": vector_bytes}],
+            "max_subflows": max_subflows,
             "lease_s": lease_s,
         }
     )

@@ -2,7 +2,8 @@
 
 Owns what each rank sends to whom, and when. In: this rank's vector of float32. Out: the result, and whether rank 0
 asked to stop; every rank learns that in the same iteration, from the headers that travel with the data. A slice is
-passed on as soon as it has arrived and been added, so no link is idle between the steps of a ring.
+passed on as soon as it has arrived and been added, so no link is idle between the steps of a ring. Where two ranks have
+several connections each slice takes the one that is dealt to it; the sender says how it deals in every header.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from controller.jobs.spec import Algorithm
-from mininet_topos.mesh import Connection, Mesh
+from mininet_topos.mesh import Bundle, Mesh
 
 SLICE_ELEMENTS = 2048
 """8 KiB: 14 ms on a 5 Mbit/s link, which is the resolution of the arrival times."""
@@ -61,7 +62,7 @@ def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
     steps = 2 * (size - 1)
     _send_header(mesh, successor, iteration, 0, stop)
     for piece in _slices(chunk(vector, rank, size)):
-        mesh.send(successor, piece.data)
+        mesh.send(successor.next_out(), piece.data)
     for step in range(steps):
         stop |= _receive_header(mesh, predecessor, iteration, step)
         pass_on = step + 1 < steps
@@ -70,12 +71,12 @@ def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
         for piece in _slices(chunk(vector, (rank - step - 1) % size, size)):
             if step < size - 1:
                 incoming = scratch[: len(piece)]
-                mesh.receive(predecessor, incoming.data, note_arrival=True)
+                mesh.receive(predecessor.next_in(), incoming.data, note_arrival=True)
                 piece += incoming
             else:
-                mesh.receive(predecessor, piece.data, note_arrival=True)
+                mesh.receive(predecessor.next_in(), piece.data, note_arrival=True)
             if pass_on:
-                mesh.send(successor, piece.data)
+                mesh.send(successor.next_out(), piece.data)
     mesh.flush()
     return vector, stop
 
@@ -92,10 +93,10 @@ def all_to_all(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[
         destination, source = (rank + distance) % size, (rank - distance) % size
         _send_header(mesh, mesh.to[destination], iteration, distance, stop)
         for piece in _slices(chunk(vector, destination, size)):
-            mesh.send(mesh.to[destination], piece.data)
+            mesh.send(mesh.to[destination].next_out(), piece.data)
         stop |= _receive_header(mesh, mesh.from_[source], iteration, distance)
         for piece in _slices(chunk(result, source, size)):
-            mesh.receive(mesh.from_[source], piece.data, note_arrival=True)
+            mesh.receive(mesh.from_[source].next_in(), piece.data, note_arrival=True)
     mesh.flush()
     return result, stop
 
@@ -114,14 +115,14 @@ def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tup
     for piece in _slices(vector):
         if upstream:
             incoming = scratch[: len(piece)]
-            mesh.receive(upstream, incoming.data, note_arrival=True)
+            mesh.receive(upstream.next_in(), incoming.data, note_arrival=True)
             piece += incoming
         if downstream:
-            mesh.send(downstream, piece.data)
+            mesh.send(downstream.next_out(), piece.data)
     if downstream:
-        mesh.receive(downstream, bytearray(len(DONE)))
+        mesh.receive(downstream.first, bytearray(len(DONE)))
     if upstream:
-        mesh.send(upstream, DONE)
+        mesh.send(upstream.first, DONE)
     mesh.flush()
     return vector, stop
 
@@ -137,16 +138,22 @@ def _slices(vector: Vector) -> Iterator[Vector]:
     return (vector[start : start + SLICE_ELEMENTS] for start in range(0, len(vector), SLICE_ELEMENTS))
 
 
-def _send_header(mesh: Mesh, connection: Connection, iteration: int, step: int, stop: bool) -> None:
-    mesh.send(connection, HEADER.pack(iteration, step, stop))
+def _send_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int, stop: bool) -> None:
+    """``HEADER``, and a weight per connection when there are several."""
+    weights = bundle.outgoing.weights
+    told = struct.pack(f"!{len(weights)}H", *weights) if len(weights) > 1 else b""
+    mesh.send(bundle.first, HEADER.pack(iteration, step, stop) + told)
 
 
-def _receive_header(mesh: Mesh, connection: Connection, iteration: int, step: int) -> bool:
-    packed = bytearray(HEADER.size)
-    mesh.receive(connection, packed)
-    at_iteration, at_step, stop = HEADER.unpack(packed)
+def _receive_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int) -> bool:
+    count = len(bundle.connections)
+    packed = bytearray(HEADER.size + (2 * count if count > 1 else 0))
+    mesh.receive(bundle.first, packed)
+    at_iteration, at_step, stop = HEADER.unpack_from(packed)
     if (at_iteration, at_step) != (iteration, step):
         raise ProtocolError(
-            f"{connection.peer} is at iteration {at_iteration}, step {at_step}; this rank at {iteration}, step {step}"
+            f"{bundle.peer} is at iteration {at_iteration}, step {at_step}; this rank at {iteration}, step {step}"
         )
+    if count > 1:
+        bundle.incoming.set(struct.unpack_from(f"!{count}H", packed, HEADER.size))
     return bool(stop)

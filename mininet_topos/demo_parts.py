@@ -125,10 +125,11 @@ class _Rank:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One ring: ``hosts`` in ring order."""
+    """One ring: ``hosts`` in ring order. ``max_subflows``: connections to the next one."""
 
     job_id: str
     hosts: tuple[LabHost, ...]
+    max_subflows: int = 1
 
 
 @dataclass
@@ -158,6 +159,7 @@ class Training:
             "--elements": self.elements,
             "--api": self.api,
             "--lease-s": JOB_LEASE_S,
+            "--max-subflows": job.max_subflows,
             "--rendezvous": self.rendezvous / job.job_id,
             "--out": log,
         }

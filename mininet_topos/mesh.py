@@ -1,8 +1,9 @@
 """The TCP connections between the ranks of one job, pumped by one thread.
 
-Owns the sockets. In: arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Nothing
-blocks but ``receive`` and ``flush``, and while they wait everything queued for any peer goes on being sent, so two
-ranks that both have much to say cannot wait for each other.
+Two ranks have one connection, or a bundle of one per subflow when the job may split its flows. Owns the sockets. In:
+arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Nothing blocks but ``receive`` and
+``flush``, and while they wait everything queued for any peer goes on being sent, so two ranks that both have much to
+say cannot wait for each other.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from controller.jobs.source_ports import PortClass
 from mininet_topos import rendezvous
+from mininet_topos.division import Deal
+from mininet_topos.source_port import bind_in_class
 
-HELLO = struct.Struct("!I")
+HELLO = struct.Struct("!IB")
 SEND_BUFFER_BYTES = 64 * 1024
 MAX_GATHERED = 64
 CONNECT_ATTEMPT_S = 5.0
@@ -37,6 +41,10 @@ class Connection:
         self.sock = sock
         self.peer = peer
         self.unsent: deque[memoryview] = deque()
+
+    @property
+    def source_port(self) -> int:
+        return int(self.sock.getsockname()[1])
 
     def send_some(self) -> None:
         """Hand the kernel as much as it takes. Raises ``PeerLostError``."""
@@ -66,6 +74,35 @@ class Connection:
         return got
 
 
+class Bundle:
+    """The connections to one peer, one per subflow; the first one also carries all that is no slice.
+
+    ``outgoing`` deals the slices that are sent out to the connections, ``incoming`` those that come: it follows what
+    the peer says of its own.
+    """
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        self.connections = tuple(connections)
+        self.outgoing = Deal(len(self.connections))
+        self.incoming = Deal(len(self.connections))
+
+    @property
+    def peer(self) -> str:
+        return self.first.peer
+
+    @property
+    def first(self) -> Connection:
+        return self.connections[0]
+
+    def next_out(self) -> Connection:
+        """What the next slice is sent on."""
+        return self.connections[self.outgoing.next()]
+
+    def next_in(self) -> Connection:
+        """What the next slice comes on."""
+        return self.connections[self.incoming.next()]
+
+
 class Mesh:
     """The connections of rank ``rank`` of ``size``: ``to[p]`` was opened by this rank, ``from_[p]`` by rank p; both
     carry bytes in both directions. ``arrivals``: monotonic time when each receive of data was complete, since the
@@ -75,8 +112,8 @@ class Mesh:
         self,
         rank: int,
         size: int,
-        to: Mapping[int, Connection],
-        from_: Mapping[int, Connection],
+        to: Mapping[int, Bundle],
+        from_: Mapping[int, Bundle],
         stall_timeout_s: float = 60.0,
     ) -> None:
         self.rank = rank
@@ -85,7 +122,7 @@ class Mesh:
         self.from_ = from_
         self.stall_timeout_s = stall_timeout_s
         self.arrivals: list[float] = []
-        self._connections = (*to.values(), *from_.values())
+        self._connections = tuple(one for bundle in (*to.values(), *from_.values()) for one in bundle.connections)
 
     def send(self, connection: Connection, data: memoryview | bytes) -> None:
         """Queue ``data``, which must not change before it was sent, and send what the socket takes now."""
@@ -151,19 +188,29 @@ def connect(
     to: Iterable[int],
     from_: Iterable[int],
     *,
+    classes: Sequence[PortClass] = (),
     timeout_s: float = 60.0,
     stall_timeout_s: float = 60.0,
 ) -> Mesh:
     """Open this rank's connections: ``to`` the ranks it connects to, ``from_`` the ranks that connect to it.
 
-    ``addresses``: one IP per rank; ``directory`` is shared by the ranks of this job and of no other. Raises
-    ``TimeoutError`` when a rank does not turn up in ``timeout_s`` seconds.
+    ``addresses``: one IP per rank; ``directory`` is shared by the ranks of this job and of no other. ``classes``: of
+    the source ports, one per connection to a peer; none for one connection from any port. Raises ``TimeoutError`` when
+    a rank does not turn up in ``timeout_s`` seconds.
     """
     deadline = time.monotonic() + timeout_s
-    with socket.create_server((addresses[rank], 0), backlog=len(addresses)) as listener:
+    with socket.create_server((addresses[rank], 0), backlog=len(addresses) * max(1, len(classes))) as listener:
         rendezvous.publish(directory, f"rank-{rank}", listener.getsockname()[:2])
-        opened = {peer: _open(directory, rank, peer, addresses, deadline) for peer in to}
-        accepted = _accept(listener, set(from_), addresses, deadline)
+        opened = {
+            peer: Bundle(
+                [
+                    _open(directory, HELLO.pack(rank, number), (addresses[rank], ports), peer, addresses, deadline)
+                    for number, ports in enumerate(classes or (None,))
+                ]
+            )
+            for peer in to
+        }
+        accepted = _accept(listener, set(from_), max(1, len(classes)), addresses, deadline)
     return Mesh(rank, len(addresses), opened, accepted, stall_timeout_s)
 
 
@@ -174,15 +221,26 @@ def prepare_sender(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
 
 
-def _open(directory: Path, rank: int, peer: int, addresses: Sequence[str], deadline: float) -> Connection:
+def _open(
+    directory: Path,
+    hello: bytes,
+    source: tuple[str, PortClass | None],
+    peer: int,
+    addresses: Sequence[str],
+    deadline: float,
+) -> Connection:
+    """One connection to ``peer``, from the ``source`` address and a port of its class when there is one."""
+    ip, ports = source
     while True:
         address = rendezvous.find(directory, f"rank-{peer}", deadline - time.monotonic())
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         prepare_sender(sock)
         sock.settimeout(CONNECT_ATTEMPT_S)
         try:
+            if ports:
+                bind_in_class(sock, ip, ports)
             sock.connect(address)
-            sock.sendall(HELLO.pack(rank))
+            sock.sendall(hello)
             return Connection(sock, f"rank {peer} ({addresses[peer]})")
         except OSError as error:
             sock.close()
@@ -192,20 +250,23 @@ def _open(directory: Path, rank: int, peer: int, addresses: Sequence[str], deadl
 
 
 def _accept(
-    listener: socket.socket, expected: set[int], addresses: Sequence[str], deadline: float
-) -> dict[int, Connection]:
-    accepted: dict[int, Connection] = {}
+    listener: socket.socket, peers: set[int], count: int, addresses: Sequence[str], deadline: float
+) -> dict[int, Bundle]:
+    """``count`` connections from each of the peers."""
+    accepted: dict[tuple[int, int], Connection] = {}
+    expected = {(peer, number) for peer in peers for number in range(count)}
     while missing := expected - accepted.keys():
         listener.settimeout(max(0.001, deadline - time.monotonic()))
         try:
             sock, _ = listener.accept()
         except TimeoutError:
-            raise TimeoutError(f"no connection from ranks {sorted(missing)}") from None
+            ranks = sorted({peer for peer, _ in missing})
+            raise TimeoutError(f"no connection, or not all, from ranks {ranks}") from None
         sock.settimeout(max(0.001, deadline - time.monotonic()))
         hello = sock.recv(HELLO.size, socket.MSG_WAITALL)
-        peer = HELLO.unpack(hello)[0] if len(hello) == HELLO.size else -1
-        if peer in missing:
-            accepted[peer] = Connection(sock, f"rank {peer} ({addresses[peer]})")
+        which = HELLO.unpack(hello) if len(hello) == HELLO.size else (-1, 0)
+        if which in missing:
+            accepted[which] = Connection(sock, f"rank {which[0]} ({addresses[which[0]]})")
         else:
             sock.close()
-    return accepted
+    return {peer: Bundle([accepted[peer, number] for number in range(count)]) for peer in peers}

@@ -4,9 +4,11 @@ Runs inside a host's namespace, one process per rank:
 
     python -m mininet_topos.trainer --job ring1 --rank 0 --peers 10.0.1.1,10.0.2.1 --rendezvous DIR --out rank0.jsonl
 
-Rank 0 also announces the job to the controller and reports its iterations, in a thread whose troubles never reach the
-training. SIGTERM to rank 0 ends all ranks after the iteration that it starts next; a second one kills. Out: a file of
-JSON lines, one when the connections are up, one per iteration (``TrainingLog``), one at the agreed end.
+With ``--max-subflows`` a rank has several connections to each neighbour, from source ports of a class each, and divides
+its bytes over them as the controller's route stream says. Rank 0 also announces the job to the controller and reports
+its iterations, in a thread whose troubles never reach the training. SIGTERM to rank 0 ends all ranks after the
+iteration that it starts next; a second one kills. Out: a file of JSON lines, one when the connections are up, one per
+iteration (``TrainingLog``), one at the agreed end.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -26,17 +28,20 @@ import numpy as np
 import typer
 
 from controller.errors import InvalidInput
-from controller.jobs.spec import Algorithm
+from controller.jobs.source_ports import port_classes
+from controller.jobs.spec import MAX_SUBFLOWS, Algorithm
 from mininet_topos import training_data
 from mininet_topos.collective import COLLECTIVES, ProtocolError, Vector, neighbours
-from mininet_topos.mesh import Mesh, PeerLostError, connect
+from mininet_topos.division import Division, RouteListener, weights_of
+from mininet_topos.mesh import Bundle, Mesh, PeerLostError, connect
 
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class RankSpec:
-    """``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle time per iteration."""
+    """``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle time per iteration.
+    ``max_subflows``: connections to each neighbour."""
 
     job_id: str
     rank: int
@@ -45,6 +50,7 @@ class RankSpec:
     elements: int = 120_000
     compute_s: float = 0.0
     iterations: int | None = None
+    max_subflows: int = 1
 
     @property
     def size(self) -> int:
@@ -54,7 +60,8 @@ class RankSpec:
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """Times in seconds on CLOCK_MONOTONIC, which all namespaces share. ``start`` is the end of the one before;
-    ``arrivals``: when each slice was complete."""
+    ``arrivals``: when each slice was complete; ``subflows``: connections that were used to the neighbour with the most
+    of them."""
 
     index: int
     start: float
@@ -62,14 +69,15 @@ class Iteration:
     communication_s: float
     ok: bool
     arrivals: tuple[float, ...]
+    subflows: int = 1
 
 
 class TrainingLog:
     """The raw timestamps of one rank, a JSON line per event, flushed so that nothing is lost with the process.
 
     ``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``, then per iteration ``{"i", "start",
-    "end", "wall", "comm_s", "ok", "slices_ms"}`` (``slices_ms``: arrivals after ``start``), at the agreed end
-    ``{"ended": mono}``.
+    "end", "wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``), at the
+    agreed end ``{"ended": mono}``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,6 +104,7 @@ class TrainingLog:
             comm_s=round(done.communication_s, 4),
             ok=done.ok,
             slices_ms=[round((arrival - done.start) * 1000, 1) for arrival in done.arrivals],
+            subflows=done.subflows,
         )
 
     def end(self) -> None:
@@ -122,9 +131,10 @@ class StopRequest:
         signal.signal(number, signal.SIG_DFL)
 
 
-def train(spec: RankSpec, mesh: Mesh, stop: StopRequest) -> Iterator[Iteration]:
+def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, division: Division | None = None) -> Iterator[Iteration]:
     """Run iterations until rank 0's stop, or the number it was given, is agreed. Raises ``PeerLostError`` and
-    ``ProtocolError``.
+    ``ProtocolError``. ``division``: how to divide the bytes to each neighbour, looked at before each iteration; without
+    it the first connection takes all.
 
     The next data and the right result are computed while the network is busy.
     """
@@ -137,14 +147,27 @@ def train(spec: RankSpec, mesh: Mesh, stop: StopRequest) -> Iterator[Iteration]:
             prepared = pool.submit(_prepare, spec, index + 1)
             if spec.compute_s:
                 time.sleep(spec.compute_s)
+            if division and division.look():
+                _divide(spec, mesh, division)
             wish = spec.rank == 0 and (stop.made or index + 1 == spec.iterations)
             began = time.monotonic()
             result, agreed = collective(mesh, index, vector, wish)
             communication_s = time.monotonic() - began
             ok = np.array_equal(result, expected)
             end = time.monotonic()
-            yield Iteration(index, start, end, communication_s, ok, tuple(mesh.take_arrivals()))
+            used = max((_in_use(bundle) for bundle in mesh.to.values()), default=0)
+            yield Iteration(index, start, end, communication_s, ok, tuple(mesh.take_arrivals()), used)
             index, start = index + 1, end
+
+
+def _divide(spec: RankSpec, mesh: Mesh, division: Division) -> None:
+    for peer, bundle in mesh.to.items():
+        ports = [connection.source_port for connection in bundle.connections]
+        bundle.outgoing.set(weights_of(division.pieces(spec.peers[spec.rank], spec.peers[peer]), ports))
+
+
+def _in_use(bundle: Bundle) -> int:
+    return sum(weight > 0 for weight in bundle.outgoing.weights)
 
 
 def _prepare(spec: RankSpec, iteration: int) -> tuple[Vector, Vector]:
@@ -154,8 +177,11 @@ def _prepare(spec: RankSpec, iteration: int) -> tuple[Vector, Vector]:
 
 
 @contextmanager
-def _announced(spec: RankSpec, api: str | None, lease_s: float) -> Iterator[Callable[[Iteration], None]]:
-    """Where to report iterations: rank 0 of a job with a controller announces it meanwhile."""
+def _announced(
+    spec: RankSpec, api: str | None, lease_s: float, directory: Path
+) -> Iterator[Callable[[Iteration], None]]:
+    """Where to report iterations: rank 0 of a job with a controller announces it meanwhile, and writes down for all
+    ranks how to divide their bytes when they can."""
     if api is None or spec.rank:
         yield lambda _iteration: None
         return
@@ -164,8 +190,11 @@ def _announced(spec: RankSpec, api: str | None, lease_s: float) -> Iterator[Call
     from controller.messages import IterationTime
     from mininet_topos.announcer import Announcer, announcement
 
-    job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s)
-    with Announcer(lambda: Client(api), job) as announcer:
+    job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s, spec.max_subflows)
+    with ExitStack() as stack:
+        announcer = stack.enter_context(Announcer(lambda: Client(api), job))
+        if spec.max_subflows > 1:
+            stack.enter_context(RouteListener(lambda: Client(api), spec.job_id, directory))
         yield lambda done: announcer.report(IterationTime(done.index, done.end - done.start, done.communication_s))
 
 
@@ -181,10 +210,13 @@ def run(
     compute_s: Annotated[float, typer.Option(min=0, help="idle seconds before each collective")] = 0.0,
     api: Annotated[str | None, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
     lease_s: Annotated[float, typer.Option(min=1, help="lease of the announced job")] = 60.0,
+    max_subflows: Annotated[
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="connections to each neighbour, for flows that may be split")
+    ] = 1,
     stall_timeout_s: Annotated[float, typer.Option(min=1, help="silence after which a peer is given up")] = 60.0,
 ) -> None:
     """Train as one rank of a job until rank 0 stops it."""
-    spec = RankSpec(job, rank, tuple(peers.split(",")), algorithm, elements, compute_s, iterations)
+    spec = RankSpec(job, rank, tuple(peers.split(",")), algorithm, elements, compute_s, iterations, max_subflows)
     if algorithm not in COLLECTIVES:
         raise typer.BadParameter(f"{algorithm} is not emulated; there are: {', '.join(COLLECTIVES)}")
     if not rank < spec.size >= 2:
@@ -194,11 +226,19 @@ def run(
     stop.listen()
     try:
         with (
-            _announced(spec, api, lease_s) as report,
-            connect(rendezvous, rank, spec.peers, to, from_, stall_timeout_s=stall_timeout_s) as mesh,
+            _announced(spec, api, lease_s, rendezvous) as report,
+            connect(
+                rendezvous,
+                rank,
+                spec.peers,
+                to,
+                from_,
+                classes=port_classes(max_subflows),
+                stall_timeout_s=stall_timeout_s,
+            ) as mesh,
         ):
             raw.begin(spec)
-            for done in train(spec, mesh, stop):
+            for done in train(spec, mesh, stop, Division(rendezvous) if max_subflows > 1 else None):
                 raw.iteration(done)
                 report(done)
                 if not done.ok:

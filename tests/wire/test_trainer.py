@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,11 +19,13 @@ import numpy as np
 import pytest
 
 from controller.api.client import Client
+from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import Algorithm
 from controller.messages import IterationTime
 from mininet_topos import rendezvous
 from mininet_topos.announcer import Announcer, announcement
 from mininet_topos.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
+from mininet_topos.division import SHARES_FILE, Division
 from mininet_topos.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer import Iteration, RankSpec, StopRequest, train
 
@@ -62,6 +65,62 @@ def test_every_result_is_exact(tmp_path: Path, algorithm: Algorithm, size: int, 
     for iterations in train_together(tmp_path, specs, StopRequest()):
         assert [done.index for done in iterations] == [0, 1, 2]
         assert all(done.ok for done in iterations)
+
+
+@pytest.mark.parametrize("algorithm", COLLECTIVES)
+def test_results_are_exact_when_bytes_are_divided_and_the_division_changes(
+    tmp_path: Path, algorithm: Algorithm
+) -> None:
+    size, classes = 3, port_classes(3)
+    specs = [
+        RankSpec("job", rank, addresses(size), algorithm, 50_021, iterations=6, max_subflows=3) for rank in range(size)
+    ]
+    splits = [(0.5, 0.3, 0.2), (0.1, 0.9), (1 / 3, 1 / 3, 1 / 3)]
+
+    def one_rank(rank: int) -> list[Iteration]:
+        to, from_ = neighbours(algorithm, rank, size)
+        done = []
+        with connect(tmp_path, rank, addresses(size), to, from_, classes=classes) as mesh:
+            for bundle in mesh.to.values():
+                ports = [one.source_port for one in bundle.connections]
+                assert all(each.holds(port) for each, port in zip(classes, ports, strict=True))
+            for iteration in train(specs[rank], mesh, StopRequest(), Division(tmp_path)):
+                done.append(iteration)
+                if rank == 0 and iteration.index % 2:
+                    tell(splits[iteration.index // 2])
+        return done
+
+    def tell(shares: tuple[float, ...]) -> None:
+        pieces = [(share, *each) for share, each in zip(shares, classes, strict=False)]
+        flows = {f"{src}>{dst}": pieces for src in addresses(size) for dst in addresses(size)}
+        (tmp_path / "draft").write_text(json.dumps(flows))
+        (tmp_path / "draft").replace(tmp_path / SHARES_FILE)
+
+    for iterations in in_parallel(size, one_rank):
+        assert all(done.ok for done in iterations)
+        assert iterations[0].subflows in (0, 1), "nothing was told yet; the last stage of a pipeline sends nothing"
+        assert all(done.subflows in (0, 2, 3) for done in iterations[3:]), "all have seen what rank 0 told by now"
+
+
+def test_bytes_go_over_the_connections_in_proportion(tmp_path: Path) -> None:
+    classes = port_classes(2)
+    pieces = [(share, *each) for share, each in zip((0.75, 0.25), classes, strict=True)]
+    (tmp_path / SHARES_FILE).write_text(json.dumps({"127.0.0.1>127.0.0.2": pieces}))
+
+    def one_rank(rank: int) -> list[int]:
+        spec = RankSpec("job", rank, addresses(2), elements=400_000, iterations=2, max_subflows=2)
+        with connect(tmp_path, rank, addresses(2), {1 - rank}, {1 - rank}, classes=classes) as mesh:
+            assert all(done.ok for done in train(spec, mesh, StopRequest(), Division(tmp_path)))
+            return [bytes_sent(one.sock) for one in mesh.to[1 - rank].connections]
+
+    split, whole = in_parallel(2, one_rank)
+    assert split[0] / split[1] == pytest.approx(3, rel=0.03)
+    assert whole[1] < 100 < whole[0], "what is not told to be divided is not, but for the greeting"
+
+
+def bytes_sent(sock: socket.socket) -> int:
+    """``tcpi_bytes_acked`` of linux/tcp.h; the last of them may still be on their way."""
+    return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 120)[0])
 
 
 def test_a_wrong_vector_is_noticed_by_every_rank(tmp_path: Path) -> None:
