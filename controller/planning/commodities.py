@@ -115,6 +115,13 @@ class Commodities:
             self._fresh.append((number, path))
         return found
 
+    def candidates(self) -> int:
+        """How many columns there are when all are known. Paths of two links are counted without finding them."""
+        paths = self._problem.paths
+        if any(len(path) > 2 for path in self.path):
+            return sum(len(self._problem.candidates(self.first(number))) for number in range(len(self.members)))
+        return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
+
     def open(self, number: int) -> None:
         """Makes a column of each of the class's candidate paths."""
         if not self._opened[number]:

@@ -32,6 +32,10 @@ _FIRST_COLUMNS = 8_000
 _MORE_COLUMNS = 4_000
 """New columns in all, at the start and per round, shared by the classes that want any; at least four for each."""
 _ROUNDS = 100
+_NONE = 1e-7
+"""An excess that ends the search: the moves are few enough then, without being the fewest."""
+_AMPLE = 1.5
+"""Room on the paths offered to a class, relative to what it needs, from which on nobody has to make more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals. ``complete``: no column is missing, so that
-    the excess is the least there is."""
+    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals. ``complete``: no column is missing: the excess
+    is the least there is."""
 
     amounts: Floats
     excess: float
@@ -140,6 +144,8 @@ class FluidModel:
             if solved is None:
                 break
             best, class_prices, in_model = solved
+            if best.excess <= _NONE:
+                break
             paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
             fresh = np.setdiff1d(paying_more, more)
             if not len(fresh) and not len(np.setdiff1d(paying_less, less)):
@@ -164,18 +170,37 @@ class FluidModel:
     # ---- columns
 
     def _first_columns(self, start: Floats, goal: Goal) -> tuple[Ints, Ints]:
-        """Columns that may take more and less: of the classes that are not all placed, or on links without room."""
+        """Columns that may take more and less. Those of the classes that are not all placed, or on links without room;
+        where their paths have not enough room either, of the classes on these paths too. All, when there are few."""
         of = self._of
         spare = goal.room - of.link_loads(of.loads(start))
-        full = of.touching(spare < -_ROUNDING) & (start > 0)
-        missing = of.count - np.bincount(of.column_class, start, len(of.members))
-        hot = missing > _ROUNDING
-        hot[of.column_class[full]] = True
-        self._open(hot)
-        least = of.least(spare)
+        over = spare < -_ROUNDING
+        to_place = of.count - np.bincount(of.column_class, start, len(of.members))
+        leaving = np.where(of.touching(over), start, 0.0)
+        to_place += np.bincount(of.column_class, leaving, len(of.members))
+        hot = to_place > _ROUNDING
+        if not hot.any():
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        if of.candidates() <= _FIRST_COLUMNS:
+            hot[:] = True
+        more = self._roomiest(hot, spare)
+        room = np.bincount(of.column_class[more], np.maximum(0.0, of.least(spare)[more]), len(of.members))
+        short = room < _AMPLE * to_place * of.rate
+        if short.any() and not hot.all():
+            crowded = np.zeros(of.links, bool)
+            _, keys, _ = of.terms(more[short[of.column_class[more]]])
+            crowded[keys % of.links] = True
+            over |= crowded
+            hot[of.column_class[of.touching(crowded) & (of.padded(start) > 0)]] = True
+            more = self._roomiest(hot, spare)
         start = of.padded(start)
-        choice = np.flatnonzero(hot[of.column_class] & self._allowed())
-        return _best_per_class(choice, of.column_class, -least, _FIRST_COLUMNS), np.flatnonzero(full)
+        return more, np.flatnonzero((start > 0) & (of.touching(over) | hot.all()))
+
+    def _roomiest(self, classes: Bools, spare: Floats) -> Ints:
+        """The columns of these classes with the most room."""
+        self._open(classes)
+        choice = np.flatnonzero(classes[self._of.column_class] & self._allowed())
+        return _best_per_class(choice, self._of.column_class, -self._of.least(spare), _FIRST_COLUMNS)
 
     def _paying(
         self, start: Floats, goal: Goal, spread: Spread, class_prices: Floats, in_model: Bools
