@@ -1,0 +1,178 @@
+"""Lower bounds of all levels, sorted from the worst: what the cuts ask of the jobs *together*.
+
+Say every job j stays at or below a level t_j. A link of capacity c with n_j flows of each job, whole and of at least
+d bit/s, then has at most floor(t_j * c / d) flows in all for every job on it; so the n_j / floor(t_j * c / d) add up to
+at most 1, and summed over a cut of m such links to at most m. In the same way the loads D_j that the jobs bring to a
+cut of capacity C, divided by t_j, add up to at most C. A leaf with more flows than uplinks says so: one of its jobs
+must be slow; two such leaves say that one job may be enough for both, or that it is not.
+
+CP-SAT finds the lexicographically least levels within all these inequalities. The model has jobs and levels but no
+flows: it is small however many flows there are.
+
+In: a problem's ``Bounds``. Out: a ``LevelVector``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from controller.jobs.spec import JobId
+from controller.planning.bounds import Bounds
+from controller.planning.efficiency import Floats, Ints
+
+_SCALE = 1_000_000
+"""Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
+_ROUNDING = 1e-9
+_MOST_LEVELS = 64
+"""Levels that are told apart, the highest of all that are possible."""
+_SECONDS = 0.2
+"""Deterministic time per stage, a hundred times what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelVector:
+    """``levels``: sorted from the worst, one per job; no routing's sorted levels are lexicographically smaller.
+    ``ceiling``: per job a level, all together the least that the cuts allow: what a routing may aim at."""
+
+    levels: tuple[float, ...]
+    ceiling: Mapping[JobId, float]
+
+
+def level_vector(bounds: Bounds) -> LevelVector:
+    """At least as strong as ``bounds.vector``."""
+    jobs = tuple(bounds.job)
+    floors = np.array([bounds.job[job] for job in jobs])
+    cuts = _contested(bounds, floors)
+    levels = _levels(bounds, cuts)
+    found = _Model(bounds, cuts, levels).solve() if len(jobs) > 1 and len(levels) > 1 else None
+    return found or LevelVector(bounds.vector, dict.fromkeys(jobs, bounds.worst))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """``amount``: per job its flows / links of the cut; when ``step`` is 0, its load / capacity of the cut. ``step``:
+    the load of one flow on a link."""
+
+    amount: tuple[float, ...]
+    step: float
+
+    def needs(self, level: float) -> Floats:
+        """Per job the share of the cut that it needs when it stays at or below ``level``."""
+        fit = np.floor(level / self.step * (1 + _ROUNDING)) if self.step else level
+        return np.divide(self.amount, fit) if fit else np.where(np.array(self.amount) > 0, np.inf, 0.0)
+
+
+def _contested(bounds: Bounds, floors: Floats) -> list[_Cut]:
+    """The cuts that do not let all jobs have their own bound."""
+    cuts = bounds.cuts
+    column = [cuts.job_ids.index(job) for job in bounds.job]
+    loads = cuts.loads()[:, column]
+    found = [_Cut(tuple(row), 0.0) for row in loads[(loads / floors).sum(axis=1) > 1 + _ROUNDING].tolist()]
+    for size, counts in cuts.whole_flows():
+        steps = size / cuts.capacity_bps
+        fit = np.maximum(1, np.floor(floors / steps[:, None] * (1 + _ROUNDING)))
+        amounts = counts[:, column] / cuts.links[:, None]
+        full = np.flatnonzero((amounts / fit).sum(axis=1) > 1 + _ROUNDING)
+        found += [_Cut(tuple(amounts[cut].tolist()), float(steps[cut])) for cut in full.tolist()]
+    return list(dict.fromkeys(found))
+
+
+def _levels(bounds: Bounds, cuts: Iterable[_Cut]) -> list[float]:
+    """The jobs' own bounds, and above them all levels at which a job's need of a cut changes; ascending up to the worst
+    bound."""
+    lowest, highest = min(bounds.job.values(), default=1.0), bounds.worst
+    levels = {*bounds.job.values(), highest}
+    for step in {cut.step for cut in cuts if cut.step}:
+        most = int(highest / step * (1 + _ROUNDING))
+        levels.update(step * flows for flows in range(max(1, most - _MOST_LEVELS), most + 1))
+    ascending = sorted(level for level in levels if lowest <= level <= highest)
+    apart = [b for a, b in zip([0.0, *ascending], ascending, strict=False) if b > a * (1 + _ROUNDING)]
+    return [lowest, *apart[1:][-_MOST_LEVELS:]]
+
+
+class _Model:
+    """``_above``: per job and level whether the job's level is at least that one; below the next level it may be
+    anywhere."""
+
+    def __init__(self, bounds: Bounds, cuts: Sequence[_Cut], levels: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._levels = levels
+        self._cp = cp_model.CpModel()
+        self._above = [
+            [self._cp.new_int_var(level <= floor * (1 + _ROUNDING), 1, f"{job} >= {level}") for level in levels]
+            for job, floor in bounds.job.items()
+        ]
+        for above, job in zip(self._above, bounds.job, strict=True):
+            for higher, lower in zip(above[1:], above, strict=False):
+                self._cp.add_implication(higher, lower)
+            if job in bounds.tight and bounds.worst <= bounds.fluid * (1 + _ROUNDING):
+                self._cp.add(above[-1] == 1)
+        self._cp.add_bool_or(above[-1] for above in self._above)
+        below_next = [level * (1 - 2 * _ROUNDING) for level in levels[1:]] + [levels[-1]]
+        for cut in cuts:
+            needs = np.minimum([cut.needs(level) for level in below_next], 2.0)
+            self._fits(np.floor(needs * _SCALE).astype(np.int64))
+
+    def _fits(self, needs: Ints) -> None:
+        """``needs``: of a cut at each level, shape (levels, jobs)."""
+        saved = -np.diff(needs, axis=0)
+        terms = [
+            int(less) * higher
+            for above, column in zip(self._above, saved.T, strict=True)
+            for higher, less in zip(above[1:], column, strict=True)
+            if less
+        ]
+        self._cp.add(sum(terms) >= int(needs[0].sum()) - _SCALE)
+
+    def solve(self) -> LevelVector | None:
+        """None when time runs out, which it should not."""
+        jobs = len(self._above)
+        height = [sum(above[1:]) for above in self._above]
+        found: list[float] = []
+        level = len(self._levels) - 1
+        while len(found) < jobs:
+            at_least = [above[level] for above in self._above]
+            solver = self._minimise(sum(at_least))
+            if solver is None:
+                return None
+            count = round(solver.objective_value)
+            self._cp.add(sum(at_least) <= count)
+            found += [self._levels[level]] * (count - len(found))
+            if count == jobs:
+                break
+            following = self._cp.new_int_var(0, level - 1, "following")
+            for of_job, slower in zip(height, at_least, strict=True):
+                self._cp.add(following >= of_job).only_enforce_if(~slower)
+            solver = self._minimise(following)
+            if solver is None:
+                return None
+            level = solver.value(following)
+            self._cp.add(following <= level)
+        return self._largest_first(found, height)
+
+    def _largest_first(self, found: list[float], height: Sequence[Any]) -> LevelVector | None:
+        """Among the jobs that may be the slow ones, those with the most flows leave the most ways of being so."""
+        cuts = self._bounds.cuts
+        flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
+        weights = [flows[job] for job in self._bounds.job]
+        solver = self._minimise(-sum(weight * of_job for weight, of_job in zip(weights, height, strict=True)))
+        if solver is None:
+            return None
+        ceiling = {
+            job: self._levels[sum(solver.boolean_value(above) for above in of_job) - 1]
+            for job, of_job in zip(self._bounds.job, self._above, strict=True)
+        }
+        return LevelVector(tuple(found), ceiling)
+
+    def _minimise(self, objective: Any) -> cp_model.CpSolver | None:
+        self._cp.minimize(objective)
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.max_deterministic_time = _SECONDS
+        solver.parameters.catch_sigint_signal = False
+        return solver if solver.solve(self._cp) == cp_model.OPTIMAL else None

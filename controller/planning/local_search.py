@@ -1,0 +1,249 @@
+"""Whole flows on irregular fabrics, by ejection chains: a routing in which no job exceeds its ceiling, with few moves.
+
+A flow without a path takes the one on which the least is in its way; what is in its way is ejected and looks for a path
+itself, until all have one. Links that somebody has just come to are avoided for a while, so that a chain does not turn
+back on itself. Where all leaves and flows are alike, chains become the alternating paths in two colours with which
+König's theorem colours the edges of a bipartite graph (Kempe chains); but they also find their way around missing
+cables, over unequal links and through three tiers. Nothing is proven here: ``level_vector`` says what to aim at, and
+that no routing does better.
+
+In: a ``Problem``, its ``Valuation``, what to aim at, routes to begin from. Out: routes. Steps are limited, not time:
+the same input gives the same routes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from controller.planning.bounds import Bounds
+from controller.planning.capped_loads import CappedLoads, Links
+from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.level_vector import LevelVector
+from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
+
+_STEPS_PER_S = 15_000
+"""A step is what is done to give one flow a path; so many take about a second."""
+_FIRST_STEPS = 5_000
+_STEPS_PER_FLOW = 4
+"""The attempt to reach the target gets the larger one of ``_FIRST_STEPS`` and ``_STEPS_PER_FLOW`` for every flow."""
+_ATTEMPTS = 4
+"""To halve the distance between a level that was reached and one that was not."""
+_AVOIDED = 10
+"""Steps for which a link is avoided after somebody has come to it."""
+_AVOIDANCE = 3.0
+"""What it costs to eject somebody from such a link, in times the excess."""
+_HOMELY = 0.5
+"""What it costs to eject somebody from home, because there is nobody else on the link, in times the excess."""
+_NOISE = 1e-3
+"""Of a level: decides between equally good paths."""
+_DETOUR = 40
+"""Steps that others may take to let one flow go home."""
+
+
+def search(
+    problem: Problem, valuation: Valuation, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
+) -> dict[FlowId, Route]:
+    """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first.
+    ``start``: a route for every flow that has a candidate."""
+    walk = _Walk(problem, valuation, start, limits)
+    steps = max(_FIRST_STEPS, _STEPS_PER_FLOW * len(problem.flows))
+    if not walk.within([target.ceiling.get(job, math.inf) for job in valuation.job_ids], steps):
+        walk.descend(target.levels[0], [bounds.job.get(job, 1.0) for job in valuation.job_ids])
+    walk.go_home(steps)
+    return walk.routes()
+
+
+class _Walk:
+    """A routing that changes step by step. ``_waiting``: flows without a path at the moment. ``_was``: where flows were
+    that have left since a routing was last accepted. Jobs' levels and ceilings are lists, in the valuation's order."""
+
+    def __init__(self, problem: Problem, valuation: Valuation, start: Routes, limits: PlanLimits) -> None:
+        self._problem = problem
+        self._start = start
+        self._loads = CappedLoads(problem, valuation)
+        self._begin: list[Links | None] = [None] * len(problem.flows)
+        self._left = int(limits.time_limit_s * _STEPS_PER_S)
+        self._step = 0
+        self._came = [-_AVOIDED] * len(problem.flows)
+        self._avoided_until = np.zeros(len(valuation.capacity_bps), np.int64)
+        self._waiting: list[int] = []
+        self._was: dict[int, Links] = {}
+        self._random = random.Random(limits.seed)
+        self._noise = np.random.default_rng(limits.seed)
+        for index, flow in enumerate(problem.flows):
+            if flow.src_leaf == flow.dst_leaf or flow.id not in start:
+                continue
+            if flow.current is not None and len(flow.current) == 1 and problem.stands(flow):
+                self._loads.home[index] = _numbered(flow.current, valuation)
+            path = _numbered(start[flow.id], valuation)
+            self._loads.put(index, path)
+            if len(start[flow.id]) == 1:
+                self._begin[index] = path
+        self._ceilings = self._loads.levels()
+
+    def within(self, ceilings: Sequence[float], steps: int) -> bool:
+        """Whether a routing was found that keeps to the ceilings; if not, the routing is what it was before."""
+        self._loads.limit(ceilings)
+        for link in self._loads.all_full():
+            self._clear(link, None)
+        self._random.shuffle(self._waiting)
+        self._waiting.sort(key=self._loads.peak_bps.__getitem__)
+        if self._settle(steps):
+            self._was.clear()
+            self._ceilings = list(ceilings)
+            return True
+        self._undo()
+        self._loads.limit(self._ceilings)
+        return False
+
+    def descend(self, least: float, floors: Sequence[float]) -> None:
+        """The worst level as near to ``least`` as can be found; then the levels of the jobs, the worst first, as near
+        to their ``floors``, no other getting worse than it is."""
+        reached = self._loads.levels()
+        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors])
+        reached = self._loads.levels()
+        flows = Counter(self._loads.job)
+        for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
+            now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
+            self._lower(floors[job], now[job], partial(_with, now, job))
+
+    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]]) -> None:
+        """Tries ``least``, then what is halfway between the last failure and what was reached."""
+        goal = least
+        for _ in range(_ATTEMPTS):
+            if reached <= least * (1 + LEVEL_TOLERANCE):
+                return
+            if self.within(ceilings(goal), self._left // _ATTEMPTS):
+                reached = goal
+            else:
+                least = goal
+            goal = (least + reached) / 2
+
+    def go_home(self, steps: int) -> None:
+        """Takes moves back, within ``steps``: one flow goes home, and whoever is in its way finds another path without
+        more moves in all."""
+        end = self._step + min(steps, self._left)
+        away = self._away()
+        while away and self._step < end:
+            flow = away.pop()
+            home = self._loads.home[flow]
+            if home is None or self._loads.at[flow] == home:
+                continue
+            self._leave(flow)
+            settled = self._come(flow, home) and self._settle(_DETOUR)
+            change = sum(self._is_away(of) - (was != self._loads.home[of]) for of, was in self._was.items())
+            if not settled or change > 0:
+                self._undo()
+                continue
+            self._was.clear()
+            if change < 0:
+                away = self._away()
+
+    def routes(self) -> dict[FlowId, Route]:
+        routes = dict(self._start)
+        for index, path in enumerate(self._loads.at):
+            if path is not None and path != self._begin[index]:
+                flow = self._problem.flows[index]
+                number = int((self._loads.paths(index) == path).all(axis=1).argmax())
+                routes[flow.id] = whole(self._problem.candidates(flow)[number])
+        return routes
+
+    # ---- one step
+
+    def _settle(self, steps: int) -> bool:
+        """Whether all flows have a path, after so many steps at the most."""
+        end = self._step + min(steps, self._left)
+        while self._waiting and self._step < end:
+            self._step += 1
+            self._left -= 1
+            flow = self._waiting.pop()
+            path = self._choose(flow)
+            if path is None or not self._come(flow, path):
+                return False
+        return not self._waiting
+
+    def _choose(self, flow: int) -> Links | None:
+        """The path with the least in the flow's way; None when the flow is too large for any."""
+        paths = self._loads.paths(flow)
+        avoided = self._avoided_until[paths] > self._step
+        homely = self._loads.strays[paths] == 0
+        cost = (self._loads.excess(flow, paths) * (1 + _AVOIDANCE * avoided + _HOMELY * homely)).sum(axis=1)
+        cost += _NOISE * self._noise.random(len(cost))
+        home = self._loads.home[flow]
+        if home is not None:
+            cost[(paths == home).all(axis=1)] -= 2 * _NOISE
+        best = int(cost.argmin())
+        return tuple(paths[best].tolist()) if math.isfinite(cost[best]) else None
+
+    def _come(self, flow: int, path: Links) -> bool:
+        """Puts a flow on a path and ejects what is in its way; False when that is not possible."""
+        self._loads.put(flow, path)
+        self._came[flow] = self._step
+        self._avoided_until[list(path)] = self._step + _AVOIDED
+        return all(self._clear(link, flow) for link in path)
+
+    def _clear(self, link: int, staying: int | None) -> bool:
+        """Ejects flows until the link is not full; False when ``staying`` alone is too much."""
+        while self._loads.full(link):
+            leaver = min(
+                (flow for flow in self._loads.on(link) if flow != staying), key=self._worth(link), default=None
+            )
+            if leaver is None:
+                return False
+            self._leave(leaver)
+            self._waiting.append(leaver)
+        return True
+
+    def _worth(self, link: int) -> Callable[[int], tuple[object, ...]]:
+        """Smallest for the flow that had best leave: one that is enough, that has not just come, that is not at home;
+        the smallest that is enough, or else the largest."""
+        loads = self._loads
+
+        def worth(flow: int) -> tuple[bool, bool, bool, float, float]:
+            enough = loads.relieves(flow, link)
+            weight = loads.weight(flow, link)
+            recent = self._came[flow] > self._step - _AVOIDED
+            at_home = loads.at[flow] == loads.home[flow]
+            return not enough, recent, at_home, weight if enough else -weight, self._random.random()
+
+        return worth
+
+    def _leave(self, flow: int) -> None:
+        path = self._loads.at[flow]
+        if path is not None:
+            self._was.setdefault(flow, path)
+            self._loads.take(flow)
+
+    def _undo(self) -> None:
+        """Back to the routing that was last accepted."""
+        for flow in self._was:
+            if self._loads.at[flow] is not None:
+                self._loads.take(flow)
+        for flow, path in self._was.items():
+            self._loads.put(flow, path)
+        self._was.clear()
+        self._waiting.clear()
+
+    def _is_away(self, flow: int) -> bool:
+        return self._loads.at[flow] != self._loads.home[flow]
+
+    def _away(self) -> list[int]:
+        """Flows that have a home and are not there, in random order."""
+        away = [flow for flow, home in enumerate(self._loads.home) if home is not None and self._is_away(flow)]
+        self._random.shuffle(away)
+        return away
+
+
+def _with(levels: Sequence[float], job: int, level: float) -> list[float]:
+    return [*levels[:job], level, *levels[job + 1 :]]
+
+
+def _numbered(route: Route, valuation: Valuation) -> Links:
+    """The links of its first piece."""
+    return tuple([valuation.number[link] for link in route[0].path])
