@@ -212,5 +212,7 @@ def _solve(
         return [], bounds.vector
     if solution is None:
         return [], bounds.vector
-    proven = tuple(max(pair) for pair in zip_longest(bounds.vector, solution.proven, fillvalue=1.0))
+    proven = bounds.vector
+    if all(flow.max_subflows == 1 for flow in problem.flows):  # else: what holds for whole flows may not for split ones
+        proven = tuple(max(pair) for pair in zip_longest(proven, solution.proven, fillvalue=1.0))
     return [draft(problem, valuation, "cpsat", solution.routes)], proven

@@ -239,6 +239,10 @@ def test_split_flows_share_what_is_left() -> None:
     assert spine.bound == pytest.approx(4 / 3)
     assert spine.level == pytest.approx(4 / 3), "four flows over three spines, cut in two"
     assert spine.repaired_level == 2, "the greedy keeps them whole"
+    cable = next(outcome for outcome in found.outcomes if outcome.case.kind is Kind.CABLE)
+    assert (cable.bound, cable.fluid_bound, cable.integer_bound) == pytest.approx((4 / 3, 4 / 3, 2))
+    assert cable.level
+    assert cable.level >= cable.bound * (1 - 1e-9), "what is proven of whole flows is not proven of split ones"
 
 
 def test_when_the_time_is_over_only_bounds_are_told(full: Problem, fabric: Fabric) -> None:
