@@ -15,6 +15,12 @@ from controller.planning.problem import Flow
 from controller.planning.single_failures import Case, Kind
 from controller.planning.what_if import Outcome, Survey
 
+_CALLED = {
+    Kind.SPINE: ("switch without hosts", "switches without hosts"),
+    Kind.CABLE: ("cable", "cables"),
+    Kind.BUNDLE: ("bundle of cables", "bundles of cables"),
+}
+
 FlowName = Callable[[Flow], str]
 
 
@@ -123,7 +129,7 @@ def _kinds(cases: Iterable[Case]) -> str:
     number: Counter[Kind] = Counter()
     for case in cases:
         number[case.kind] += len(case.failures)
-    return " and ".join(_count(count, kind.value, f"{kind.value}s") for kind, count in number.items()) or "Nothing"
+    return " and ".join(_count(count, *_CALLED[kind]) for kind, count in number.items()) or "Nothing"
 
 
 def _count(number: int, one: str, many: str) -> str:

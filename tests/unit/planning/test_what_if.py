@@ -280,4 +280,4 @@ def test_the_survey_in_words_names_the_worst_and_counts_what_can_fail(full: Prob
     said = " ".join(sentences(found))
     assert worst.example.name in said
     assert f"{worst.level:.2f}" in said
-    assert "4 spines and 16 cables can fail, in 5 cases" in said
+    assert "4 switches without hosts and 16 cables can fail, in 5 cases" in said
