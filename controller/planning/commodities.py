@@ -196,8 +196,7 @@ class Commodities:
     def loads(self, amounts: Floats) -> Floats:
         """Per key."""
         weights = self._term_rate * amounts[self._term_column]
-        loads: Floats = np.bincount(self._term_key, weights, self.rows * self.links)
-        return loads
+        return np.bincount(self._term_key, weights, self.rows * self.links).astype(np.float64, copy=False)
 
     def link_loads(self, loads: Floats) -> Floats:
         """Per link, from the loads per key: row 0 and each other job's peak."""
@@ -208,8 +207,7 @@ class Commodities:
     def prices(self, key_prices: Floats) -> Floats:
         """Per column what one flow on it costs, when a unit of load costs this per key."""
         weights = self._term_rate * key_prices[self._term_key]
-        prices: Floats = np.bincount(self._term_column, weights, self.columns)
-        return prices
+        return np.bincount(self._term_column, weights, self.columns).astype(np.float64, copy=False)
 
     def touching(self, links: Bools) -> Bools:
         """Per column whether it passes one of these links."""

@@ -73,7 +73,7 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[floa
         job_level=draft.job_level,
         bound=bound,
         fluid_bound=min(bounds.fluid, bound),
-        integer_bound=bound if whole else bounds.integer,
+        integer_bound=bound if whole else max(bound, bounds.integer),
         certificate=certificate,
         levels_proven=count,
         moves=draft.moves,
