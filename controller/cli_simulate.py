@@ -31,13 +31,17 @@ _FAILURES = "Failures"
 
 @commands.command("simulate")
 @takes_fabric
-def simulate(
+def simulate_command(
     options: FabricOptions,
     strategy: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME,…", help="How to route; several give a row each.", show_default="planned"),
     ] = None,
     iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = _DEFAULTS.iterations,
+    random_starts: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="S", help="Draw start times from 0 to this.", show_default="the files'"),
+    ] = _DEFAULTS.random_starts_s,
     replan: Annotated[
         Replan,
         typer.Option(
@@ -66,6 +70,26 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Train a workload on paper: all-reduce times and slow-downs of every job. Exit status 3: a job had no path."""
+    how = Options(
+        iterations=iterations,
+        random_starts_s=random_starts,
+        replan=replan,
+        sharing=sharing,
+        lose_sent=lose_sent,
+        seed=options.seed,
+    )
+    if repair_at is not None and repair_at <= fail_at:
+        raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
+    found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at))
+    show(found, lambda: _table(found), as_json)
+    if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
+        raise typer.Exit(PARTLY_TRAINED)
+
+
+def _trained(
+    options: FabricOptions, names: list[str], how: Options, time_limit_s: float, failed_s: tuple[float, float | None]
+) -> dict[str, Any]:
+    """The report. ``failed_s``: when the failures begin and end."""
     # The solver takes half a second to import, which no other command needs.
     from controller.offline.options import problem_of, scenario
     from controller.planning.bounds import level_bounds
@@ -73,33 +97,26 @@ def simulate(
     from controller.planning.problem import PlanLimits
     from controller.planning.strategies import STRATEGIES
     from controller.simulator.report import report
-    from controller.simulator.training import Outcome, Stage
-    from controller.simulator.training import simulate as train
+    from controller.simulator.training import Outcome, Stage, simulate
 
-    names = _names(strategy or ["planned"], STRATEGIES)
-    if repair_at is not None and repair_at <= fail_at:
-        raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
-    how = Options(iterations=iterations, replan=replan, sharing=sharing, lose_sent=lose_sent, seed=options.seed)
-    limits = PlanLimits(time_limit_s=time_limit, ecmp_draws=0, seed=options.seed)
+    names = _known_names(names, STRATEGIES)
     known = scenario(options)
-    failed = known.problem()
-    intact = problem_of(known.intact, known.jobs)
-    stages = [Stage(0.0, failed)] if fail_at == 0 else [Stage(0.0, intact), Stage(fail_at, failed)]
-    if repair_at is not None:
-        stages.append(Stage(repair_at, intact))
+    failed, intact = known.problem(), problem_of(known.intact, known.jobs)
+    fail_s, repair_s = failed_s
+    stages = [Stage(0.0, intact), Stage(fail_s, failed)] if fail_s else [Stage(0.0, failed)]
+    if repair_s is not None:
+        stages.append(Stage(repair_s, intact))
+    limits = PlanLimits(time_limit_s=time_limit_s, ecmp_draws=0, seed=options.seed)
 
     def outcome_of(name: str) -> Outcome:
         with waiting(f"training under {name}"):
-            return train(stages, known.jobs, lambda problem: STRATEGIES[name](problem, limits), how)
+            return simulate(stages, known.jobs, lambda problem: STRATEGIES[name](problem, limits), how)
 
-    outcomes = [(name, outcome_of(name)) for name in names]
-    found = report(how, level_bounds(failed, Valuation(failed)).fluid, outcomes)
-    show(found, lambda: _table(found), as_json)
-    if any(job.cut_off for _, outcome in outcomes for job in outcome.jobs):
-        raise typer.Exit(PARTLY_TRAINED)
+    bound = level_bounds(failed, Valuation(failed)).fluid
+    return report(how, bound, [(name, outcome_of(name)) for name in names])
 
 
-def _names(given: list[str], known: Mapping[str, object]) -> list[str]:
+def _known_names(given: list[str], known: Mapping[str, object]) -> list[str]:
     names = [name.strip() for text in given for name in text.split(",")]
     for name in names:
         if name not in known:
@@ -118,7 +135,7 @@ def _table(found: Mapping[str, Any]) -> RenderableType:
         counts = map(str, (strategy["plans"], strategy["moves"]))
         table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slow_down"]), "", "", *counts)
         table.add_section()
-    bound = f"All jobs at once, however routed, the slowest is at {found['bound']:.4g} or above."
+    bound = f"With the failures and all jobs at once, however routed, the slowest is at {found['bound']:.4g} or above."
     return Group(table, bound)
 
 

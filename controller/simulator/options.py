@@ -34,11 +34,13 @@ class Sharing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``iterations``: of each job. ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end
+    """``iterations``: of each job. ``random_starts_s``: start times are drawn from 0 to this, None for the jobs' own.
+    ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end
     of another all-reduce moves a flow, what it sent since the event before that is lost, as in the published simulator.
-    ``seed``: of the hash."""
+    ``seed``: of hashes and start times."""
 
     iterations: int = 10
+    random_starts_s: float | None = None
     replan: Replan = Replan.HYSTERESIS
     sharing: Sharing = Sharing.PACED
     min_gain: float = 0.02

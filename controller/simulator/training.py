@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -147,8 +148,11 @@ class _Simulation:
         self._before_s = 0.0
         for from_s, problem in stages[1:]:
             self._at(from_s, partial(self._change, problem))
+        starts = random.Random(options.seed)
         for job in self._jobs:
-            self._at(job.spec.start_s, partial(self._communicate, job))
+            until_s = options.random_starts_s
+            start_s = job.spec.start_s if until_s is None else starts.uniform(0, until_s)
+            self._at(start_s, partial(self._communicate, job))
 
     def run(self) -> Outcome:
         self._change(self._problem)

@@ -42,6 +42,19 @@ def test_compute_phases_lie_between_all_reduces() -> None:
     assert outcome.end_s == pytest.approx(4.6)
 
 
+def test_start_times_may_be_drawn() -> None:
+    """Other seeds, other times, within what was asked for."""
+    fabric = fabric_of(leaves=2, spines=1)
+    jobs = [job(fabric, name, [[(0, n), (1, n)]], start_s=5.0) for n, name in enumerate("ab")]
+    seen = set()
+    for seed in (1, 1, 2):
+        options = replace(ONE, random_starts_s=3.0, seed=seed)
+        starts = [times.iterations[0].start_s for times in run([stage(fabric, jobs)], jobs, over(0), options).jobs]
+        assert all(0 <= start_s <= 3 for start_s in starts)
+        seen.add(tuple(starts))
+    assert len(seen) == 2
+
+
 def test_two_rings_over_one_spine_take_twice_as_long() -> None:
     fabric = fabric_of(leaves=2, spines=2)
     two = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
