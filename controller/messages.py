@@ -16,6 +16,8 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.questions import Question
+from controller.planning.single_failures import Kind
 from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage
 
 
@@ -178,6 +180,25 @@ class SetStrategy:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """Is the network what slows the job? Replies with the fields of ``planning.explain_words``."""
+
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What would each single failure do? Replies with the fields of ``planning.what_if_words``. ``top``: outcomes
+    wanted, None for all."""
+
+    kinds: frozenset[Kind]
+    top: int | None
+    within_s: float
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplanOutcome:
     outcome: Literal["adopted", "kept", "no plan"]
     reason: str
@@ -227,6 +248,8 @@ Message = (
     | ReportIterations
     | Replan
     | SetStrategy
+    | Explain
+    | WhatIf
     | Planned
     | Tick
 )
@@ -280,6 +303,17 @@ class SolvePlan:
     limits: PlanLimits
 
 
+# ---- loop -> foresight
+
+
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """Answer the question, which may take many plans; the future is resolved without the loop."""
+
+    question: Question
+    reply: Future[Any] = field(compare=False)
+
+
 # ---- loop -> api, store
 
 
@@ -309,4 +343,4 @@ class SaveState:
     state: SavedState
 
 
-Command = ReadRules | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Reply | SaveState
+Command = ReadRules | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Foresee | Reply | SaveState

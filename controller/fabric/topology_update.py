@@ -60,6 +60,13 @@ class TopologyState:
             )
         return self._fabric
 
+    @property
+    def intact(self) -> Fabric:
+        """The current snapshot with the cables that have failed and have not come back; those carry nothing."""
+        failed = (sorted(cable) for cable in self._held_until)
+        links = {LinkId(*src): Link(src, dst, 0.0) for a, b in failed for src, dst in ((a, b), (b, a))}
+        return replace(self.fabric, links={**links, **self.fabric.links})
+
     # ---- switches and ports
 
     def switch_connected(self, dpid: Dpid, name: str, ports: Iterable[Port], now: float) -> None:
