@@ -12,19 +12,31 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from controller.asking import question
 from controller.config import Config
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.messages import Command, Planned, ReplanOutcome, Reply, SolvePlan, Strategy
+from controller.messages import (
+    Command,
+    Explain,
+    Foresee,
+    Planned,
+    ReplanOutcome,
+    Reply,
+    SolvePlan,
+    Strategy,
+    WhatIf,
+)
 from controller.planning.baselines.ecmp import ecmp_job_levels
 from controller.planning.first_aid import needs_repair, running
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.questions import Network
 from controller.planning.replan_policy import decide
 from controller.planning.schedule import ReplanSchedule
-from controller.planning.snapshot import capacities, take_snapshot
+from controller.planning.snapshot import capacities, missing_hosts, take_snapshot
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes, in_place
 
@@ -97,6 +109,16 @@ class Replanning:
         )
         return [SolvePlan(problem, limits)]
 
+    def foresee(self, asked: Explain | WhatIf, fabric: Fabric, intact: Fabric, jobs: Mapping[JobId, Job]) -> Foresee:
+        """The question about the network as it is, with the routes in force. ``intact``: with the cables that have
+        failed. Raises what ``asking.question`` does."""
+        known = [job for job in jobs.values() if not missing_hosts(fabric, job)]
+        problem = take_snapshot(
+            self._generation, fabric, known, self._background, self._routes.routes, self._config.max_paths
+        )
+        limits = PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
+        return Foresee(question(asked, Network(problem, fabric, intact, limits), jobs), asked.reply)
+
     def answered(self, planned: Planned, strategy: Strategy, fabric: Fabric) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""
         problem, answer = self._solving, planned.answer
@@ -129,10 +151,13 @@ class Replanning:
     def _repair(self, problem: Problem, repair: Plan) -> None:
         """In force at once; the plan that follows is judged against it."""
         repair = _in_place(problem, repair)
-        broken = sum(flow.current is not None and not problem.stands(flow) for flow in problem.flows)
-        self.repair = Repair(broken, repair.times.total_ms)
-        self.repairs_total += 1
-        self.repaired_flows_total += broken
+        repaired = sum(
+            flow.current is not None and flow.id in repair.routes and not problem.stands(flow) for flow in problem.flows
+        )
+        if repaired:
+            self.repair = Repair(repaired, repair.times.total_ms)
+            self.repairs_total += 1
+            self.repaired_flows_total += repaired
         self._routes.routes = dict(repair.routes)
         self.levels = repair.job_level
         self.adopted = False

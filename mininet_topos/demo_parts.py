@@ -188,6 +188,9 @@ class Training:
         """Per job: iterations done and the seconds of the latest, as rank 0 saw it."""
         return {job_id: (ranks[0].iterations, ranks[0].latest_s or 0.0) for job_id, ranks in self._ranks.items()}
 
+    def rank_process(self, job_id: str, rank: int) -> subprocess.Popen[Any]:
+        return self._ranks[job_id][rank].process
+
     def stop(self) -> None:
         """Stop all jobs at an agreed iteration each. Raises ``DemoError`` when a rank does not end well."""
         for ranks in self._ranks.values():

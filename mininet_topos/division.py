@@ -1,30 +1,21 @@
 """How a rank divides its bytes over the connections to a peer: told by the controller, obeyed between iterations.
 
-Rank 0 listens to the job's route stream and writes what it hears into the ranks' shared directory (``RouteListener``);
-every rank looks there before each iteration (``Division``). A controller that is away changes nothing: its rules stay
-on the switches, and so does the last word on how to divide.
+Rank 0 listens to the job's route stream and writes what it hears into the ranks' shared directory (``route_listener``);
+every rank looks there before each iteration. In: the file. Out: a weight per connection, and the order in which slices
+are dealt to them.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
-
-import structlog
 
 from controller.jobs.source_ports import PortClass
 
 SHARES_FILE = "routes.json"
 PARTS = 1000
 """Shares are dealt in thousandths."""
-
-RETRY_S = 1.0
-
-log = structlog.get_logger(__name__)
 
 
 class Deal:
@@ -52,42 +43,8 @@ class Deal:
         return chosen
 
 
-class Subflow(Protocol):
-    """What is read of the API's message of that name."""
-
-    @property
-    def share(self) -> float: ...
-    @property
-    def port_value(self) -> int: ...
-    @property
-    def port_mask(self) -> int: ...
-
-
-class Route(Protocol):
-    @property
-    def src(self) -> str: ...
-    @property
-    def dst(self) -> str: ...
-    @property
-    def subflows(self) -> Sequence[Subflow]: ...
-
-
-class Routes(Protocol):
-    @property
-    def routes(self) -> Sequence[Route]: ...
-
-
 Shares = Mapping[str, Sequence[tuple[float, int, int]]]
 """Per flow, ``source>destination``: of each subflow the share, and value and mask of its source ports."""
-
-
-def shares_of(told: Routes) -> dict[str, list[tuple[float, int, int]]]:
-    """What is told of flows that are split. The others go whole, over the first connection."""
-    return {
-        f"{route.src}>{route.dst}": [(piece.share, piece.port_value, piece.port_mask) for piece in route.subflows]
-        for route in told.routes
-        if len(route.subflows) > 1
-    }
 
 
 def weights_of(pieces: Iterable[tuple[float, int, int]], source_ports: Sequence[int]) -> tuple[int, ...]:
@@ -126,49 +83,3 @@ class Division:
         self._shares = {flow: [(share, value, mask) for share, value, mask in of] for flow, of in read.items()}
         self._read = seen
         return True
-
-
-class Watcher(Protocol):
-    """What is needed of ``controller.api.client.Client``."""
-
-    def watch_routes(self, job_id: str) -> Iterator[Any]: ...
-    def close(self) -> None: ...
-
-
-class RouteListener:
-    """Listens to a job's routes while it is entered, in a thread whose troubles never reach the training."""
-
-    def __init__(self, connect: Callable[[], Watcher], job_id: str, directory: Path) -> None:
-        self._connect = connect
-        self._job_id = job_id
-        self._directory = directory
-        self._leaving = threading.Event()
-        self._watcher: Watcher | None = None
-        self._thread = threading.Thread(target=self._run, name="routes", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._leaving.set()
-        if self._watcher:
-            self._watcher.close()
-
-    def _run(self) -> None:
-        while not self._leaving.is_set():
-            self._watcher = self._connect()
-            try:
-                for told in self._watcher.watch_routes(self._job_id):
-                    self._write(shares_of(told))
-            except Exception as error:
-                if not self._leaving.is_set():
-                    log.debug("the route stream ended", job=self._job_id, reason=str(error))
-            self._watcher.close()
-            self._leaving.wait(RETRY_S)
-
-    def _write(self, shares: Shares) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        draft = self._directory / f".{SHARES_FILE}.{os.getpid()}"
-        draft.write_text(json.dumps(shares))
-        draft.replace(self._directory / SHARES_FILE)

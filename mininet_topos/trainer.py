@@ -32,7 +32,7 @@ from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import MAX_SUBFLOWS, Algorithm
 from mininet_topos import training_data
 from mininet_topos.collective import COLLECTIVES, ProtocolError, Vector, neighbours
-from mininet_topos.division import Division, RouteListener, weights_of
+from mininet_topos.division import Division, weights_of
 from mininet_topos.mesh import Bundle, Mesh, PeerLostError, connect
 
 FLOAT_BYTES = 4
@@ -189,6 +189,7 @@ def _announced(
     from controller.api.client import Client
     from controller.messages import IterationTime
     from mininet_topos.announcer import Announcer, announcement
+    from mininet_topos.route_listener import RouteListener
 
     job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s, spec.max_subflows)
     with ExitStack() as stack:

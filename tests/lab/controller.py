@@ -43,6 +43,7 @@ class ControllerProcess:
 
     folder: Path
     openflow_port: int
+    link_mbps: float = LINK_MBPS
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     @property
@@ -56,7 +57,7 @@ class ControllerProcess:
                 state=json.dumps(str(self.folder / "state")),
                 openflow=self.openflow_port,
                 api=json.dumps(self.address),
-                bps=LINK_MBPS * 1e6,
+                bps=self.link_mbps * 1e6,
             )
         )
         with (self.folder / "controller.log").open("ab") as log:
@@ -71,9 +72,11 @@ class ControllerProcess:
 
 
 @contextmanager
-def running_fabric(leaf_spine: LeafSpine, folder: Path) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
-    """A lab under a controller that has found every link."""
-    controller = ControllerProcess(folder, free_port())
+def running_fabric(
+    leaf_spine: LeafSpine, folder: Path, link_mbps: float = LINK_MBPS
+) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
+    """A lab under a controller that has found every link; all links have one rate."""
+    controller = ControllerProcess(folder, free_port(), link_mbps)
     controller.start()
     with ExitStack() as stack:
         stack.callback(lambda: controller.process and controller.process.poll() is None and controller.kill())

@@ -11,6 +11,8 @@ import pytest
 
 from controller.config import Config
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.source_ports import port_classes
+from controller.jobs.spec import Transport
 from controller.messages import (
     Counters,
     InstallStage,
@@ -24,6 +26,8 @@ from controller.messages import (
     SwitchResult,
     SwitchRules,
 )
+from controller.planning.problem import FlowId
+from controller.tables.pinned_table import Part, pin_key
 from controller.tables.rules import (
     BROADCAST_MAC,
     ETH_ARP,
@@ -140,6 +144,12 @@ def every_kind() -> RuleSet:
         ),
     )
     meters = (MeterRule(7, 50, 50), MeterRule(8, 1, 5))
+    both = (FlowId("10.0.1.2", "10.0.2.9"), FlowId("10.0.2.9", "10.0.1.2"))
+    parts = [
+        Part(transport, ports, answers)
+        for ports in (*port_classes(2), *port_classes(16))
+        for transport, answers in ((Transport.TCP, False), (Transport.TCP, True), (Transport.ROCE_V2, False))
+    ]
     arp = Match(in_port=PLAIN, eth_type=ETH_ARP, eth_dst=BROADCAST_MAC)
     flows = (
         FlowRule(FlowKey(Table.CONTROL, 0, Match()), cookie(Table.CONTROL), goto=Table.PINNED),
@@ -150,6 +160,7 @@ def every_kind() -> RuleSet:
             pinned,
             (ToGroup(path),),
         ),
+        *(FlowRule(pin_key(flow, part), pinned, (ToGroup(path),)) for flow in both for part in parts),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_IPV4, ipv4_dst=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_ARP, arp_tpa=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ipv4_dst=host)), default, (Output(PLAIN),)),
