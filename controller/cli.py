@@ -20,7 +20,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.live import Live
 
-from controller import cli_offline, cli_simulate, cli_tables, cli_what_if, config, preflight
+from controller import cli_bench, cli_offline, cli_simulate, cli_tables, cli_what_if, config, preflight
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.cli_output import AsJson, console, show, waiting
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
@@ -34,6 +34,7 @@ app = typer.Typer(
 )
 jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
 app.add_typer(jobs, name="jobs")
+app.add_typer(cli_bench.bench, name="bench")
 app.add_typer(cli_offline.commands)
 app.add_typer(cli_simulate.commands)
 app.add_typer(cli_what_if.commands)
