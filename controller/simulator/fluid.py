@@ -23,9 +23,9 @@ Floats = NDArray[np.float64]
 
 SHARE_TOLERANCE = 1e-12
 """Fair shares closer than this (relative) are the same one: rounding must not order them."""
-SAME_MOMENT_S = 1e-9
-"""Connections that end within this time end together, or rounding would make thousands of events of one. A step of a
-published all-reduce takes 40 ms or more."""
+SAME_MOMENT = 1e-12
+"""Connections whose ends differ by less than this part of the time on the clock end together, or rounding would make
+thousands of events of one."""
 FEW = 24
 """Up to so many connections plain Python finds the rates faster than numpy."""
 REACH = 160
@@ -176,7 +176,7 @@ class Fluid:
         if ends_s == math.inf:
             raise ValueError("nothing is sending")
         self.now_s = ends_s
-        done: list[int] = np.flatnonzero(self._ends_s <= ends_s + SAME_MOMENT_S).tolist()
+        done: list[int] = np.flatnonzero(self._ends_s <= ends_s * (1 + SAME_MOMENT)).tolist()
         for connection in done:
             self._end(connection)
         return done
