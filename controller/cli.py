@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
 from rich.live import Live
 
 from controller import cli_bench, cli_offline, cli_simulate, cli_tables, cli_what_if, config, preflight
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.cli_output import AsJson, console, show, waiting
+from controller.cli_output import Address, AsJson, console, fields, show, waiting
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
 from controller.messages import Strategy
@@ -39,14 +37,6 @@ app.add_typer(cli_offline.commands)
 app.add_typer(cli_simulate.commands)
 app.add_typer(cli_what_if.commands)
 
-Address = Annotated[
-    str,
-    typer.Option(
-        envvar="SIGNALBOX_ADDRESS",
-        help="Where the controller's API listens: HOST:PORT or unix:PATH.",
-        metavar="ADDRESS",
-    ),
-]
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
@@ -117,7 +107,7 @@ def serve(
 def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List all jobs with their state and efficiency."""
     with Client(address) as client:
-        found = [_fields(job) for job in client.list_jobs()]
+        found = [fields(job) for job in client.list_jobs()]
     show({"jobs": found}, lambda: cli_tables.jobs(found), as_json)
 
 
@@ -125,7 +115,7 @@ def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> No
 def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show one job: its collectives, state, lease and efficiency."""
     with Client(address) as client:
-        found = _fields(client.get_job(job))
+        found = fields(client.get_job(job))
     show(found, lambda: cli_tables.job(found), as_json)
 
 
@@ -141,7 +131,7 @@ def register_job(
     try:
         spec = JobSpec.parse(_read(file))
         with Client(address) as client:
-            found = _fields(client.register_job(spec))
+            found = fields(client.register_job(spec))
     except InvalidInput as error:
         raise InvalidInput(tuple(_in_file(file, problem) for problem in error.problems)) from None
     show(found, lambda: cli_tables.registered(found), as_json)
@@ -159,7 +149,7 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
     with Client(address) as client, suppress(KeyboardInterrupt):
         for response in client.watch_routes(job):
-            found = _fields(response)
+            found = fields(response)
             if as_json:
                 typer.echo(json.dumps(found))
             else:
@@ -173,7 +163,7 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
 def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the switches, links and hosts that were found."""
     with Client(address) as client:
-        found = _fields(client.get_fabric())
+        found = fields(client.get_fabric())
     show(found, lambda: cli_tables.fabric(found), as_json)
 
 
@@ -187,11 +177,11 @@ def plan(
     with Client(address) as client:
         if now:
             with waiting("planning"):
-                found: Any = _fields(client.replan())
+                found: Any = fields(client.replan())
             show(found, lambda: cli_tables.replan(found), as_json)
         else:
             current = client.get_plan()
-            found = _fields(current) if current is not None else None
+            found = fields(current) if current is not None else None
             show(found, lambda: cli_tables.plan(found) if found else "There is no plan yet.", as_json)
 
 
@@ -211,7 +201,7 @@ def status(
     """Show how the controller and its network are."""
     with Client(address) as client:
         if not watch:
-            found = _fields(client.get_status())
+            found = fields(client.get_status())
             show(found, lambda: cli_tables.status(found), as_json)
             return
         with suppress(KeyboardInterrupt):
@@ -222,7 +212,7 @@ def _watch_status(client: Client, as_json: bool) -> None:
     live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
     with live or nullcontext():
         while True:
-            found = _fields(client.get_status())
+            found = fields(client.get_status())
             if live:
                 live.update(cli_tables.status(found), refresh=True)
             else:
@@ -252,11 +242,11 @@ def strategy(
     """
     with Client(address) as client:
         if name is None:
-            found = {"strategy": _fields(client.get_status())["strategy"]}
+            found = {"strategy": fields(client.get_status())["strategy"]}
             show(found, lambda: cli_tables.word(found["strategy"]), as_json)
             return
         with waiting("waiting for the switches to confirm"):
-            done = _fields(client.set_strategy(name))
+            done = fields(client.set_strategy(name))
     show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {cli_tables.pins(done['pins'])}", as_json)
 
 
@@ -273,8 +263,3 @@ def _read(file: Path) -> Any:
 
 def _in_file(file: Path, problem: FieldProblem) -> FieldProblem:
     return FieldProblem(f"{file}: {problem.path}" if problem.path else str(file), problem.message)
-
-
-def _fields(message: Message) -> dict[str, Any]:
-    """The message's JSON form: tables and programs see the same."""
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)

@@ -1,13 +1,15 @@
-"""How all commands speak: tables for people, JSON for programs, a spinner on a terminal."""
+"""How all commands speak: tables for people, JSON for programs, a spinner on a terminal; and whom they ask."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 from rich.status import Status
 
@@ -15,6 +17,21 @@ PIPE_COLUMNS = 160
 """Width of tables when nobody says how wide the terminal is."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
+
+
+Address = Annotated[
+    str,
+    typer.Option(
+        envvar="SIGNALBOX_ADDRESS",
+        help="Where the controller's API listens: HOST:PORT or unix:PATH.",
+        metavar="ADDRESS",
+    ),
+]
+
+
+def fields(message: Message) -> dict[str, Any]:
+    """The message's JSON form: tables and programs see the same."""
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:

@@ -29,6 +29,7 @@ from controller.messages import (
     Command,
     Counters,
     DeregisterJob,
+    Explain,
     LinkLost,
     LinkSeen,
     Message,
@@ -39,6 +40,7 @@ from controller.messages import (
     Replan,
     Reply,
     ReportIterations,
+    Request,
     SavedState,
     SaveState,
     SendArpReply,
@@ -51,6 +53,7 @@ from controller.messages import (
     SwitchLeft,
     SwitchRules,
     Tick,
+    WhatIf,
 )
 from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
@@ -133,17 +136,17 @@ class ControlLoop:
 
     def _take(self, message: Message, now: float) -> list[Command]:
         match message:
-            case RegisterJob() | DeregisterJob() | RenewLease() | ReportIterations() | Replan() | SetStrategy():
-                try:
-                    return self._request(message, now)
-                except SignalboxError as error:
-                    return [Reply(message.reply, error)]
             case Planned():
                 self._stale = True
                 replies = self.replanning.answered(message, self.strategy, self.fabric)
                 return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
             case Tick():
                 return self._tick(now)
+            case _ if isinstance(message, Request):
+                try:
+                    return self._request(message, now)
+                except SignalboxError as error:
+                    return [Reply(message.reply, error)]
             case _:
                 return self._network(message, now)
 
@@ -211,7 +214,7 @@ class ControlLoop:
 
     # ---- requests
 
-    def _request(self, message: Message, now: float) -> list[Command]:
+    def _request(self, message: Request, now: float) -> list[Command]:
         match message:
             case RegisterJob(spec, reply):
                 known = spec.job_id in self.registry.jobs
@@ -243,6 +246,8 @@ class ControlLoop:
                 self._stale = True
                 self.replanning.at_once(now)
                 return [self._save(), *superseded]
+            case Explain() | WhatIf():
+                return [self.replanning.foresee(message, self.fabric, self.topology.intact, self.registry.jobs)]
         return []
 
     def _save(self) -> SaveState:

@@ -198,6 +198,9 @@ class WhatIf:
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
+Request = RegisterJob | DeregisterJob | RenewLease | ReportIterations | Replan | SetStrategy | Explain | WhatIf
+
+
 @dataclass(frozen=True, slots=True)
 class ReplanOutcome:
     outcome: Literal["adopted", "kept", "no plan"]
@@ -242,14 +245,7 @@ Message = (
     | SwitchRules
     | StageDone
     | Counters
-    | RegisterJob
-    | DeregisterJob
-    | RenewLease
-    | ReportIterations
-    | Replan
-    | SetStrategy
-    | Explain
-    | WhatIf
+    | Request
     | Planned
     | Tick
 )

@@ -22,9 +22,10 @@ from controller.control_loop import ControlLoop
 from controller.errors import SignalboxError
 from controller.event_log import events
 from controller.jobs.store import StateStore
-from controller.messages import Command, Message, Reply, SavedState, SaveState, SolvePlan, Tick
+from controller.messages import Command, Foresee, Message, Reply, SavedState, SaveState, SolvePlan, Tick
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
+from controller.planning.foresight import ForesightWorker
 from controller.planning.worker import PlanningWorker
 from controller.southbound.framework import Outbox, run_hub
 from controller.status import StatusBoard
@@ -51,10 +52,12 @@ def serve(config: Config) -> int:
     board = StatusBoard()
     # control loop -> planning worker -> inbox
     worker = PlanningWorker(inbox.put, outbox.fail)
+    # control loop -> foresight, which answers the gRPC server itself
+    foresight = ForesightWorker()
 
     store = StateStore(config.state_dir)
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
-    driver = _Driver(loop, inbox, outbox, worker, store, board)
+    driver = _Driver(loop, inbox, outbox, worker, foresight, store, board)
     api = ApiServer(config.api, board, inbox.put)
     metrics = MetricsServer(config.metrics, board)
     try:
@@ -77,6 +80,7 @@ def serve(config: Config) -> int:
         api.stop()
         metrics.stop()
         driver.stop()
+        foresight.stop()
         worker.stop()
     return 0
 
@@ -91,6 +95,7 @@ class _Driver:
         inbox: queue.SimpleQueue[Message],
         outbox: Outbox,
         worker: PlanningWorker,
+        foresight: ForesightWorker,
         store: StateStore,
         board: StatusBoard,
     ) -> None:
@@ -98,6 +103,7 @@ class _Driver:
         self._inbox = inbox
         self._outbox = outbox
         self._worker = worker
+        self._foresight = foresight
         self._store = store
         self._board = board
         self._stopping = threading.Event()
@@ -154,6 +160,8 @@ class _Driver:
             match command:
                 case SolvePlan():
                     self._worker.submit(command)
+                case Foresee(question, reply):
+                    self._foresight.submit(question, reply)
                 case SaveState(state):
                     self._save(state)
                 case _:

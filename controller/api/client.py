@@ -21,6 +21,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
 from controller.jobs.spec import JobId, JobSpec
 from controller.messages import IterationTime, Strategy
+from controller.planning.single_failures import Kind
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -153,6 +154,19 @@ class Client:
         """Returns when the switches confirmed the rules of the strategy."""
         request = pb.SetStrategyRequest(strategy=convert.strategy_value(strategy))
         response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
+        return response
+
+    def explain(self, job_id: str) -> pb.ExplainResponse:
+        """Whether the network is what slows the job. Raises ``NotFound`` and ``Conflict`` (hosts are not found yet)."""
+        request = pb.ExplainRequest(job_id=job_id)
+        response: pb.ExplainResponse = self._call(self._controller.Explain, request, LONG_CALL_S)
+        return response
+
+    def what_if(self, kinds: Iterable[Kind] = (), top: int = 0, within_s: float = 0.0) -> pb.WhatIfResponse:
+        """What each single failure would do. ``kinds``: all when empty. ``top``: outcomes wanted, all when 0.
+        ``within_s``: seconds for all of it, the controller's choice when 0."""
+        request = pb.WhatIfRequest(kinds=[kind.value for kind in kinds], top=top, within_s=within_s)
+        response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
 
     def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:

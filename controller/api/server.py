@@ -30,7 +30,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
-from controller.api import convert
+from controller.api import convert, foresight
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import ApiConfig, host_and_port
@@ -58,6 +58,9 @@ ANSWER_S = 5.0
 
 INSTALL_S = 120.0
 """How long a plan and the barriers of all switches may take."""
+
+FORESIGHT_S = 140.0
+"""How long a question may take that needs many plans, with those that are asked before it."""
 
 SOCKET_MODE = 0o660
 """Owner and group of the controller may connect: whoever can, can steer the fabric."""
@@ -428,3 +431,13 @@ class _ControllerService(_Service, pb_grpc.ControllerServiceServicer):
         message = SetStrategy(convert.strategy(request.strategy))
         done: StrategySet = await self._ask(message, message.reply, INSTALL_S)
         return convert.strategy_message(done)
+
+    @_answers_errors
+    async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
+        message = foresight.explain_request(request)
+        return foresight.explain_message(await self._ask(message, message.reply, FORESIGHT_S))
+
+    @_answers_errors
+    async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
+        message = foresight.what_if_request(request)
+        return foresight.what_if_message(await self._ask(message, message.reply, FORESIGHT_S))

@@ -452,3 +452,203 @@ class SetStrategyResponse(_message.Message):
     install_s: float
     pins: int
     def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ..., install_s: _Optional[float] = ..., pins: _Optional[int] = ...) -> None: ...
+
+class ExplainRequest(_message.Message):
+    __slots__ = ("job_id",)
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("job_id", "verdict", "answer", "level", "efficiency_predicted", "efficiency_measured", "least_level", "nic_level", "flows", "flows_inside_a_leaf", "flows_hashed", "flows_without_a_path", "equally_full_links", "fullest_links", "cut", "best", "split")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    EFFICIENCY_PREDICTED_FIELD_NUMBER: _ClassVar[int]
+    EFFICIENCY_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    LEAST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    NIC_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_INSIDE_A_LEAF_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_HASHED_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_WITHOUT_A_PATH_FIELD_NUMBER: _ClassVar[int]
+    EQUALLY_FULL_LINKS_FIELD_NUMBER: _ClassVar[int]
+    FULLEST_LINKS_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    BEST_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    verdict: str
+    answer: _containers.RepeatedScalarFieldContainer[str]
+    level: float
+    efficiency_predicted: float
+    efficiency_measured: float
+    least_level: float
+    nic_level: float
+    flows: int
+    flows_inside_a_leaf: int
+    flows_hashed: int
+    flows_without_a_path: int
+    equally_full_links: int
+    fullest_links: _containers.RepeatedCompositeFieldContainer[BusyLink]
+    cut: LeafCut
+    best: FoundRoutes
+    split: FoundRoutes
+    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[str] = ..., answer: _Optional[_Iterable[str]] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_level: _Optional[float] = ..., nic_level: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ...) -> None: ...
+
+class BusyLink(_message.Message):
+    __slots__ = ("link", "nic", "load", "background", "jobs")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    NIC_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    link: str
+    nic: bool
+    load: float
+    background: float
+    jobs: _containers.RepeatedCompositeFieldContainer[JobShare]
+    def __init__(self, link: _Optional[str] = ..., nic: _Optional[bool] = ..., load: _Optional[float] = ..., background: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobShare, _Mapping]]] = ...) -> None: ...
+
+class JobShare(_message.Message):
+    __slots__ = ("job_id", "flows", "load")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    flows: int
+    load: float
+    def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ..., load: _Optional[float] = ...) -> None: ...
+
+class LeafCut(_message.Message):
+    __slots__ = ("leaf", "direction", "links", "failed", "fluid_level", "whole_level", "jobs")
+    LEAF_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    FLUID_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    leaf: str
+    direction: str
+    links: int
+    failed: int
+    fluid_level: float
+    whole_level: float
+    jobs: _containers.RepeatedCompositeFieldContainer[JobFlows]
+    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[str] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ...) -> None: ...
+
+class JobFlows(_message.Message):
+    __slots__ = ("job_id", "flows")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    flows: int
+    def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ...) -> None: ...
+
+class FoundRoutes(_message.Message):
+    __slots__ = ("level", "worst_level", "worst_bound", "certificate", "best_for_all", "moves", "most_pieces")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    WORST_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    WORST_BOUND_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    BEST_FOR_ALL_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    MOST_PIECES_FIELD_NUMBER: _ClassVar[int]
+    level: float
+    worst_level: float
+    worst_bound: float
+    certificate: str
+    best_for_all: bool
+    moves: int
+    most_pieces: int
+    def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[str] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
+
+class WhatIfRequest(_message.Message):
+    __slots__ = ("kinds", "top", "within_s")
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_S_FIELD_NUMBER: _ClassVar[int]
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    top: int
+    within_s: float
+    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., top: _Optional[int] = ..., within_s: _Optional[float] = ...) -> None: ...
+
+class WhatIfResponse(_message.Message):
+    __slots__ = ("answer", "now", "outcomes", "failures", "cases", "unfelt")
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    CASES_FIELD_NUMBER: _ClassVar[int]
+    UNFELT_FIELD_NUMBER: _ClassVar[int]
+    answer: _containers.RepeatedScalarFieldContainer[str]
+    now: NetworkLevels
+    outcomes: _containers.RepeatedCompositeFieldContainer[FailureOutcome]
+    failures: int
+    cases: int
+    unfelt: _containers.RepeatedCompositeFieldContainer[UnfeltFailures]
+    def __init__(self, answer: _Optional[_Iterable[str]] = ..., now: _Optional[_Union[NetworkLevels, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[FailureOutcome, _Mapping]]] = ..., failures: _Optional[int] = ..., cases: _Optional[int] = ..., unfelt: _Optional[_Iterable[_Union[UnfeltFailures, _Mapping]]] = ...) -> None: ...
+
+class NetworkLevels(_message.Message):
+    __slots__ = ("level", "bound", "integer_bound", "ecmp_level", "unrouted")
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_BOUND_FIELD_NUMBER: _ClassVar[int]
+    ECMP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    UNROUTED_FIELD_NUMBER: _ClassVar[int]
+    level: float
+    bound: float
+    integer_bound: float
+    ecmp_level: EcmpLevels
+    unrouted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., unrouted: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EcmpLevels(_message.Message):
+    __slots__ = ("mean", "p95")
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    P95_FIELD_NUMBER: _ClassVar[int]
+    mean: float
+    p95: float
+    def __init__(self, mean: _Optional[float] = ..., p95: _Optional[float] = ...) -> None: ...
+
+class FailureOutcome(_message.Message):
+    __slots__ = ("kind", "example", "failures", "computed", "level", "repaired_level", "bound", "integer_bound", "proven", "ecmp_level", "lost", "rerouted_fewest", "rerouted_most", "moved")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REPAIRED_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    INTEGER_BOUND_FIELD_NUMBER: _ClassVar[int]
+    PROVEN_FIELD_NUMBER: _ClassVar[int]
+    ECMP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    REROUTED_FEWEST_FIELD_NUMBER: _ClassVar[int]
+    REROUTED_MOST_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    example: str
+    failures: _containers.RepeatedScalarFieldContainer[str]
+    computed: str
+    level: float
+    repaired_level: float
+    bound: float
+    integer_bound: float
+    proven: bool
+    ecmp_level: EcmpLevels
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    rerouted_fewest: int
+    rerouted_most: int
+    moved: int
+    def __init__(self, kind: _Optional[str] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., computed: _Optional[str] = ..., level: _Optional[float] = ..., repaired_level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
+
+class UnfeltFailures(_message.Message):
+    __slots__ = ("kind", "failures")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    failures: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ...) -> None: ...

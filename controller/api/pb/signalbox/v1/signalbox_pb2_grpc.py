@@ -400,6 +400,16 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/signalbox.v1.ControllerService/Explain',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ExplainResponse.FromString,
+                _registered_method=True)
+        self.WhatIf = channel.unary_unary(
+                '/signalbox.v1.ControllerService/WhatIf',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -438,6 +448,21 @@ class ControllerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Whether the network is what slows a job: which link, shared with whom, and what routing can still gain. NOT_FOUND
+        names the jobs that there are; FAILED_PRECONDITION while hosts of the job are not found.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WhatIf(self, request, context):
+        """What each single failure would do to hashing and to the plan, the worst first. Takes seconds on a large fabric.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -465,6 +490,16 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.SetStrategy,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.SetStrategyResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ExplainRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ExplainResponse.SerializeToString,
+            ),
+            'WhatIf': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhatIf,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -603,6 +638,60 @@ class ControllerService:
             '/signalbox.v1.ControllerService/SetStrategy',
             signalbox_dot_v1_dot_signalbox__pb2.SetStrategyRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.SetStrategyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/Explain',
+            signalbox_dot_v1_dot_signalbox__pb2.ExplainRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhatIf(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/WhatIf',
+            signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.FromString,
             options,
             channel_credentials,
             insecure,
