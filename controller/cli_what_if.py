@@ -1,12 +1,13 @@
 """Commands that look further than the present: ``what-if`` for failures, ``explain`` for one job.
 
-In: workload files and a description of a fabric, planned here. Out: a few sentences and tables for people, JSON for
-programs; exit status 3 when some flows have no path. docs/offline.md describes the fields.
+In: workload files and a description of a fabric, planned here; or, without them, the running controller, which is
+asked about its own network. Out: a few sentences and tables for people, JSON for programs; exit status 3 when some
+flows have no path. docs/offline.md describes the fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,17 +17,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.cli_offline import PARTLY_ROUTED
-from controller.cli_output import AsJson, show, waiting
-from controller.cli_scenario import takes_fabric
+from controller.cli_output import Address, AsJson, fields, show, waiting
+from controller.cli_scenario import may_take_fabric
 from controller.errors import SignalboxError
+from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
+from controller.planning.single_failures import Kind
 
 if TYPE_CHECKING:
     from controller.offline.options import Scenario
     from controller.planning.plan import Plan
     from controller.planning.problem import PlanLimits
-    from controller.planning.single_failures import Kind
     from controller.planning.what_if import Progress as OnProgress
 
 MOST_NAMES = 3
@@ -38,34 +41,91 @@ _COLUMNS_MEAN = (
     "routing of whole flows, or of split ones, does better."
 )
 
+TIME_LIMIT_S = 2.0
+
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01, metavar="S", help="Seconds that the solver may take for one plan.", show_default=f"{TIME_LIMIT_S:g}"
+    ),
+]
+
 commands = typer.Typer()
 
 
 @commands.command("what-if")
-@takes_fabric
+@may_take_fabric
 def what_if(
-    options: FabricOptions,
+    options: FabricOptions | None,
     fail: Annotated[
         str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
     ] = "spines,cables,bundles",
     top: Annotated[
         int, typer.Option(min=0, metavar="N", help="Cases to tell, the worst first; 0 for all.")
     ] = MOST_ROWS,
-    time_limit: Annotated[
-        float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take over one case.")
-    ] = 2.0,
+    time_limit: TimeLimit = None,
     within: Annotated[
         float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; those left are only bounded.")
     ] = 60.0,
+    address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """Fail every spine and every cable in turn, on paper: hashing, the plan, its bound, who is cut off; worst first."""
+    kinds = _kinds(fail)
+    if options is None:
+        _only_on_paper(time_limit=time_limit)
+        with waiting("the controller is planning"), Client(address) as client:
+            found = fields(client.what_if(kinds, top, within))
+    else:
+        found = _what_if_on_paper(options, kinds, top, time_limit or TIME_LIMIT_S, within)
+    show(found, lambda: _survey(found), as_json)
+    if found["now"]["unrouted"]:
+        raise typer.Exit(PARTLY_ROUTED)
+
+
+@commands.command("explain")
+@may_take_fabric
+def explain(
+    options: FabricOptions | None,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; on paper its file's name without .txt.")],
+    strategy: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
+    ] = None,
+    time_limit: TimeLimit = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether the network slows a job: which link, shared with whom, and what routing can still gain."""
+    if options is None:
+        _only_on_paper(strategy=strategy, time_limit=time_limit)
+        with waiting("the controller is planning"), Client(address) as client:
+            found = fields(client.explain(job))
+    else:
+        found = _explain_on_paper(options, job, strategy or "planned", time_limit or TIME_LIMIT_S)
+    show(found, lambda: _explanation(found), as_json)
+    if found["flows_without_a_path"]:
+        raise typer.Exit(PARTLY_ROUTED)
+
+
+def _only_on_paper(**given: object) -> None:
+    for name, value in given.items():
+        if value is not None:
+            message = "needs a --workload; the running controller has its own"
+            raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
+
+
+# ---- on paper
+
+
+def _what_if_on_paper(
+    options: FabricOptions, kinds: Collection[Kind], top: int, time_limit: float, within: float
+) -> dict[str, Any]:
+    # The solver takes half a second to import, which no other command needs.
     from controller.planning import single_failures, what_if_words
     from controller.planning.problem import PlanLimits
     from controller.planning.what_if import SurveyLimits
     from controller.planning.what_if import what_if as survey
 
-    kinds = _kinds(fail)
     limits = SurveyLimits(top or None, within, PlanLimits(time_limit_s=time_limit, seed=options.seed))
     with waiting("planning"):
         known, plan = _planned(options, "planned", PlanLimits(seed=options.seed, ecmp_draws=0))
@@ -74,36 +134,19 @@ def what_if(
         cases = single_failures.cases(problem, known.fabric, failures)
     with _progress() as progress:
         found = survey(problem, cases, limits, progress)
-    given = what_if_words.fields(found, known.names.flow)
-    show(given, lambda: _survey(given), as_json)
-    if given["now"]["unrouted"]:
-        raise typer.Exit(PARTLY_ROUTED)
+    return what_if_words.fields(found, known.names.flow)
 
 
-@commands.command("explain")
-@takes_fabric
-def explain(
-    options: FabricOptions,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id: its file's name without .txt.")],
-    strategy: Annotated[str, typer.Option(metavar="NAME", help="Whose routes to explain.")] = "planned",
-    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
-    as_json: AsJson = False,
-) -> None:
-    """Say whether the network slows a job: which link, shared with whom, and what routing can still gain."""
-    from controller.jobs.spec import JobId
+def _explain_on_paper(options: FabricOptions, job: str, strategy: str, time_limit: float) -> dict[str, Any]:
+    from controller.planning import explain_words
     from controller.planning.explain import explain as explanation
-    from controller.planning.explain_words import fields
     from controller.planning.problem import PlanLimits
 
     limits = PlanLimits(time_limit_s=time_limit, seed=options.seed)
     with waiting("planning"):
         known, plan = _planned(options, strategy, limits)
-        problem = known.problem(plan.routes)
-        found = explanation(problem, JobId(job), known.fabric, limits, intact=known.intact)
-    given = fields(found, known.names)
-    show(given, lambda: _explanation(given), as_json)
-    if found.lost:
-        raise typer.Exit(PARTLY_ROUTED)
+        found = explanation(known.problem(plan.routes), JobId(job), known.fabric, limits, intact=known.intact)
+    return explain_words.fields(found, known.names)
 
 
 def _planned(options: FabricOptions, strategy: str, limits: PlanLimits) -> tuple[Scenario, Plan]:
@@ -122,8 +165,6 @@ def _planned(options: FabricOptions, strategy: str, limits: PlanLimits) -> tuple
 
 
 def _kinds(text: str) -> set[Kind]:
-    from controller.planning.single_failures import Kind
-
     named = {f"{kind.value}s": kind for kind in Kind}
     items = [item.strip() for item in text.split(",")]
     wrong = [item for item in items if item not in named]

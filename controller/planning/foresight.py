@@ -13,6 +13,7 @@ import queue
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import replace
@@ -165,11 +166,17 @@ def _unanswered() -> SignalboxError:
     return SignalboxError("the question could not be answered; the controller's log has the reason")
 
 
-def _plain(view: MappingProxyType[Any, Any]) -> tuple[type, tuple[dict[Any, Any]]]:
-    return MappingProxyType, (dict(view),)
+def _view(plain: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(plain)
 
 
-ForkingPickler.register(MappingProxyType, _plain)  # snapshots of the fabric hold such views, which have no pickled form
+def _reduced(view: MappingProxyType[Any, Any]) -> tuple[Callable[..., object], tuple[dict[Any, Any]]]:
+    return _view, (dict(view),)
+
+
+ForkingPickler.register(
+    MappingProxyType, _reduced
+)  # snapshots of the fabric hold such views, which have no pickled form
 
 
 def _resolve(reply: Future[Any], answered: dict[str, Any] | SignalboxError) -> None:
