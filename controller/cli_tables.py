@@ -126,6 +126,8 @@ def plan(found: Fields) -> RenderableType:
         "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
         "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, {found['ecmp_level_p95']:.3f} in the worst 5 %",
+        "others instead": ", ".join(f"{level:.3f} {name}" for name, level in sorted(found["baseline_level"].items()))
+        or "not compared",
         "routes": f"{found['subflows']} subflows of {len(found['routes'])} virtual links",
         "moves": found["moves"],
         "cannot be routed": ", ".join(found["unrouted"]) or "none",

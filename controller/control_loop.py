@@ -20,13 +20,15 @@ from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric, LinkId, Port, PortNo, PortRef, Switch
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState, place_declared
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
+from controller.link_capacity import configured_capacity
 from controller.messages import (
     ArpSeen,
     Command,
+    Compared,
     Counters,
     DeregisterJob,
     Explain,
@@ -67,7 +69,6 @@ from controller.tables.rules import RuleSet
 from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pins, confirmed_routes, possible_links
 from controller.tables.switch_sync import SwitchSync
 
-UNKNOWN_PORT_BPS = 10e9
 ANSWER_AFTER_S = 0.5
 
 
@@ -89,7 +90,7 @@ class ControlLoop:
         self.strategy = saved.strategy or config.planning.strategy
         self.adopting = True
         settings = TopologySettings(
-            config.discovery.hold_down_s, config.discovery.edge_after_s, partial(_capacity, config)
+            config.discovery.hold_down_s, config.discovery.edge_after_s, partial(configured_capacity, config)
         )
         self.topology = TopologyState(settings)
         self.hosts = HostDiscovery(self.topology)
@@ -140,6 +141,9 @@ class ControlLoop:
                 self._stale = True
                 replies = self.replanning.answered(message, self.strategy, self.fabric)
                 return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
+            case Compared():
+                self.replanning.compared(message)
+                return []
             case Tick():
                 return self._tick(now)
             case _ if isinstance(message, Request):
@@ -389,11 +393,3 @@ class ControlLoop:
         reached = [w for w in self._waiters if self.replanning.cycles_done > w.cycles_done]
         self._waiters = [w for w in self._waiters if w not in reached]
         return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed_pins))) for w in reached]
-
-
-def _capacity(config: Config, switch: Switch, port: Port, at_edge: bool) -> float:
-    """Bit/s each way of what is plugged into a port: as configured, else as the port says."""
-    for link in config.fabric.link:
-        if (link.switch, link.port) == (switch.name, port.name):
-            return link.bps
-    return (config.fabric.host_link_bps if at_edge else config.fabric.link_bps) or port.speed_bps or UNKNOWN_PORT_BPS

@@ -227,6 +227,14 @@ class Planned:
     repair: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What published schemes make of the problem of that generation, sent after its plan: their worst levels."""
+
+    generation: int
+    baseline_levels: Mapping[str, float]
+
+
 # ---- timer -> loop
 
 
@@ -247,6 +255,7 @@ Message = (
     | Counters
     | Request
     | Planned
+    | Compared
     | Tick
 )
 

@@ -20,6 +20,7 @@ from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.messages import (
     Command,
+    Compared,
     Explain,
     Foresee,
     Planned,
@@ -45,7 +46,8 @@ ECMP_SEED = 1
 
 class Replanning:
     """``levels``: L_j of the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
-    ``adopted``: it is what the switches should do. ``repair``: the latest one."""
+    ``baseline_levels``: of other strategies on the plan's problem, empty until they are known. ``adopted``: it is what
+    the switches should do. ``repair``: the latest one."""
 
     def __init__(self, config: Config, routes: RunningRoutes, load: LinkLoad, now: float) -> None:
         self._config = config.planning
@@ -60,6 +62,7 @@ class Replanning:
         self._waiters: list[Future[Any]] = []
         self.levels: Mapping[JobId, float] = {}
         self.plan: Plan | None = None
+        self.baseline_levels: Mapping[str, float] = {}
         self.adopted = False
         self.reason = ""
         self.cycles_done = 0
@@ -98,7 +101,7 @@ class Replanning:
         if not needs_repair(problem):
             self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
         if strategy is Strategy.ECMP or not problem.flows:
-            self.plan, self.adopted = None, False
+            self.plan, self.adopted, self.baseline_levels = None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return self._conclude("no plan", why)
         self._solving = problem
@@ -136,7 +139,7 @@ class Replanning:
         if gone:
             return []  # a link went while it was solved: that change has its own cycle coming
         answer = _in_place(problem, answer)
-        self.plan, self.adopted = answer, False
+        self.plan, self.adopted, self.baseline_levels = answer, False, {}
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
             return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
@@ -147,6 +150,11 @@ class Replanning:
             self.levels = answer.job_level
         self.adopted = self._routes.routes == answer.routes
         return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
+
+    def compared(self, message: Compared) -> None:
+        """Taken for the newest plan only."""
+        if self.plan and self.plan.generation == message.generation:
+            self.baseline_levels = message.baseline_levels
 
     def _repair(self, problem: Problem, repair: Plan) -> None:
         """In force at once; the plan that follows is judged against it."""

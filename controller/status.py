@@ -83,7 +83,8 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``plan_reason``: what became of the newest plan, and why. ``repair``: the latest. ``repair_s``: from the moment
+    """``plan_reason``: what became of the newest plan, and why. ``baseline_levels``: of
+    other strategies on the plan's problem. ``repair``: the latest. ``repair_s``: from the moment
     that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
     ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first."""
 
@@ -96,6 +97,7 @@ class Status:
     plan: Plan | None = None
     plan_installed: bool = False
     plan_reason: str = ""
+    baseline_levels: Mapping[str, float] = field(default_factory=dict)
     pins: int = 0
     moved_flows_total: int = 0
     plans_total: int = 0

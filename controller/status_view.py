@@ -33,6 +33,7 @@ def build_status(loop: ControlLoop) -> Status:
         plan=loop.replanning.plan,
         plan_installed=loop.replanning.adopted,
         plan_reason=loop.replanning.reason,
+        baseline_levels=loop.replanning.baseline_levels,
         pins=len(loop.confirmed_pins),
         moved_flows_total=loop.replanning.moved_flows_total,
         plans_total=loop.replanning.plans_total,

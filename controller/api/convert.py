@@ -248,6 +248,7 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
         subflows=plan.subflows,
+        baseline_level=status.baseline_levels if plan is status.plan else {},
     )
 
 

@@ -332,6 +332,13 @@ FAMILIES: tuple[Family, ...] = (
         _plan(lambda p: p.ecmp.p95 if p.ecmp else None),
     ),
     Family(
+        "signalbox_baseline_level",
+        "gauge",
+        "Worst job level under published schemes on the snapshot of the latest plan.",
+        lambda snapshot: [((name,), level) for name, level in snapshot.status.baseline_levels.items()],
+        ("strategy",),
+    ),
+    Family(
         "signalbox_pins",
         "gauge",
         "Pins on the switches: of virtual links and of their acknowledgements.",

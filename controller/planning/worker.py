@@ -1,22 +1,24 @@
 """The threads that plan, so that neither OpenFlow nor the control loop ever waits for a solver.
 
-In: ``SolvePlan`` requests. Out: ``Planned`` messages, put into the loop's inbox: per request a repair, when routes are
-broken, and the plan. Repairs have a thread of their own, so that none waits for a solver that is busy with an older
-request. In front of each thread a request that waits is replaced by a newer one; the one that is being worked on is
-finished. CP-SAT releases the interpreter lock while it solves.
+In: ``SolvePlan`` requests. Out: messages put into the loop's inbox: per request a repair, when routes are broken, the
+plan, and when nobody waits for another plan, what other strategies make of the same problem. Repairs have a thread of
+their own, so that none waits for a solver that is busy with an older request. In front of each thread a request that
+waits is replaced by a newer one; the one that is being worked on is finished. CP-SAT releases the interpreter lock
+while it solves.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
-from controller.messages import Planned, SolvePlan
+from controller.messages import Compared, Planned, SolvePlan
 from controller.planning.first_aid import repair_first
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
+from controller.planning.strategies import baseline_levels
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +41,11 @@ class _Newest:
             self._closed = True
             self._changed.notify()
 
+    @property
+    def waits(self) -> bool:
+        """There is a request that nobody has taken."""
+        return self._request is not None
+
     def take(self) -> SolvePlan | None:
         """Waits for a request; None when closed."""
         with self._changed:
@@ -51,7 +58,9 @@ class PlanningWorker:
     """Starts its threads at once. ``on_crash`` is called with the exception if a thread itself fails, not when a plan
     does."""
 
-    def __init__(self, inbox_put: Callable[[Planned], None], on_crash: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, inbox_put: Callable[[Planned | Compared], None], on_crash: Callable[[BaseException], None]
+    ) -> None:
         self._inbox_put = inbox_put
         self._on_crash = on_crash
         self._to_repair = _Newest()
@@ -88,7 +97,19 @@ class PlanningWorker:
         self._to_plan.put(request)
 
     def _plan(self, request: SolvePlan) -> None:
-        self._inbox_put(Planned(_answer(request)))
+        answer = _answer(request)
+        self._inbox_put(Planned(answer))
+        if isinstance(answer, Plan) and not self._to_plan.waits:
+            self._inbox_put(Compared(answer.generation, _baselines(request)))
+
+
+def _baselines(request: SolvePlan) -> Mapping[str, float]:
+    """A comparison is no reason to stop planning."""
+    try:
+        return baseline_levels(request.problem, request.limits)
+    except Exception:
+        log.exception("baselines failed", generation=request.problem.generation)
+        return {}
 
 
 def _answer(request: SolvePlan) -> Plan | NoPlan:

@@ -13,6 +13,7 @@ from controller.fabric.topology_update import DeclaredHost
 from controller.jobs.spec import JobId
 from controller.messages import (
     ArpSeen,
+    Compared,
     DeregisterJob,
     LinkSeen,
     RegisterJob,
@@ -387,6 +388,18 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     sent = len(fabric.mods)
     fabric.run(5)
     assert len(fabric.mods) == sent, "a refused rule is not sent again and again"
+
+
+def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:
+    plan = build_status(fabric.loop).plan
+    assert plan
+    fabric.send(Compared(plan.generation - 1, {"greedy": 3.0}))
+    assert build_status(fabric.loop).baseline_levels == {}
+    fabric.send(Compared(plan.generation, {"greedy": 2.0}))
+    assert build_status(fabric.loop).baseline_levels == {"greedy": 2.0}
+    fabric.send(Replan())
+    fabric.run(0.1)
+    assert build_status(fabric.loop).baseline_levels == {}, "a new plan, not compared yet"
 
 
 def test_replan_tells_what_became_of_it(fabric: FakeFabric) -> None:

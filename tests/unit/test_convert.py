@@ -248,6 +248,11 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     message = convert.plan_message(plan, status, installed=True)
     assert (message.certificate, message.ecmp_level_mean, message.plan_ms) == ("optimal", 1.5, 6.0)
     assert [(r.job_id, list(r.route.switches)) for r in message.routes] == [("job", ["leaf1", "spine1", "leaf2"])]
+    assert dict(message.baseline_level) == {}
+    compared = replace(status, baseline_levels={"greedy": 2.0})
+    assert dict(convert.plan_message(plan, compared, installed=True).baseline_level) == {"greedy": 2.0}
+    older = replace(plan, generation=2)
+    assert not convert.plan_message(older, compared, installed=False).baseline_level, "they are of the newest plan"
     without = convert.replan_message(ReplanOutcome("no plan", "no path", None), status)
     assert (without.outcome, without.HasField("plan")) == ("no plan", False)
 

@@ -96,6 +96,7 @@ def status(of: Fabric | None = None) -> Status:
         jobs={JobId("llama"): job("llama", pinned=True), JobId("bert"): job("bert", pinned=False)},
         plan=plan(),
         plan_installed=True,
+        baseline_levels={"ecmp": 2.1, "greedy": 2.0},
         pins=1,
         moved_flows_total=3,
         plans_total=9,

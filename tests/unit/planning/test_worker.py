@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.messages import Planned, SolvePlan
+from controller.messages import Compared, Planned, SolvePlan
 from controller.planning import first_aid, worker
 from controller.planning.first_aid import running
 from controller.planning.plan import NoPlan, Plan
@@ -27,7 +27,14 @@ class Inbox:
 
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Planned] = queue.SimpleQueue()
+        self.compared: queue.SimpleQueue[Compared] = queue.SimpleQueue()
         self.crashes: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    def put(self, message: Planned | Compared) -> None:
+        if isinstance(message, Planned):
+            self.messages.put(message)
+        else:
+            self.compared.put(message)
 
     def answer(self) -> Plan | NoPlan:
         return self.messages.get(timeout=DEADLINE_S).answer
@@ -40,7 +47,7 @@ def inbox() -> Inbox:
 
 @pytest.fixture
 def planning(inbox: Inbox) -> Iterator[PlanningWorker]:
-    planning = PlanningWorker(inbox.messages.put, inbox.crashes.put)
+    planning = PlanningWorker(inbox.put, inbox.crashes.put)
     yield planning
     planning.stop()
 
@@ -68,7 +75,7 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
         return NoPlan(problem.generation, "slow")
 
     monkeypatch.setattr(worker, "plan", slow)
-    planning = PlanningWorker(inbox.messages.put, inbox.crashes.put)
+    planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
     planning.submit(request(2))
@@ -77,6 +84,30 @@ def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
     assert [inbox.answer().generation, inbox.answer().generation] == [1, 3]
     planning.stop()
     assert inbox.messages.empty()
+
+
+def test_a_plan_is_compared_with_other_strategies_afterwards(planning: PlanningWorker, inbox: Inbox) -> None:
+    planning.submit(request(7))
+    compared = inbox.compared.get(timeout=DEADLINE_S)
+    answer = inbox.messages.get_nowait().answer
+    assert isinstance(answer, Plan)
+    assert compared.generation == answer.generation == 7
+    assert compared.baseline_levels.keys() <= {"ecmp", "greedy", "edge-coloring", "first-fit"}
+    assert all(level >= answer.max_level for level in compared.baseline_levels.values())
+
+
+def test_comparisons_that_fail_stop_nothing(
+    planning: PlanningWorker, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(*_: object) -> dict[str, float]:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(worker, "baseline_levels", defect)
+    planning.submit(request(1))
+    assert inbox.compared.get(timeout=DEADLINE_S).baseline_levels == {}
+    planning.submit(request(2))
+    assert [inbox.answer().generation, inbox.answer().generation] == [1, 2]
+    assert inbox.crashes.empty()
 
 
 def broken(generation: int) -> SolvePlan:
@@ -114,7 +145,7 @@ def test_a_repair_does_not_wait_for_a_busy_solver(inbox: Inbox, monkeypatch: pyt
         return NoPlan(problem.generation, "slow")
 
     monkeypatch.setattr(worker, "plan", slow)
-    planning = PlanningWorker(inbox.messages.put, inbox.crashes.put)
+    planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.submit(request(1))
     assert solving.wait(DEADLINE_S)
     planning.submit(broken(2))
@@ -158,7 +189,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
 
 
 def test_a_crash_of_the_thread_is_reported(inbox: Inbox) -> None:
-    def full(_: Planned) -> None:
+    def full(_: Planned | Compared) -> None:
         raise RuntimeError("the inbox is closed")
 
     planning = PlanningWorker(full, inbox.crashes.put)
@@ -168,7 +199,7 @@ def test_a_crash_of_the_thread_is_reported(inbox: Inbox) -> None:
 
 
 def test_stop_ends_an_idle_worker_and_may_be_called_twice(inbox: Inbox) -> None:
-    planning = PlanningWorker(inbox.messages.put, inbox.crashes.put)
+    planning = PlanningWorker(inbox.put, inbox.crashes.put)
     planning.stop()
     planning.stop()
     assert not any(thread.name in ("repairing", "planning") and thread.is_alive() for thread in threading.enumerate())

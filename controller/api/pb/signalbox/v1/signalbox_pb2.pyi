@@ -335,8 +335,15 @@ class GetPlanResponse(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed", "subflows")
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed", "subflows", "baseline_level")
     class JobLevelEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class BaselineLevelEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -359,6 +366,7 @@ class Plan(_message.Message):
     UNROUTED_FIELD_NUMBER: _ClassVar[int]
     INSTALLED_FIELD_NUMBER: _ClassVar[int]
     SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_level: float
     bound: float
@@ -375,7 +383,8 @@ class Plan(_message.Message):
     unrouted: _containers.RepeatedScalarFieldContainer[str]
     installed: bool
     subflows: int
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ...) -> None: ...
+    baseline_level: _containers.ScalarMap[str, float]
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., baseline_level: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")
