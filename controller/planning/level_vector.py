@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from ortools.sat.python import cp_model
 
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import Floats, Ints
+from controller.planning.efficiency import Floats, Ints, first_difference
 
 _SCALE = 1_000_000
 """Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
@@ -51,6 +52,15 @@ def level_vector(bounds: Bounds) -> LevelVector:
     levels = _levels(bounds, cuts)
     found = _Model(bounds, cuts, levels).solve() if len(jobs) > 1 and len(levels) > 1 else None
     return found or LevelVector(bounds.vector, dict.fromkeys(jobs, bounds.worst))
+
+
+def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+    """Of two lower bounds of sorted levels the lexicographically larger one; what is missing at the end is 1. Entry by
+    entry the larger would be wrong: an entry holds for routings that reach those before it."""
+    pairs = list(zip_longest(one, other, fillvalue=1.0))
+    left, right = zip(*pairs, strict=True) if pairs else ((), ())
+    index = first_difference(left, right)
+    return right if index is not None and left[index] < right[index] else left
 
 
 @dataclass(frozen=True, slots=True)

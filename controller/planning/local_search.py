@@ -29,11 +29,9 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Rout
 
 _STEPS_PER_S = 15_000
 """A step is what is done to give one flow a path; so many take about a second."""
-_FIRST_STEPS = 5_000
-_STEPS_PER_FLOW = 4
-"""The attempt to reach the target gets the larger one of ``_FIRST_STEPS`` and ``_STEPS_PER_FLOW`` for every flow."""
 _ATTEMPTS = 4
-"""To halve the distance between a level that was reached and one that was not."""
+"""To halve the distance between a level that was reached and one that was not; each gets so small a part of the steps
+that are worth it."""
 _AVOIDED = 10
 """Steps for which a link is avoided after somebody has come to it."""
 _AVOIDANCE = 3.0
@@ -52,11 +50,17 @@ def search(
     """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first.
     ``start``: a route for every flow that has a candidate."""
     walk = _Walk(problem, valuation, start, limits)
-    steps = max(_FIRST_STEPS, _STEPS_PER_FLOW * len(problem.flows))
+    steps = _worth_it(len(problem.flows))
     if not walk.within([target.ceiling.get(job, math.inf) for job in valuation.job_ids], steps):
-        walk.descend(target.levels[0], [bounds.job.get(job, 1.0) for job in valuation.job_ids])
+        floors = [bounds.job.get(job, 1.0) for job in valuation.job_ids]
+        walk.descend(target.levels[0], floors, steps // _ATTEMPTS)
     walk.go_home(steps)
     return walk.routes()
+
+
+def _worth_it(flows: int) -> int:
+    """Steps: what reaches its aim at all mostly does so in a tenth of them."""
+    return min(40 * flows, 4_000 + 4 * flows)
 
 
 class _Walk:
@@ -102,24 +106,27 @@ class _Walk:
         self._loads.limit(self._ceilings)
         return False
 
-    def descend(self, least: float, floors: Sequence[float]) -> None:
+    def descend(self, least: float, floors: Sequence[float], steps: int) -> None:
         """The worst level as near to ``least`` as can be found; then the levels of the jobs, the worst first, as near
-        to their ``floors``, no other getting worse than it is."""
+        to their ``floors``, no other getting worse than it is. ``steps``: per attempt; for all, ten times as many."""
+        spare = max(0, self._left - 10 * steps)
+        self._left -= spare
         reached = self._loads.levels()
-        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors])
+        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], steps)
         reached = self._loads.levels()
         flows = Counter(self._loads.job)
         for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
             now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
-            self._lower(floors[job], now[job], partial(_with, now, job))
+            self._lower(floors[job], now[job], partial(_with, now, job), steps)
+        self._left += spare
 
-    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]]) -> None:
+    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], steps: int) -> None:
         """Tries ``least``, then what is halfway between the last failure and what was reached."""
         goal = least
         for _ in range(_ATTEMPTS):
             if reached <= least * (1 + LEVEL_TOLERANCE):
                 return
-            if self.within(ceilings(goal), self._left // _ATTEMPTS):
+            if self.within(ceilings(goal), steps):
                 reached = goal
             else:
                 least = goal

@@ -3,7 +3,7 @@ then the independent check; the best valid routing wins.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
 2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
-3. *cpsat*: whatever is irregular; and the fewest moves.
+3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: whatever is irregular, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
 between calls. Whatever happens to the solver, the running routes and the other planners' are there to fall back to.
@@ -17,28 +17,24 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cmp_to_key
-from itertools import zip_longest
 
 import numpy as np
 import structlog
 
-from controller.planning import cpsat, greedy
+from controller.planning import greedy, split_search, whole_search
 from controller.planning.baselines.ecmp import ecmp_level
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.draft import Draft, certified, compare, draft, levels_proven
 from controller.planning.edge_coloring import color_evenly
 from controller.planning.efficiency import Valuation
 from controller.planning.leaf_spine import find_lanes
+from controller.planning.level_vector import stronger
 from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.splitting import split_evenly
 
 log = structlog.get_logger(__name__)
-
-MAX_VARIABLES = 150_000
-"""Class x path variables of the largest model that CP-SAT is asked to solve: building one this size takes about a
-second, and of larger ones it would prove nothing in any time that an operator waits."""
 
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
@@ -181,38 +177,14 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
 def _solved(
     problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
-    """CP-SAT's routings, and all that is proven. When moves are capped, half of the time goes to the problem without
-    the cap: what it proves holds for all, and often its fewest moves are within the cap."""
-    pinned = sum(flow.current is not None for flow in problem.flows)
-    cap = limits.max_moves
-    if cap is None or cap >= pinned:
-        return _solve(problem, limits, valuation, bounds, best, None)
-    half = replace(limits, time_limit_s=limits.time_limit_s / 2)
-    free, proven = _solve(problem, half, valuation, bounds, best, None)
-    if free and free[0].moves <= cap:
-        return free, proven
-    return _solve(problem, half, valuation, bounds, kept, cap)[0], proven
-
-
-def _variables(problem: Problem) -> int:
-    """About how large the model is, without finding any path."""
-    classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
-    return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
-
-
-def _solve(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, start: Draft, max_moves: int | None
-) -> tuple[list[Draft], tuple[float, ...]]:
-    if _variables(problem) > MAX_VARIABLES:
-        return [], bounds.vector
+    """The routings of the planners that search, and all that is proven. ``kept``: what moves least."""
+    if all(flow.max_subflows == 1 for flow in problem.flows):
+        return whole_search.solve(problem, limits, valuation, bounds, best, kept)
     try:
-        solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves)
+        solution = split_search.solve(problem, limits, valuation, bounds)
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
         return [], bounds.vector
     if solution is None:
         return [], bounds.vector
-    proven = bounds.vector
-    if all(flow.max_subflows == 1 for flow in problem.flows):  # else: what holds for whole flows may not for split ones
-        proven = tuple(max(pair) for pair in zip_longest(proven, solution.proven, fillvalue=1.0))
-    return [draft(problem, valuation, "cpsat", solution.routes)], proven
+    return [draft(problem, valuation, "lp", solution.routes)], stronger(bounds.vector, solution.proven)

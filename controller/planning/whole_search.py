@@ -1,0 +1,90 @@
+"""Whole flows where no closed form is optimal, or where it would move too many: local search, then CP-SAT.
+
+In: a problem of whole flows and the best routings so far. Out: further routings, and lower bounds of the levels sorted
+from the worst. Local search aims at what the cuts allow all jobs together (``level_vector``): when it gets there, the
+levels are proven. What is left is CP-SAT's: levels that are not proven, and moves to be saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cmp_to_key
+
+import structlog
+
+from controller.planning import cpsat, local_search
+from controller.planning.bounds import Bounds
+from controller.planning.draft import Draft, compare, draft, levels_proven
+from controller.planning.efficiency import Valuation
+from controller.planning.level_vector import level_vector, stronger
+from controller.planning.problem import PlanLimits, Problem
+
+log = structlog.get_logger(__name__)
+
+MAX_VARIABLES = 150_000
+"""Class x path variables of the largest model that CP-SAT is asked to solve: building one this size takes about a
+second, and of larger ones it would prove nothing in any time that an operator waits."""
+MAX_MOVE_VARIABLES = 10_000
+"""The same when the levels are proven and only moves are to be saved: local search saves most of them."""
+
+
+def solve(
+    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
+) -> tuple[list[Draft], tuple[float, ...]]:
+    """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
+    ``limits.max_moves``."""
+    target = level_vector(bounds)
+    routes = local_search.search(problem, valuation, bounds, target, kept.routes, limits)
+    searched = [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
+    best = min([best, *searched], key=cmp_to_key(compare))
+    settled = levels_proven(best.vector, target.levels) == len(best.vector)
+    largest = MAX_MOVE_VARIABLES if settled else MAX_VARIABLES
+    if (settled and not best.moves) or _variables(problem) > largest:
+        return searched, target.levels
+    exact, proven = _Exact(problem, limits, valuation, bounds, target.levels).solve(best, kept)
+    return [*exact, *searched], proven
+
+
+def _variables(problem: Problem) -> int:
+    """About how large the model is, without finding any path."""
+    classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
+    return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
+
+
+class _Exact:
+    """CP-SAT on one problem. ``known``: what is proven without it."""
+
+    def __init__(
+        self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, known: tuple[float, ...]
+    ) -> None:
+        self._problem = problem
+        self._limits = limits
+        self._valuation = valuation
+        self._bounds = bounds
+        self._known = known
+
+    def solve(self, best: Draft, kept: Draft) -> tuple[list[Draft], tuple[float, ...]]:
+        """When moves are capped, half of the time goes to the problem without the cap: what it proves holds for all,
+        and often its fewest moves are within the cap."""
+        pinned = sum(flow.current is not None for flow in self._problem.flows)
+        cap = self._limits.max_moves
+        if cap is None or cap >= pinned:
+            return self._attempt(self._limits, best, None)
+        half = replace(self._limits, time_limit_s=self._limits.time_limit_s / 2)
+        free, proven = self._attempt(half, best, None)
+        if free and free[0].moves <= cap:
+            return free, proven
+        return self._attempt(half, kept, cap)[0], proven
+
+    def _attempt(
+        self, limits: PlanLimits, start: Draft, max_moves: int | None
+    ) -> tuple[list[Draft], tuple[float, ...]]:
+        try:
+            solution = cpsat.solve(self._problem, limits, self._bounds, start.routes, max_moves)
+        except Exception:
+            log.exception("solver failed; another planner's routing is used", generation=self._problem.generation)
+            return [], self._known
+        if solution is None:
+            return [], self._known
+        found = draft(self._problem, self._valuation, "cpsat", solution.routes)
+        return [found], stronger(self._known, solution.proven)
