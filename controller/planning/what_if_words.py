@@ -90,6 +90,10 @@ def _present(found: Survey) -> str:
 
 def _computed(found: Survey) -> str:
     unfelt = sum(len(case.failures) for case in found.unfelt)
+    if not found.felt:
+        return (
+            f"{_kinds(found.unfelt)} can fail, and no flow uses any." if unfelt else "There is nothing that can fail."
+        )
     spared = f"; {unfelt:,} more that no flow uses change nothing" if unfelt else ""
     bounded = sum(outcome.computed == "bound" for outcome in found.outcomes)
     late = f" The time was over before {bounded:,} cases were computed: of them only the bound is known." * (
@@ -129,7 +133,7 @@ def _kinds(cases: Iterable[Case]) -> str:
     number: Counter[Kind] = Counter()
     for case in cases:
         number[case.kind] += len(case.failures)
-    return " and ".join(_count(count, *_CALLED[kind]) for kind, count in number.items()) or "Nothing"
+    return " and ".join(_count(count, *_CALLED[kind]) for kind, count in number.items())
 
 
 def _count(number: int, one: str, many: str) -> str:

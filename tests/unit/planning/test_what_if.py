@@ -255,10 +255,12 @@ def test_when_the_time_is_over_only_bounds_are_told(full: Problem, fabric: Fabri
     assert told["cases"] == len(found.outcomes)
 
 
-def test_no_failure_is_no_outcome(full: Problem) -> None:
+def test_no_failure_is_no_outcome(full: Problem, fabric: Fabric) -> None:
     found = what_if(full, (), SurveyLimits())
     assert found.outcomes == ()
-    assert "No failure leaves a flow without a path." in sentences(found)
+    assert "There is nothing that can fail." in sentences(found)
+    idle = problem_of(fabric, ())
+    assert "4 switches without hosts and 16 cables can fail, and no flow uses any." in sentences(survey(idle, fabric))
 
 
 def test_a_problem_that_contradicts_itself_is_refused(full: Problem, fabric: Fabric) -> None:
