@@ -17,8 +17,9 @@ setup:  ## Install what is missing (needs root only for system packages)
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
 
-bench: setup  ## Time planning and rule computation on large fabrics; results in out/bench
-	@$(PY) -m benchmarks.planning
+bench: setup  ## Time planning (WORKLOADS=DIR for published ones too) and rules, in short; results in out/bench
+	@.venv/bin/signalbox bench plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
+	@$(PY) -m benchmarks.rules
 
 test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
 	@$(WITH_OVS) $(PY) -m pytest

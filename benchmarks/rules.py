@@ -1,14 +1,32 @@
-"""How long it takes to compute the rules of every switch and what to send, in stages: at first, and after a cut."""
+"""How long it takes to compute the rules of every switch and what to send, in stages: at first, and after a cut.
+
+In: leaf-spine fabrics with three jobs of random rings over all hosts, planned. Out: a table, medians of several runs,
+and ``out/bench/rules.json``; ``--json`` prints that instead.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated
 
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from controller.cli_output import console
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
-from controller.offline.fabrics import without
-from controller.planning.problem import Routes
+from controller.offline.fabrics import leaf_spine, without
+from controller.offline.generator import jobs_of, random_flows
+from controller.offline.options import problem_of
+from controller.planning.plan import NoPlan
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Routes
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
@@ -16,6 +34,14 @@ from controller.tables.rules_diff import stages
 from controller.tables.running_routes import PinnedJob, RunningRoutes
 
 Row = dict[str, str | float]
+
+RUNS = 3
+JOBS = 3
+SEED = 1
+LINK_BPS = 100e9
+SIZES = ((16, 8, 8), (64, 32, 32))
+"""Leaves, spines, hosts per leaf."""
+RESULTS = Path("out/bench/rules.json")
 
 SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.leaf_prefix_length)
 
@@ -30,6 +56,23 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[PinnedJob], planned: Routes) 
     cut = without(fabric, [next(iter(fabric.links))])
     repair, _ = _change("cable cut", cut, routes.pins(cut, jobs), held)
     return [install, repair]
+
+
+def measured(leaves: int, spines: int, hosts_per_leaf: int) -> list[Row]:
+    """Both changes on one fabric. The times are medians; the counts are the same in every run. Raises
+    ``RuntimeError`` when there is no plan."""
+    fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
+    jobs = jobs_of(random_flows(fabric, len(fabric.hosts), JOBS, SEED), fabric)
+    answer = plan(problem_of(fabric, jobs), PlanLimits(ecmp_draws=0))
+    if isinstance(answer, NoPlan):
+        raise RuntimeError(answer.reason)
+    runs = zip(*(install_and_cut(fabric, jobs, answer.routes) for _ in range(RUNS)), strict=True)
+    size = f"{leaves}x{spines}x{hosts_per_leaf}"
+    return [
+        {"fabric": size}
+        | {key: median(r[key] for r in rows) if key.endswith("_ms") else value for key, value in rows[0].items()}
+        for rows in runs
+    ]
 
 
 def _change(
@@ -48,3 +91,31 @@ def _change(
         "desired_ms": 1000 * (computed - started),
         "diff_ms": 1000 * (done - computed),
     }, desired
+
+
+def _table(rows: Sequence[Row]) -> Table:
+    table = Table(title="rules", title_justify="left")
+    for column, value in rows[0].items():
+        table.add_column(column.replace("_", " "), justify="left" if isinstance(value, str) else "right")
+    for row in rows:
+        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
+    return table
+
+
+def main(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+) -> None:
+    """Measure rule computation."""
+    sizes = track(SIZES, "measuring", console=Console(stderr=True), transient=True)
+    rows = [row for size in sizes for row in measured(*size)]
+    report = json.dumps({"runs": RUNS, "rules": rows}, indent=2)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(report + "\n")
+    if as_json:
+        typer.echo(report)
+    else:
+        console().print(_table(rows), f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -13,28 +13,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 from controller.cli_output import AsJson, show
 from controller.errors import SignalboxError
 
 if TYPE_CHECKING:
-    from controller.offline.bench_changes import ChangeRow
-    from controller.offline.bench_growth import GrowthRow
-    from controller.offline.bench_results import Line, Results
-    from controller.offline.bench_targets import Target
+    from controller.offline.bench_results import Results
     from controller.offline.bench_workloads import Setting, Workloads
     from controller.planning.problem import PlanLimits
 
 SAVED_EVERY_S = 10.0
+QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
-QUICK_FLOWS = 10_000
-"""What ``--quick`` leaves of failures, and the most flows of its growth."""
-SLOW = "ilp"
-"""The strategy that ``--quick`` leaves out."""
+QUICK_FLOWS = (10_000,)
+"""What ``--quick`` leaves of it all."""
+MOST_CHANGED = 10
+"""Generated workloads whose changes are measured."""
 
 bench = typer.Typer(help="Measure planning, without a network.", no_args_is_help=True)
 
@@ -67,6 +64,8 @@ def plan(
 ) -> None:
     """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
     # The solver takes half a second to import, which no other command needs.
+    from controller.cli_bench_tables import report
+    from controller.offline.bench_growth import FLOWS
     from controller.offline.bench_measure import undisturbed
     from controller.offline.bench_results import Results
     from controller.offline.bench_workloads import FAILURES, few, workloads
@@ -74,8 +73,7 @@ def plan(
     from controller.planning.strategies import STRATEGIES
 
     draw = _plots()
-    of_quick = [name for name in STRATEGIES if name != SLOW]
-    schemes = _chosen("--strategies", strategies, STRATEGIES, of_quick if quick else STRATEGIES)
+    schemes = _chosen("--strategies", strategies, STRATEGIES, QUICK_STRATEGIES if quick else STRATEGIES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder)
     found = few(found) if quick else found
@@ -87,14 +85,14 @@ def plan(
     if changes:
         steps += _changes(results, found, limits)
     if growth:
-        steps += _growth(results, QUICK_FLOWS if quick else None, limits)
+        steps += _growth(results, QUICK_FLOWS if quick else FLOWS, limits)
     if generated:
         steps += _plans(results, found.generated, schemes, breaks, limits)
     with undisturbed():
         _run(steps, results, out / "plan.json")
     pictures = draw(out, results.rows, results.growth)
     written = ", ".join(map(str, (out / "plan.json", *pictures)))
-    show(results.data(), lambda: _report(results, written), as_json)
+    show(results.data(), lambda: report(results, written), as_json)
 
 
 def _plots() -> Callable[..., list[Path]]:
@@ -137,7 +135,7 @@ def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Ste
         name = f"{setting.group}, {setting.name}; a {change}{', split' if split else ''}"
         return name, lambda: results.changes.append(changed(setting, change, split, limits))
 
-    settings = (*small_settings(), *(found.published or found.generated))
+    settings = (*small_settings(), *found.published, *found.generated[:MOST_CHANGED])
     return [
         step(setting, change, split)
         for setting in settings
@@ -146,14 +144,14 @@ def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Ste
     ]
 
 
-def _growth(results: Results, most: int | None, limits: PlanLimits) -> list[Step]:
-    from controller.offline.bench_growth import FLOWS, grown
+def _growth(results: Results, numbers: Iterable[int], limits: PlanLimits) -> list[Step]:
+    from controller.offline.bench_growth import grown
 
     def step(flows: int, pieces: int) -> Step:
         name = f"{flows:,} flows{', split' if pieces > 1 else ''}"
         return name, lambda: results.growth.append(grown(flows, pieces, limits))
 
-    return [step(flows, pieces) for flows in FLOWS if most is None or flows <= most for pieces in (1, 2)]
+    return [step(flows, pieces) for flows in numbers for pieces in (1, 2)]
 
 
 def _run(steps: list[Step], results: Results, file: Path) -> None:
@@ -179,136 +177,3 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
         results.finished = True
     finally:
         results.save(file)
-
-
-# ---- tables
-
-
-def _report(results: Results, written: str) -> RenderableType:
-    from controller.offline.bench_results import lines
-    from controller.offline.bench_targets import targets
-
-    tables: list[RenderableType] = []
-    if results.rows:
-        tables.append(_plan_table(lines(results.rows, results.missing)))
-    if results.changes:
-        tables.append(_change_table(results.changes))
-    if results.growth:
-        tables.append(_growth_table(results.growth))
-    tables.append(_target_table(targets(results.rows, results.changes, results.growth)))
-    return Group(*tables, f"written: {escape(written)}")
-
-
-def _plan_table(lines: Iterable[Line]) -> Table:
-    table = Table("group", "failed", "scheme", title="worst levels, means of workloads", title_justify="left")
-    numbers = (
-        "workloads",
-        "proven",
-        "level",
-        "worst",
-        "mean of jobs",
-        "bound",
-        "pieces",
-        "least",
-        "most",
-        "ms",
-        "longest",
-    )
-    for column in numbers:
-        table.add_column(column, justify="right")
-    before = None
-    for line in lines:
-        if before not in (None, (line.group, line.failure)):
-            table.add_section()
-        before = (line.group, line.failure)
-        count = f"{line.workloads}, {line.missing} without" if line.missing else str(line.workloads)
-        levels = (line.level, line.worst_level, line.mean_level, line.bound, line.pieces, line.least)
-        table.add_row(
-            line.group,
-            line.failure,
-            line.scheme,
-            count,
-            str(line.proven),
-            *(f"{number:.3f}" for number in levels),
-            str(line.most_pieces),
-            f"{line.total_ms:.1f}",
-            f"{line.worst_ms:.0f}",
-        )
-    return table
-
-
-def _change_table(rows: Iterable[ChangeRow]) -> Table:
-    table = Table("workload", "change", title="changes of a running network", title_justify="left")
-    numbers = (
-        "flows",
-        "pieces",
-        "displaced",
-        "repair",
-        "ms",
-        "level",
-        "bound",
-        "proven",
-        "moves",
-        "fewest",
-        "ms",
-        "from scratch",
-    )
-    for column in numbers:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(
-            escape(f"{row.group} {row.workload}"),
-            row.change,
-            str(row.flows),
-            str(row.pieces),
-            str(row.displaced),
-            f"{row.repair_level:.3f}",
-            f"{row.repair_ms:.1f}",
-            f"{row.level:.3f}",
-            f"{row.bound:.3f}",
-            f"{row.levels_proven} of {row.jobs}",
-            str(row.moves),
-            "proven" if row.fewest else "",
-            f"{row.total_ms:.1f}",
-            f"{row.scratch_level:.3f}, {row.scratch_moves} moves",
-        )
-    return table
-
-
-def _growth_table(rows: Iterable[GrowthRow]) -> Table:
-    table = Table(title="growth, 512 leaves and 128 spines", title_justify="left")
-    numbers = (
-        "flows",
-        "pieces",
-        "level",
-        "bound",
-        "certificate",
-        "snapshot ms",
-        "build",
-        "solve",
-        "check",
-        "total ms",
-        "peak MiB",
-    )
-    for column in numbers:
-        table.add_column(column, justify="right")
-    for row in rows:
-        times = (row.snapshot_ms, row.build_ms, row.solve_ms, row.check_ms, row.total_ms, row.peak_mib)
-        table.add_row(
-            f"{row.flows:,}",
-            f"{row.subflows:.3f}",
-            f"{row.level:.4f}",
-            f"{row.bound:.4f}",
-            row.certificate,
-            *(f"{number:.0f}" for number in times),
-        )
-    return table
-
-
-def _target_table(found: Iterable[Target]) -> Table:
-    table = Table("target", title="targets", title_justify="left")
-    for column in ("cases", "met", "worst"):
-        table.add_column(column, justify="right")
-    for target in found:
-        table.add_row(escape(target.name), str(target.cases), str(target.met), target.worst)
-    return table

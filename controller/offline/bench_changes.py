@@ -166,4 +166,6 @@ def _found(answer: Plan | NoPlan) -> Plan:
 
 
 def _small_jobs(fabric: Fabric, placement: Placement, seed: int) -> tuple[WorkloadJob, ...]:
-    return jobs_of(generate(fabric, jobs=3, ring_size=2, placement=placement, seed=seed, max_rings=2), fabric)
+    """Three jobs on nearly all hosts."""
+    rings = len(fabric.hosts) // (3 * 2)
+    return jobs_of(generate(fabric, jobs=3, ring_size=2, placement=placement, seed=seed, max_rings=rings), fabric)

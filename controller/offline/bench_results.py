@@ -82,6 +82,28 @@ class Line:
     missing: int
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """Over the workloads of a group. Levels: means; ``moves``, ``scratch_moves``: means, and the most; ``repair_ms``,
+    ``total_ms``: medians. ``fewest``: workloads for which the moves are proven to be the fewest."""
+
+    group: str
+    change: str
+    pieces: int
+    workloads: int
+    displaced: float
+    repair_level: float
+    repair_ms: float
+    level: float
+    bound: float
+    proven: int
+    moves: float
+    most_moves: int
+    fewest: int
+    scratch_moves: float
+    total_ms: float
+
+
 def scheme(row: Row | Missing) -> str:
     return f"{row.strategy}, split" if row.pieces > 1 else row.strategy
 
@@ -117,3 +139,30 @@ def _line(key: tuple[str, str, str], rows: Sequence[Row], missing: int) -> Line:
         worst_ms=max(times_ms),
         missing=missing,
     )
+
+
+def change_lines(rows: Iterable[ChangeRow]) -> list[ChangeLine]:
+    """In the order in which their first rows came."""
+    grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
+    for row in rows:
+        grouped[row.group, row.change, row.pieces].append(row)
+    return [
+        ChangeLine(
+            group=group,
+            change=change,
+            pieces=pieces,
+            workloads=len(of),
+            displaced=fmean(row.displaced for row in of),
+            repair_level=fmean(row.repair_level for row in of),
+            repair_ms=median(row.repair_ms for row in of),
+            level=fmean(row.level for row in of),
+            bound=fmean(row.bound for row in of),
+            proven=sum(row.certificate == "optimal" for row in of),
+            moves=fmean(row.moves for row in of),
+            most_moves=max(row.moves for row in of),
+            fewest=sum(row.fewest for row in of),
+            scratch_moves=fmean(row.scratch_moves for row in of),
+            total_ms=median(row.total_ms for row in of),
+        )
+        for (group, change, pieces), of in grouped.items()
+    ]
