@@ -31,9 +31,11 @@ _SIZES = 16
 
 
 class Verdict(StrEnum):
-    """What slows the job. ``routing``: routes are known that are better for it. ``nic``: a NIC that it shares.
-    ``fabric``: the links, whatever the routes. ``unproven``: the links, and whether other routes would help is open."""
+    """What slows the job. ``cut-off``: some flows have no path. ``routing``: routes are known that are better for it.
+    ``nic``: a NIC that it shares. ``fabric``: the links, whatever the routes. ``unproven``: the links; whether other
+    routes would help is open."""
 
+    CUT_OFF = "cut-off"
     NOTHING = "nothing"
     ROUTING = "routing"
     NIC = "nic"
@@ -152,10 +154,11 @@ def explain(
     best = _option(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
     split = _option(_splittable(problem), job_id, limits) if slowed and whole else None
+    lost = sum(not problem.reachable(flow) for flow in mine)
     links = _busy_links(problem, running, job_id, fabric)
     return Explanation(
         job_id=job_id,
-        verdict=_verdict(level, nic_level, bounds, job_id, best),
+        verdict=Verdict.CUT_OFF if lost else _verdict(level, nic_level, bounds, job_id, best),
         level=level,
         alone=bounds.job.get(job_id, 1.0),
         nic_level=nic_level,
@@ -164,7 +167,7 @@ def explain(
         hashed=sum(
             flow.id not in running and flow.src_leaf != flow.dst_leaf for flow in mine if problem.reachable(flow)
         ),
-        lost=sum(not problem.reachable(flow) for flow in mine),
+        lost=lost,
         links=tuple(links[:WORST_LINKS]),
         equally_full=sum(link.load >= links[0].load * (1 - LEVEL_TOLERANCE) for link in links),
         cut=_tightest_cut(problem, job_id, intact or fabric),

@@ -31,7 +31,6 @@ def sentences(found: Explanation, names: Naming) -> tuple[str, ...]:
         sentence
         for sentence in (
             _whether(found),
-            _lost(found),
             _where(found, names),
             _gain(found, names),
             _splitting(found),
@@ -105,6 +104,11 @@ def _option_fields(option: Option) -> dict[str, Any]:
 
 def _whether(found: Explanation) -> str:
     job, level = found.job_id, found.level
+    if found.verdict is Verdict.CUT_OFF:
+        lost = _count(found.lost, "flow has", "flows have")
+        others = found.flows - found.lost
+        rest = f" To the other {others:,} the network gives a level of {level:.2f}." if others else ""
+        return f"The network stops {job}: {lost} no path at all.{rest}"
     if found.verdict is Verdict.NOTHING:
         inside = " All of its flows stay inside a leaf." if found.inside == found.flows else ""
         return (
@@ -120,12 +124,8 @@ def _whether(found: Explanation) -> str:
     )
 
 
-def _lost(found: Explanation) -> str:
-    return f"{_count(found.lost, 'of its flows has', 'of its flows have')} no path at all." if found.lost else ""
-
-
 def _where(found: Explanation, names: Naming) -> str:
-    if found.verdict is Verdict.NOTHING or not found.links:
+    if found.level <= 1 + LEVEL_TOLERANCE or not found.links:
         return ""
     worst = found.links[0]
     if worst.load < found.level * (1 - LEVEL_TOLERANCE):
@@ -144,6 +144,8 @@ def _where(found: Explanation, names: Naming) -> str:
 
 def _gain(found: Explanation, names: Naming) -> str:
     best = found.best
+    if found.verdict is Verdict.CUT_OFF:
+        return "Routing can gain nothing before cables or switches are repaired."
     if found.verdict is Verdict.NOTHING or best is None:
         return "Routing can gain nothing."
     if found.verdict is Verdict.NIC:
@@ -197,7 +199,7 @@ def _cut_reason(found: Explanation, cut: LeafCut, reached: float, names: Naming)
 
 def _splitting(found: Explanation) -> str:
     split, best = found.split, found.best
-    if split is None or best is None or found.verdict is Verdict.NIC:
+    if split is None or best is None or found.verdict in (Verdict.NIC, Verdict.CUT_OFF):
         return ""
     unsplit = min(found.level, best.level)
     if split.level < unsplit * (1 - LEVEL_TOLERANCE):

@@ -191,7 +191,7 @@ def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Pat
     cut = ",".join(f"leaf3:spine{spine}" for spine in range(SPINES))
     found = signalbox("explain", "B", *FABRIC, "--workload", workload, "--fail-links", cut)
     assert found.status == 3
-    assert "2 of its flows have no path at all." in found.text
+    assert "The network stops B: 2 flows have no path at all." in found.text
     assert signalbox("explain", "A", *FABRIC, "--workload", workload, "--fail-links", cut).status == 0
 
 

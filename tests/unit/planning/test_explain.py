@@ -175,7 +175,11 @@ def test_flows_without_a_path_are_told_apart() -> None:
     flows = [flow("a", (1, 1), (2, 1), RATE), flow("a", (1, 2), (3, 1), RATE), flow("a", (1, 3), (1, 4), RATE)]
     found = explained(planned(problem_of(fabric, flows)), fabric)
     assert (found.flows, found.inside, found.lost, found.hashed) == (3, 1, 1, 0)
-    assert "1 of its flows has no path at all." in said(found, fabric)
+    assert found.verdict is Verdict.CUT_OFF
+    assert said(found, fabric) == (
+        "The network stops a: 1 flow has no path at all. To the other 2 the network gives a level of 1.00. "
+        "Routing can gain nothing before cables or switches are repaired."
+    )
 
 
 def test_a_job_inside_one_leaf_is_not_the_fabrics_business() -> None:
