@@ -68,26 +68,23 @@ def plan(
     from controller.offline.bench_growth import FLOWS
     from controller.offline.bench_measure import undisturbed
     from controller.offline.bench_results import Results
-    from controller.offline.bench_workloads import FAILURES, few, workloads
+    from controller.offline.bench_workloads import FAILURES, GENERATED, few, workloads
     from controller.planning.problem import PlanLimits
     from controller.planning.strategies import STRATEGIES
 
     draw = _plots()
     schemes = _chosen("--strategies", strategies, STRATEGIES, QUICK_STRATEGIES if quick else STRATEGIES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
-    found = workloads(folder)
+    found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
-    results = Results({"strategies": schemes, "failures": breaks, "quick": quick, "time_limit_s": time_limit})
     limits = PlanLimits(time_limit_s=time_limit)
-    steps = [*_plans(results, found.published, schemes, breaks, limits)]
-    if irregular:
-        steps += _plans(results, found.irregular, schemes, breaks, limits)
-    if changes:
-        steps += _changes(results, found, limits)
-    if growth:
-        steps += _growth(results, QUICK_FLOWS if quick else FLOWS, limits)
-    if generated:
-        steps += _plans(results, found.generated, schemes, breaks, limits)
+    results = Results({"strategies": schemes, "failures": breaks, "quick": quick, "time_limit_s": time_limit})
+    steps = [
+        *_plans(results, (*found.published, *found.irregular), schemes, breaks, limits),
+        *(_changes(results, found, limits) if changes else ()),
+        *(_growth(results, QUICK_FLOWS if quick else FLOWS, limits) if growth else ()),
+        *_plans(results, found.generated, schemes, breaks, limits),
+    ]
     with undisturbed():
         _run(steps, results, out / "plan.json")
     pictures = draw(out, results.rows, results.growth)

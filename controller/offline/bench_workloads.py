@@ -91,14 +91,14 @@ class Workloads:
     irregular: tuple[Setting, ...]
 
 
-def workloads(folder: Path | None, generated: int = GENERATED) -> Workloads:
+def workloads(folder: Path | None, generated: int = GENERATED, irregular: bool = True) -> Workloads:
     """``generated``: how many, half of them fragmented. Raises ``InvalidInput`` when the folder has no workloads, or
     some for another fabric."""
     fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
     published = _published(folder, fabric) if folder else ()
     made = tuple(_generated(fabric, number) for number in range(generated))
     bases = published or tuple(setting for setting in made if setting.group == Placement.WHOLE_LEAF)
-    return Workloads(published, made, _irregular(bases))
+    return Workloads(published, made, _irregular(bases) if irregular else ())
 
 
 def few(found: Workloads) -> Workloads:
