@@ -84,7 +84,8 @@ def _names(case: Case) -> list[str]:
 def _present(found: Survey) -> str:
     now = found.present
     lost = f" {len(now.unrouted):,} flows have no path already." if now.unrouted else ""
-    proven = "which is proven best" if now.level <= now.bound * (1 + LEVEL_TOLERANCE) else f"bound {now.bound:.2f}"
+    gap = f"at most {now.level / now.bound - 1:.1%} above the best"
+    proven = "no routing is better" if now.level <= now.bound * (1 + LEVEL_TOLERANCE) else gap
     return f"Now the worst job's level is {now.level:.2f} ({proven}); under ECMP {now.ecmp.mean:.2f} on average.{lost}"
 
 
@@ -113,7 +114,8 @@ def _worst(found: Survey) -> str:
     which = f"{worst.example.name}, or any of {alike:,} like it," if alike else worst.example.name
     if worst.level is None or worst.ecmp is None:
         return f"The worst is {which} with a level of at least {worst.bound:.2f}."
-    proven = "no routing is better" if worst.proven else f"bound {worst.bound:.2f}"
+    gap = f"at most {worst.level / worst.bound - 1:.1%} above the best"
+    proven = "no routing is better" if worst.proven else gap
     return (
         f"The worst is {which} with a level of {worst.level:.2f} when all is planned again ({proven}); under ECMP "
         f"{worst.ecmp.mean:.2f} on average."
