@@ -64,7 +64,7 @@ class _Search:
         freed = of.numbered([path for path, _ in route]) if of.adds_up(number) else None
         if freed is not None:
             np.add.at(spare, freed, rate * np.array([[share] for _, share in route]))
-        chosen = _fewest(links, spare / rate, len(route) - 1)
+        chosen = that_fit(links, spare / rate, len(route) - 1)
         if chosen is not None:
             route = exactly_one({paths[at]: share for at, share in chosen})
             for at, share in chosen:
@@ -82,7 +82,7 @@ class _Search:
         return self._links_of[pair]
 
 
-def _fewest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:
+def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:
     """(path, share) of at most ``most`` pieces that fit, the largest first; None when there are none. ``spare``: per
     link, in flows. The last piece goes where it leaves least."""
     chosen: list[tuple[int, float]] = []
@@ -101,3 +101,22 @@ def _fewest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | 
         spare[links[at]] -= share
         rest -= share
     return None
+
+
+def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
+    """``that_fit`` if there are such; else pieces on the paths with the most room, whether or not they fit."""
+    chosen = that_fit(links, spare.copy(), most)
+    if chosen is not None:
+        return chosen
+    chosen = []
+    taken = np.zeros(len(links), bool)
+    rest = 1.0
+    for left in range(min(most, len(links)), 0, -1):
+        room = np.where(taken, -np.inf, spare[links].min(axis=1))
+        at = int(np.argmax(room))
+        share = rest if left == 1 else min(rest, max(float(room[at]), rest / left))
+        taken[at] = True
+        chosen.append((at, share))
+        spare[links[at]] -= share
+        rest -= share
+    return chosen

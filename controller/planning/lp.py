@@ -32,6 +32,12 @@ _FIRST_COLUMNS = 8_000
 _MORE_COLUMNS = 4_000
 """New columns in all, at the start and per round, shared by the classes that want any; at least four for each."""
 _ROUNDS = 100
+_EXCESS_COST = 1e6
+"""Of a level, in moved flows: more than any number of them is worth."""
+_NEW = 0.1
+"""Cost of moving a flow that does not run yet, where it is 1 for one that does: only pieces are saved by it."""
+_RIGID = 10.0
+"""How much dearer it is to move a flow that has to stay whole, because parts of it cannot go."""
 _NONE = 1e-7
 """An excess that ends the search: the moves are few enough then, without being the fewest."""
 _AMPLE = 1.5
@@ -41,24 +47,22 @@ _AMPLE = 1.5
 @dataclass(frozen=True, slots=True)
 class Goal:
     """``room``: per link the load it may have (in the units of ``Commodities``); ``stretch``: per link by how much an
-    excess of 1 raises that. ``excess_cost``: of an excess of 1; ``move_cost``: per class, of moving one flow."""
+    excess of 1 raises that. ``moves_count``: whether moves cost anything; if not, the prices are those of the least
+    excess alone."""
 
     room: Floats
     stretch: Floats
-    excess_cost: float
-    move_cost: Floats
+    moves_count: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals. ``complete``: no column is missing: the excess
-    is the least there is."""
+    """``amounts``: per column. ``key_prices``, ``link_prices``: the duals, which are not negative."""
 
     amounts: Floats
     excess: float
     key_prices: Floats
     link_prices: Floats
-    complete: bool
 
 
 @dataclass(slots=True)
@@ -124,13 +128,15 @@ class _Programme:
 
 
 class FluidModel:
-    """Improves spreads of the same commodities, and remembers the columns that paid. ``shut``: classes that may only
+    """Improves spreads of the same commodities. ``shut``: classes that may only
     use the columns in ``offered``."""
 
     def __init__(self, commodities: Commodities) -> None:
         self._of = commodities
         self.shut: Bools = np.zeros(len(commodities.members), bool)
         self.offered: set[int] = set()
+        self._move_cost: Floats = np.where(commodities.running, 1.0, _NEW)
+        self._move_cost[commodities.pieces == 1] *= _RIGID
 
     def improve(self, start: Floats, goal: Goal, deadline: float) -> Spread | None:
         """``start``: amounts per column; what is missing of a class's flows is still to be placed. ``deadline``: of
@@ -149,7 +155,6 @@ class FluidModel:
             paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
             fresh = np.setdiff1d(paying_more, more)
             if not len(fresh) and not len(np.setdiff1d(paying_less, less)):
-                best = replace(best, complete=True)
                 break
             more, less = np.union1d(more, fresh), np.union1d(less, paying_less)
         return best and replace(best, amounts=of.padded(best.amounts))
@@ -166,6 +171,9 @@ class FluidModel:
         cheapest[~of.is_open()] = 0.0
         bound = float(cheapest @ of.count) / total
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
+
+    def _costs(self, goal: Goal) -> tuple[float, Floats]:
+        return (_EXCESS_COST, self._move_cost) if goal.moves_count else (1.0, np.zeros(len(self._move_cost)))
 
     # ---- columns
 
@@ -207,14 +215,15 @@ class FluidModel:
     ) -> tuple[Ints, Ints]:
         """Columns that would lower the objective. A class that is not in the model yet would leave its dearest path."""
         of = self._of
-        tolerance = _ROUNDING * max(1.0, goal.excess_cost)
+        excess_cost, move_cost = self._costs(goal)
+        tolerance = _ROUNDING * excess_cost
         has = np.flatnonzero(start > 0)
         dearest = np.zeros(len(of.members))
         np.maximum.at(dearest, of.column_class[has], of.prices(spread.key_prices)[has])
-        self._open(dearest > goal.move_cost + tolerance)
+        self._open(dearest > move_cost + tolerance)
         prices = of.prices(spread.key_prices)
         worth = np.where(in_model, class_prices, dearest)[of.column_class]
-        gain = worth - prices - goal.move_cost[of.column_class]
+        gain = worth - prices - move_cost[of.column_class]
         more = np.flatnonzero((gain > tolerance) & self._allowed())
         leaves = in_model.copy()
         leaves[of.column_class[more]] = True
@@ -241,10 +250,11 @@ class FluidModel:
             return None
         of = self._of
         programme = _Programme()
-        excess = programme.variables(np.array([goal.excess_cost]), np.array([np.inf]))
+        excess_cost, move_cost = self._costs(goal)
+        excess = programme.variables(np.array([excess_cost]), np.array([np.inf]))
         moved = np.concatenate([more, less])
         sign = np.concatenate([np.ones(len(more)), -np.ones(len(less))])
-        cost = np.concatenate([goal.move_cost[of.column_class[more]], np.zeros(len(less))])
+        cost = np.concatenate([move_cost[of.column_class[more]], np.zeros(len(less))])
         first = programme.variables(cost, np.concatenate([np.full(len(more), np.inf), start[less]]))
 
         classes, class_row = np.unique(of.column_class[moved], return_inverse=True)
@@ -270,7 +280,7 @@ class FluidModel:
         class_prices, in_model = np.zeros(len(of.members)), np.zeros(len(of.members), bool)
         class_prices[classes] = duals[of_classes : of_classes + len(classes)]
         in_model[classes] = True
-        spread = Spread(np.maximum(amounts, 0.0), float(values[excess]), *rows.prices(duals), complete=False)
+        spread = Spread(np.maximum(amounts, 0.0), float(values[excess]), *rows.prices(duals))
         return spread, class_prices, in_model
 
 

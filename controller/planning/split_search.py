@@ -16,24 +16,17 @@ import time
 
 import numpy as np
 
-from controller.fabric.topology import Path
 from controller.planning.bounds import Bounds
 from controller.planning.commodities import Commodities
 from controller.planning.cpsat import Solution
+from controller.planning.dividing import Divider
 from controller.planning.efficiency import Floats, Valuation
-from controller.planning.fewer_pieces import fewer_pieces
 from controller.planning.lp import FluidModel, Goal, Spread
-from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes
-from controller.planning.shares import lay, lay_nearest
+from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_start import start_routes
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
-_EXCESS_COST = 1e6
-"""Of a level, in moved flows: more than any number of them is worth."""
-_STAYS = 0.1
-"""Cost of a move for a flow that does not run yet, where it is 1 for one that does: only pieces are saved by it."""
-_ATTEMPTS = 20
 _BISECTIONS = 8
 
 
@@ -48,44 +41,41 @@ class _Search:
     """``proven``: lower bounds of the levels sorted from the worst."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> None:
-        self._problem = problem
         self._valuation = valuation
         self._bounds = bounds
         self._max_moves = limits.max_moves
         self._slack = 1 + limits.split_tolerance
         self._deadline = math.inf if limits.deterministic else time.perf_counter() + limits.time_limit_s
         self._of = Commodities(problem, valuation)
-        self._move_cost = np.where(self._of.running, 1.0, _STAYS)
+        self._model = FluidModel(self._of)
+        before = start_routes(problem, limits)
+        self._start = self._of.amounts(before)
+        self._divider = Divider(problem, valuation, self._of, before, self._deadline)
         self.proven = bounds.vector
 
     def routes(self) -> Routes | None:
-        self._before = start_routes(self._problem)
-        self._start = self._of.amounts(self._before)
-        self._model = FluidModel(self._of)
-        room, spread = self._spread(self._aim())
-        if spread is None:
+        room, amounts = self._spread(self._aim())
+        if amounts is None:
             return None
-        routes = self._divided(room, spread)
+        routes = self._divider.divide(amounts, room)
         if self._max_moves is not None and self._moves(routes) > self._max_moves:
-            return self._within_cap(room)
+            return self._within_cap(room, self._max_moves)
         return routes
 
-    def _within_cap(self, room: Floats) -> Routes | None:
+    def _within_cap(self, room: Floats, max_moves: int) -> Routes | None:
         """The more room there is on links, the fewer flows need to move: bisects between ``room`` and what the routes
         before take."""
         of = self._of
         found = None
         loads = of.link_loads(of.loads(of.padded(self._start)))
-        enough = float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
-        least = 1.0
+        least, enough = 1.0, float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
-            self._model = FluidModel(of)
-            spread = self._model.improve(of.padded(self._start), self._goal(room * middle), self._deadline)
+            spread = self._improve(room * middle, of.capacity)
             if spread is None:
                 break
-            routes = self._divided(room * middle, spread)
-            if self._moves(routes) <= (self._max_moves or 0):
+            routes = self._divider.divide(spread.amounts, room * middle)
+            if self._moves(routes) <= max_moves:
                 found, enough = routes, middle
             else:
                 least = middle
@@ -111,32 +101,29 @@ class _Search:
         room: Floats = np.minimum(of.least_of_users(np.array(of_class)), self._bounds.worst) * of.capacity
         return room
 
-    def _goal(self, room: Floats, stretch: Floats | None = None) -> Goal:
-        return Goal(room, self._of.capacity if stretch is None else stretch, _EXCESS_COST, self._move_cost)
+    def _improve(self, room: Floats, stretch: Floats, moves_count: bool = True) -> Spread | None:
+        goal = Goal(room, stretch, moves_count)
+        return self._model.improve(self._of.padded(self._start), goal, self._deadline)
 
-    def _spread(self, room: Floats) -> tuple[Floats, Spread | None]:
-        """The amounts, and the room of the links that they keep to."""
-        of, model = self._of, self._model
-        spread = model.improve(of.padded(self._start), self._goal(room * self._slack), self._deadline)
+    def _spread(self, room: Floats) -> tuple[Floats, Floats | None]:
+        """The room of the links, and amounts that keep to it; None when time was up."""
+        of, capacity, worst = self._of, self._of.capacity, self._bounds.worst
+        spread = self._improve(room * self._slack, capacity)
         if spread is None or spread.excess <= _REACHED:
-            return room * self._slack, spread
-        capacity, worst = of.capacity, self._bounds.worst
+            return room * self._slack, None if spread is None else spread.amounts
         looser = room >= worst * capacity * (1 - _REACHED)
         if not looser.all():
-            uniform = model.improve(of.padded(self._start), self._goal(worst * capacity), self._deadline)
-            spread = uniform or spread
+            spread = self._improve(worst * capacity, capacity) or spread
         if spread.excess > _REACHED:
             worst = self._least_worst(worst)
         room = np.where(looser, worst * (1 + _REACHED) * capacity, room) * self._slack
-        goal = self._goal(room, np.where(looser, 0.0, capacity))
-        spread = model.improve(of.padded(self._start), goal, self._deadline) or spread
-        return np.maximum(room, of.link_loads(of.loads(spread.amounts))), spread
+        spread = self._improve(room, np.where(looser, 0.0, capacity)) or spread
+        return np.maximum(room, of.link_loads(of.loads(spread.amounts))), spread.amounts
 
     def _least_worst(self, worst: float) -> float:
         """The least worst level of any routing, and what proves it."""
         of = self._of
-        goal = Goal(worst * of.capacity, of.capacity, 1.0, np.zeros(len(of.members)))
-        spread = self._model.improve(of.padded(self._start), goal, self._deadline)
+        spread = self._improve(worst * of.capacity, of.capacity, moves_count=False)
         if spread is None:
             return worst
         bound, bound_classes = self._model.lower_bound(spread)
@@ -145,62 +132,3 @@ class _Search:
             own = sorted((bound if job in tight else level for job, level in self._bounds.job.items()), reverse=True)
             self.proven = (bound, *own[1:])
         return worst + spread.excess
-
-    # ---- pieces
-
-    def _divided(self, room: Floats, spread: Spread) -> Routes:
-        """The best of the routes on the way to ones that keep to the room."""
-        amounts = spread.amounts
-        best: Routes = self._before
-        least: tuple[float, ...] = ()
-        for _ in range(_ATTEMPTS):
-            laid, unfit = self._lay(amounts)
-            routes = fewer_pieces(self._problem, self._of, {**self._before, **laid}, room)
-            levels = tuple(sorted(self._valuation.job_levels(routes).values(), reverse=True))
-            if not least or levels < least:
-                best, least = routes, levels
-            if not unfit:
-                break
-            amounts = amounts.copy()
-            for number in unfit:
-                self._restrict(number, laid, amounts)
-            closer = self._model.improve(self._of.padded(amounts), self._goal(room), self._deadline)
-            if closer is None:
-                break
-            amounts = closer.amounts
-        return best
-
-    def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
-        """Routes, and the classes that would need more pieces than they may have: these have the nearest routes that
-        are allowed."""
-        of = self._of
-        on_paths: list[dict[Path, float]] = [{} for _ in of.members]
-        for column in np.flatnonzero(amounts > 0).tolist():
-            on_paths[of.column_class[column]][of.path[column]] = float(amounts[column])
-        routes: dict[FlowId, Route] = {}
-        unfit = []
-        for number, members in enumerate(of.members):
-            ids = [of.flows[index].id for index in members]
-            most = int(of.pieces[number])
-            laid = lay(on_paths[number], [self._before.get(flow) for flow in ids], most)
-            if laid is None:
-                unfit.append(number)
-                laid = lay_nearest(on_paths[number], len(ids), most)
-            routes.update(zip(ids, laid, strict=True))
-        return routes, unfit
-
-    def _restrict(self, number: int, routes: Routes, amounts: Floats) -> None:
-        """From now on the class has the paths of these routes only; whole flows have them for good, amounts of others
-        are to be found."""
-        of, model = self._of, self._model
-        mine = np.flatnonzero(of.column_class == number)
-        amounts[mine] = 0.0
-        model.shut[number] = True
-        model.offered -= set(mine.tolist())
-        for index in of.members[number]:
-            for path, share in routes[of.flows[index].id]:
-                column = of.column(number, path)
-                if of.pieces[number] == 1:
-                    amounts[column] += share
-                else:
-                    model.offered.add(column)

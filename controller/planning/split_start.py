@@ -12,26 +12,47 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.fabric.topology import Dpid
-from controller.planning import greedy
+from controller.planning import greedy, local_search
+from controller.planning.bounds import level_bounds
 from controller.planning.edge_coloring import balanced_coloring
-from controller.planning.problem import Flow, FlowId, Problem, Route, whole
+from controller.planning.efficiency import Valuation
+from controller.planning.level_vector import level_vector
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 
 Lane = tuple[Dpid, int]
 """A spine, and which of the parallel cables to it."""
 
 
-def start_routes(problem: Problem) -> dict[FlowId, Route]:
-    """Also of the flows inside a leaf."""
+def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
+    """Also of the flows inside a leaf. Flows that have to stay whole are placed as if they were alone: the others can
+    make room for them."""
     crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
-    if any(f.current for f in crossing) or len({f.demand_bps for f in crossing}) > 1:
-        return greedy.assign(problem, keep_current=True)
-    lanes = _lanes(problem, crossing)
-    if not lanes:
-        return greedy.assign(problem, keep_current=True)
-    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(lanes))
-    colored = {f.id: _route(problem, f, lanes[color]) for f, color in zip(crossing, colors, strict=True)}
-    flows = tuple(replace(f, current=colored.get(f.id)) for f in problem.flows)
+    colored = {} if any(f.current for f in crossing) else _color(problem, crossing)
+    flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
+    rigid = tuple(f for f in flows if f.max_subflows == 1)
+    if 0 < len(rigid) < len(flows):
+        placed = _placed(replace(problem, flows=rigid), limits)
+        flows = tuple(replace(f, current=placed.get(f.id, f.current)) for f in flows)
     return greedy.assign(replace(problem, flows=flows), keep_current=True)
+
+
+def _placed(problem: Problem, limits: PlanLimits) -> Routes:
+    """Of whole flows, which may have to move."""
+    routes = greedy.assign(problem, keep_current=True)
+    valuation = Valuation(problem)
+    bounds = level_bounds(problem, valuation)
+    if max(valuation.job_levels(routes).values(), default=1.0) <= bounds.worst:
+        return routes
+    return local_search.search(problem, valuation, bounds, level_vector(bounds), routes, limits)
+
+
+def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
+    """Of flows with equal demands on what looks like a leaf-spine; None where a cable is missing."""
+    lanes = _lanes(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
+    if not lanes:
+        return {}
+    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(lanes))
+    return {f.id: _route(problem, f, lanes[color]) for f, color in zip(crossing, colors, strict=True)}
 
 
 def _lanes(problem: Problem, crossing: Sequence[Flow]) -> list[Lane]:
