@@ -78,7 +78,8 @@ def plan(
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
     limits = PlanLimits(time_limit_s=time_limit)
-    results = Results({"strategies": schemes, "failures": breaks, "quick": quick, "time_limit_s": time_limit})
+    parts = {"generated": generated, "irregular": irregular, "changes": changes, "growth": growth, "quick": quick}
+    results = Results({"strategies": schemes, "failures": breaks, **parts, "time_limit_s": time_limit})
     steps = [
         *_plans(results, (*found.published, *found.irregular), schemes, breaks, limits),
         *(_changes(results, found, limits) if changes else ()),
