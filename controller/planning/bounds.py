@@ -9,14 +9,18 @@ it; those between a pair of leaves, where not every uplink leads there).
 - Whole flows: m flows of at least d bit/s, of one phase per job so that they do add up, fill some link at least to
   the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and flows it is ceil(m/S)*d/c,
   which edge colouring reaches on a leaf-spine (König).
+- Whole flows whose demands are multiples of one unit u load links of capacity c in steps of u/c: the fluid bound is
+  rounded up to the next step.
 - When the fluid bound of a cut is reached, all its links are equally loaded: every job that crosses it has that level.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +35,8 @@ Bools = NDArray[np.bool_]
 _SIZES = 16
 """Distinct demands that the bound of whole flows is taken for, the largest first: each gives a valid bound."""
 _TIGHT = 1e-9
+_FINEST = 64
+"""Demands that have no unit of at least this part of the smallest one count as having none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +110,7 @@ class Cuts:
         self.splits = np.array([flow.max_subflows > 1 for flow in problem.flows], bool)[flows[row]]
         self.cell, self.bps = valuation.entry_cell[entry], valuation.entry_bps[entry]
         self.job = self._job_of_cell[self.cell]
+        self._all = np.ones(len(self.cut), bool)
 
     def fluid(self) -> Floats:
         """Per cut."""
@@ -124,29 +131,29 @@ class Cuts:
 
     def loads(self) -> Floats:
         """What the largest phase of each job brings to a cut, / the cut's capacity; shape (cuts, jobs)."""
-        cut, job, peaks = self._peaks(self.cut)
+        cut, job, peaks = self._peaks(self.cut, self._all)
         loads = np.zeros((len(self.links), self._jobs))
         loads[cut, job] = peaks / self._total[cut]
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
         """``group``: of each row; ``cut``: of each group. Per group the sum of the jobs' largest phases / capacity."""
-        of_group, _, peaks = self._peaks(group)
+        of_group, _, peaks = self._peaks(group, self._all)
         level: Floats = np.bincount(of_group, peaks, len(cut)) / self._total[cut]
         return level
 
-    def _peaks(self, group: Ints) -> tuple[Ints, Ints, Floats]:
-        """(group, job, bit/s of the job's largest phase) for every group and job in it."""
-        at, place = np.unique(group * self._cells + self.cell, return_inverse=True)
+    def _peaks(self, group: Ints, rows: Bools) -> tuple[Ints, Ints, Floats]:
+        """(group, job, bit/s of the job's largest phase) for every group and job in it, of these rows."""
+        at, place = np.unique(group[rows] * self._cells + self.cell[rows], return_inverse=True)
         of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
         starts = np.flatnonzero(np.diff(of_group, prepend=-1) | np.diff(of_job, prepend=-1))
-        peaks = np.maximum.reduceat(np.bincount(place, self.bps, len(at)), starts) if len(at) else np.zeros(0)
+        peaks = np.maximum.reduceat(np.bincount(place, self.bps[rows], len(at)), starts) if len(at) else np.zeros(0)
         return of_group[starts], of_job[starts], peaks
 
     def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
         """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
         phases would not add up."""
-        levels = np.zeros(len(cut))
+        levels = self._stepped(group, cut, rows)
         kept = self._largest_phases(group, rows)
         group, bps = group[kept], self.bps[kept]
         known: dict[tuple[int, int], float] = {}
@@ -159,6 +166,38 @@ class Cuts:
                     known[key] = whole_flow_bound(key[0], size, self._capacities[cut[number]])
                 levels[number] = max(levels[number], known[key])
         return levels
+
+    def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
+        """Per group the fluid bound of these rows, which are whole, rounded up to the next step; 0 where that says
+        nothing."""
+        of_group, _, peaks = self._peaks(group, rows)
+        level = np.bincount(of_group, peaks, len(cut)) / self._total[cut]
+        if level.max(initial=0.0) <= 1:
+            return np.zeros(len(cut))
+        steps = self._steps(group, cut, rows & (level > 1)[group])
+        rounded: Floats = np.ceil(np.divide(level, steps, where=steps > 0, out=np.zeros(len(cut))) - _TIGHT) * steps
+        return rounded
+
+    def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
+        """Per group the unit of the demands of these rows / the capacity of one link; 0 where there is none."""
+        sizes, size = np.unique(self.bps[rows], return_inverse=True)
+        of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
+        starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
+        known: dict[tuple[float, ...], float] = {}
+        steps = np.zeros(len(cut))
+        for begin, end in zip(starts, [*starts[1:], len(of_size)], strict=True):
+            those = tuple(sizes[of_size[begin:end]].tolist())
+            if those not in known:
+                known[those] = common_unit(those)
+            steps[of_group[begin]] = known[those]
+        steps /= self.capacity_bps[cut]
+        return np.nan_to_num(steps)
+
+    def steps(self) -> Floats:
+        """Per cut what the load of one of its links is a multiple of; 0 where there is no such number."""
+        steps = self._steps(self.cut, np.arange(len(self._total)), self._all)
+        steps[np.unique(self.cut[self.splits])] = 0.0
+        return steps
 
     def whole_flows(self) -> Iterator[tuple[float, Ints]]:
         """(size, count) for the largest sizes: how many whole flows of at least ``size`` bit/s of a job, in one of its
@@ -187,6 +226,18 @@ class Cuts:
 def _largest_sizes(bps: Floats) -> list[float]:
     sizes: list[float] = np.unique(bps)[: -_SIZES - 1 : -1].tolist()
     return sizes
+
+
+def common_unit(demands_bps: Sequence[float]) -> float:
+    """The largest number that all are multiples of; 0 when it is less than a ``_FINEST``-th of the smallest."""
+    smallest = min(demands_bps)
+    denominator = 1
+    for bps in demands_bps:
+        ratio = Fraction(bps / smallest).limit_denominator(_FINEST)
+        if abs(ratio * smallest - bps) > _TIGHT * bps:
+            return 0.0
+        denominator = math.lcm(denominator, ratio.denominator)
+    return smallest / denominator if denominator <= _FINEST else 0.0
 
 
 def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, Ints]:

@@ -65,8 +65,8 @@ def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """``amount``: per job its flows / links of the cut; when ``step`` is 0, its load / capacity of the cut. ``step``:
-    the load of one flow on a link."""
+    """``amount``: per job what it brings to the cut, in steps / links of the cut. ``step``: the load of a link is a
+    multiple of it; when it is 0, loads can be anything, and ``amount`` is in levels."""
 
     amount: tuple[float, ...]
     step: float
@@ -81,14 +81,19 @@ def _contested(bounds: Bounds, floors: Floats) -> list[_Cut]:
     """The cuts that do not let all jobs have their own bound."""
     cuts = bounds.cuts
     column = [cuts.job_ids.index(job) for job in bounds.job]
-    loads = cuts.loads()[:, column]
-    found = [_Cut(tuple(row), 0.0) for row in loads[(loads / floors).sum(axis=1) > 1 + _ROUNDING].tolist()]
+    steps, loads = cuts.steps(), cuts.loads()
+    loads[steps > 0] /= steps[steps > 0, None]
+    kinds = [(steps, loads)]
     for size, counts in cuts.whole_flows():
-        steps = size / cuts.capacity_bps
-        fit = np.maximum(1, np.floor(floors / steps[:, None] * (1 + _ROUNDING)))
-        amounts = counts[:, column] / cuts.links[:, None]
-        full = np.flatnonzero((amounts / fit).sum(axis=1) > 1 + _ROUNDING)
-        found += [_Cut(tuple(amounts[cut].tolist()), float(steps[cut])) for cut in full.tolist()]
+        alike = np.isfinite(cuts.capacity_bps)
+        kinds.append((size / cuts.capacity_bps[alike], counts[alike] / cuts.links[alike, None]))
+    found = []
+    for steps, amounts in kinds:
+        fit = np.tile(floors, (len(steps), 1))
+        stepped = steps > 0
+        fit[stepped] = np.maximum(1, np.floor(floors / steps[stepped, None] * (1 + _ROUNDING)))
+        full = (amounts[:, column] / fit).sum(axis=1) > 1 + _ROUNDING
+        found += [_Cut(tuple(amounts[cut, column].tolist()), float(steps[cut])) for cut in np.flatnonzero(full)]
     return list(dict.fromkeys(found))
 
 

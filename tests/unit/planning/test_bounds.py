@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.bounds import Bounds, level_bounds, whole_flow_bound
+from controller.planning.bounds import Bounds, common_unit, level_bounds, whole_flow_bound
 from controller.planning.efficiency import Valuation
 from controller.planning.problem import Problem
 from tests.unit.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of
@@ -50,7 +50,21 @@ def test_background_and_unequal_links_bound_mixed_demands_by_fluid() -> None:
     crossing = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]
     assert bounds_of(problem_of(fabric, crossing, nic_bps=9.0)).worst == pytest.approx(5.5 / 4)
     background = {link_between(fabric, 1, 101): 2.0}
-    assert bounds_of(problem_of(fabric, crossing, nic_bps=9.0, background=background)).worst == pytest.approx(5.5 / 2)
+    assert bounds_of(problem_of(fabric, crossing, nic_bps=9.0, background=background)).fluid == pytest.approx(5.5 / 2)
+
+
+def test_whole_flows_fill_equal_links_in_steps_of_their_common_unit() -> None:
+    crossing = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([1.0, 1.5, 2.5, 0.5])]
+    bounds = bounds_of(problem_of(leaf_spine(2, 2, 1.0), crossing, nic_bps=9.0))
+    assert (bounds.fluid, bounds.worst) == (2.75, 3)
+
+
+@pytest.mark.parametrize(
+    ("demands", "unit"),
+    [([3.0, 1.0], 1.0), ([7.0, 3.0], 1.0), ([100e9 / 3, 100e9 / 7], 100e9 / 21), ([1.0, 2**0.5], 0.0), ([5.0], 5.0)],
+)
+def test_the_common_unit_of_demands(demands: list[float], unit: float) -> None:
+    assert common_unit(demands) == pytest.approx(unit)
 
 
 def test_two_jobs_on_one_nic_bound_both_and_nobody_else() -> None:
