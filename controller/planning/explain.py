@@ -9,16 +9,16 @@ planner's routes for all jobs, and its routes if all flows could be split. Level
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.errors import NotFound, SignalboxError
-from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.baselines.ecmp import ecmp_job_levels
-from controller.planning.bounds import Bounds, level_bounds, whole_flow_bound
+from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.leaf_cuts import LeafCut, tightest_cut
 from controller.planning.plan import Certificate, NoPlan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes
@@ -26,8 +26,6 @@ from controller.planning.problem import Flow, PlanLimits, Problem, Routes
 SPLIT_INTO = 8
 """Pieces that a flow may have when the question is what splitting would gain."""
 WORST_LINKS = 10
-_SIZES = 16
-"""Distinct demands that a cut's bound of whole flows is taken for, the largest first."""
 
 
 class Verdict(StrEnum):
@@ -62,27 +60,6 @@ class BusyLink:
     load: float
     shares: tuple[Share, ...]
     background: float
-
-
-@dataclass(frozen=True, slots=True)
-class LeafCut:
-    """All that goes out of a leaf, or into it: flows over some of its ``links``, of which ``failed`` more are missing.
-
-    ``fluid``: load of the links if all that crosses could be spread evenly. ``whole``: load that one of them has at
-    least because flows that may not be split stay whole. ``flows``: of each job, the most first.
-    """
-
-    leaf: Dpid
-    outward: bool
-    links: int
-    failed: int
-    fluid: float
-    whole: float
-    flows: tuple[tuple[JobId, int], ...]
-
-    @property
-    def level(self) -> float:
-        return max(self.fluid, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +147,7 @@ def explain(
         lost=lost,
         links=tuple(links[:WORST_LINKS]),
         equally_full=sum(link.load >= links[0].load * (1 - LEVEL_TOLERANCE) for link in links),
-        cut=_tightest_cut(problem, job_id, intact or fabric),
+        cut=tightest_cut(problem, job_id, intact or fabric),
         best=best,
         split=split,
         measured=measured,
@@ -260,50 +237,3 @@ def _pieces(problem: Problem, routes: Routes, flow: Flow) -> list[tuple[LinkId, 
         return []
     through = [(link, piece.share) for piece in routes.get(flow.id, ()) for link in piece.path]
     return [*through, *((link, 1.0) for link in flow.nic_links)]
-
-
-def _tightest_cut(problem: Problem, job_id: JobId, intact: Fabric) -> LeafCut | None:
-    """The cut of a leaf that bounds the level of the job's flows most; of equal ones that with most of its flows. Those
-    of pairs of leaves are left to ``bounds``."""
-    crossing: defaultdict[tuple[Dpid, bool], list[Flow]] = defaultdict(list)
-    for flow in problem.flows:
-        if flow.src_leaf != flow.dst_leaf and problem.reachable(flow):
-            crossing[flow.src_leaf, True].append(flow)
-            crossing[flow.dst_leaf, False].append(flow)
-    cuts = [
-        _cut(problem, leaf, outward, flows, intact)
-        for (leaf, outward), flows in crossing.items()
-        if any(flow.job_id == job_id for flow in flows)
-    ]
-    return max(cuts, key=lambda cut: (cut.level, dict(cut.flows)[job_id], cut.outward, -cut.leaf), default=None)
-
-
-def _cut(problem: Problem, leaf: Dpid, outward: bool, flows: Sequence[Flow], intact: Fabric) -> LeafCut:
-    links = problem.paths.links_from(leaf) if outward else problem.paths.links_into(leaf)
-    before = sum((link.src if outward else link.dst).dpid == leaf for link in intact.links.values())
-    capacities_bps = [problem.capacity_bps[link] for link in links]
-    return LeafCut(
-        leaf=leaf,
-        outward=outward,
-        links=len(links),
-        failed=before - len(links),
-        fluid=sum(max(map(sum, phases)) for phases in _rates_bps(flows)) / sum(capacities_bps),
-        whole=_whole([flow for flow in flows if flow.max_subflows == 1], capacities_bps),
-        flows=tuple(Counter(flow.job_id for flow in flows).most_common()),
-    )
-
-
-def _whole(flows: Sequence[Flow], capacities_bps: Sequence[float]) -> float:
-    """``bounds`` says why; of each job the phase with the most flows counts."""
-    rates = [bps for phases in _rates_bps(flows) for bps in max(phases, key=len)]
-    sizes = sorted(set(rates), reverse=True)[:_SIZES]
-    return max((whole_flow_bound(sum(r >= size for r in rates), size, capacities_bps) for size in sizes), default=0.0)
-
-
-def _rates_bps(flows: Sequence[Flow]) -> list[list[list[float]]]:
-    """Per job and phase the demands of these flows."""
-    rates: defaultdict[JobId, defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for flow in flows:
-        for phase, bps in flow.demand_bps:
-            rates[flow.job_id][phase].append(bps)
-    return [list(phases.values()) for phases in rates.values()]

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.explain import BusyLink, Explanation, LeafCut, Option, Verdict
+from controller.planning.explain import BusyLink, Explanation, Option, Verdict
+from controller.planning.leaf_cuts import LeafCut
 
 MEASURED_TOLERANCE = 0.1
 """By how much (relative) a measured efficiency may miss the predicted one before that is worth a word."""
@@ -76,8 +77,10 @@ def _link_fields(busy: BusyLink, names: Naming) -> dict[str, Any]:
 
 
 def _cut_fields(cut: LeafCut, names: Naming) -> dict[str, Any]:
+    other = {} if cut.other is None else {"other_leaf": names.switch(cut.other)}
     return {
         "leaf": names.switch(cut.leaf),
+        **other,
         "direction": "out" if cut.outward else "in",
         "links": cut.links,
         "failed": cut.failed,
@@ -183,18 +186,20 @@ def _cut_reason(found: Explanation, cut: LeafCut, reached: float, names: Naming)
     flows = sum(count for _, count in cut.flows)
     others = [job for job, _ in cut.flows if job != found.job_id]
     mixed = f" (those of {_listed(others)} among them)" if others else ""
-    failed = f" ({cut.failed} more {_have(cut.failed)} failed)" if cut.failed else ""
-    verb = "sends" if cut.outward else "receives"
+    where, verb = names.switch(cut.leaf), "sends" if cut.outward else "receives"
+    whole = "" if cut.fluid >= reached else "whole "
+    what = f"{where} {verb} {_count(flows, f'{whole}flow', f'{whole}flows')}{mixed}"
+    links, leads = _count(cut.links, "link", "links"), "leads" if cut.links == 1 else "lead"
+    if cut.other is None:
+        failed = f" ({cut.failed} more {_have(cut.failed)} failed)" if cut.failed else ""
+        over = f"{what} over {links}{failed}"
+    elif cut.outward:
+        over = f"{what} to {names.switch(cut.other)} over the {links} that still {leads} there"
+    else:
+        over = f"{what} from {names.switch(cut.other)} over the {links} that still {leads} here"
     if cut.fluid >= reached:
-        return (
-            f"{names.switch(cut.leaf)} {verb} {_count(flows, 'flow', 'flows')}{mixed} over "
-            f"{_count(cut.links, 'link', 'links')}{failed}: {cut.fluid:.2f} times what all of these carry."
-        )
-    return (
-        f"{names.switch(cut.leaf)} {verb} {_count(flows, 'whole flow', 'whole flows')}{mixed} over "
-        f"{_count(cut.links, 'link', 'links')}{failed}: one of these is asked for {cut.whole:.2f} times what it "
-        "carries, whatever the routes."
-    )
+        return f"{over}: {cut.fluid:.2f} times what all of these carry."
+    return f"{over}: one of these is asked for {cut.whole:.2f} times what it carries, whatever the routes."
 
 
 def _splitting(found: Explanation) -> str:
@@ -203,12 +208,12 @@ def _splitting(found: Explanation) -> str:
         return ""
     unsplit = min(found.level, best.level)
     if split.level < unsplit * (1 - LEVEL_TOLERANCE):
-        proven = ", and no routes are better" if split.level <= split.bound * (1 + LEVEL_TOLERANCE) else ""
+        proven = ", which is proven best for all jobs together" if split.best_for_all else ""
         return (
             f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs' flows "
             f"may be cut, into at most {split.most_pieces} pieces each{proven}."
         )
-    if split.worst <= split.bound * (1 + LEVEL_TOLERANCE):
+    if split.best_for_all:
         return "Splitting flows would gain nothing either."
     return f"The planner gained nothing by splitting flows; only levels below {split.bound:.2f} are ruled out."
 

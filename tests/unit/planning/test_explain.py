@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from controller.errors import NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import Valuation, job_levels, link_loads
 from controller.planning.explain import Explanation, Verdict, explain
 from controller.planning.explain_words import fields, sentences
+from controller.planning.leaf_cuts import tightest_cut
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
@@ -141,6 +143,28 @@ def test_a_leaf_with_too_little_capacity_for_two_jobs_is_full_whatever_is_done()
     )
 
 
+def test_leaves_that_have_few_spines_in_common_bound_what_flows_between_them() -> None:
+    """Each of the two leaves has lost one cable of three, to another spine: one spine is left that leads across."""
+    fabric = leaf_spine(3, 3, without=[(1, 1), (2, 2)])
+    problem = planned(problem_of(fabric, [flow("a", (1, n), (2, n), RATE) for n in (1, 2)]))
+    found = explained(problem, fabric, intact=leaf_spine(3, 3))
+    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert found.cut
+    assert (found.cut.leaf, found.cut.other, found.cut.links) == (1, 2, 1)
+    assert "s1 sends 2 flows to s2 over the 1 link that still leads there: 2.00 times" in said(found, fabric)
+
+
+def test_mixed_sizes_fill_a_link_in_steps() -> None:
+    """Demands of 2, 2 and 1 thirds of a link over two thinner ones: loads are multiples of a third."""
+    fabric = leaf_spine(2, 2, capacity=RATE / 2)
+    flows = [flow("a", (1, n), (2, n), RATE * size / 3) for n, size in enumerate((2, 2, 1))]
+    found = explained(planned(problem_of(fabric, flows)), fabric)
+    assert found.cut
+    assert found.cut.fluid == pytest.approx(5 / 3)
+    assert found.cut.whole == pytest.approx(2)
+    assert found.level == pytest.approx(2)
+
+
 def test_what_a_job_gains_another_one_would_lose() -> None:
     """Three flows over two spines: somebody has to share, and it is a and b now."""
     fabric = leaf_spine(2, 2)
@@ -236,6 +260,23 @@ def test_fields_leave_out_what_there_is_none_of() -> None:
     assert given["verdict"] == "nothing"
     assert given["fullest_links"][0]["jobs"][0].keys() == {"job_id", "flows", "load"}
     assert given["cut"]["direction"] in ("out", "in")
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=4),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 3])), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_a_cut_never_claims_more_than_all_bounds_together(
+    without: set[tuple[int, int]], drawn: list[tuple[int, int, int]], may_split: bool
+) -> None:
+    fabric = leaf_spine(3, 3, capacity=RATE / 2, without=without)
+    flows = [flow("a", (a, n), (b, 10 + n), RATE * size / 3) for n, (a, b, size) in enumerate(drawn)]
+    problem = problem_of(fabric, [replace(f, max_subflows=1 + may_split) for f in flows])
+    cut = tightest_cut(problem, JobId("a"), fabric)
+    if cut is not None:
+        assert cut.level <= level_bounds(problem, Valuation(problem)).worst * (1 + 1e-9)
 
 
 ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))

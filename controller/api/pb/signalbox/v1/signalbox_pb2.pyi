@@ -531,7 +531,7 @@ class JobShare(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., flows: _Optional[int] = ..., load: _Optional[float] = ...) -> None: ...
 
 class LeafCut(_message.Message):
-    __slots__ = ("leaf", "direction", "links", "failed", "fluid_level", "whole_level", "jobs")
+    __slots__ = ("leaf", "direction", "links", "failed", "fluid_level", "whole_level", "jobs", "other_leaf")
     LEAF_FIELD_NUMBER: _ClassVar[int]
     DIRECTION_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
@@ -539,6 +539,7 @@ class LeafCut(_message.Message):
     FLUID_LEVEL_FIELD_NUMBER: _ClassVar[int]
     WHOLE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    OTHER_LEAF_FIELD_NUMBER: _ClassVar[int]
     leaf: str
     direction: str
     links: int
@@ -546,7 +547,8 @@ class LeafCut(_message.Message):
     fluid_level: float
     whole_level: float
     jobs: _containers.RepeatedCompositeFieldContainer[JobFlows]
-    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[str] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ...) -> None: ...
+    other_leaf: str
+    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[str] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ...) -> None: ...
 
 class JobFlows(_message.Message):
     __slots__ = ("job_id", "flows")
