@@ -1,4 +1,5 @@
-"""How long it takes to compute the rules of every switch and what to send, in stages: at first, and after a cut.
+"""How long it takes to compute the rules of every switch and what to send, in stages: at first, after a cut, and for
+the routes that a repair finds then.
 
 In: leaf-spine fabrics with three jobs of random rings over all hosts, planned. Out: a table, medians of several runs,
 and ``out/bench/rules.json``; ``--json`` prints that instead.
@@ -21,17 +22,19 @@ from rich.table import Table
 from controller.cli_output import console
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
+from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import jobs_of, random_flows
 from controller.offline.options import problem_of
+from controller.planning.first_aid import running
 from controller.planning.plan import NoPlan
-from controller.planning.planner import plan
+from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
 from controller.tables.rules_diff import stages
-from controller.tables.running_routes import PinnedJob, RunningRoutes
+from controller.tables.running_routes import RunningRoutes
 
 Row = dict[str, str | float]
 
@@ -46,20 +49,29 @@ RESULTS = Path("out/bench/rules.json")
 SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.leaf_prefix_length)
 
 
-def install_and_cut(fabric: Fabric, jobs: Sequence[PinnedJob], planned: Routes) -> list[Row]:
-    """A full install on empty switches, then the repair after one cable was cut; ``planned`` stays pinned.
-    ``rules``: what the switches hold afterwards. ``mods``: the messages of all stages."""
+def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes) -> list[Row]:
+    """A full install on empty switches; what follows when one cable that pins use was cut, ``planned`` still pinned;
+    then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: what
+    the switches hold afterwards. ``mods``: the messages of all stages."""
     routes = RunningRoutes()
     routes.routes = dict(planned)
     empty = {dpid: RuleSet() for dpid in fabric.switches}
     install, held = _change("full install", fabric, routes.pins(fabric, jobs), empty)
-    cut = without(fabric, [next(iter(fabric.links))])
-    repair, _ = _change("cable cut", cut, routes.pins(cut, jobs), held)
-    return [install, repair]
+    used = next(path[0] for route in planned.values() for path, _ in route if path)
+    cut = without(fabric, [used])
+    narrowed, held = _change("cable cut", cut, routes.pins(cut, jobs), held)
+    started = time.perf_counter()
+    repaired = repair(running(problem_of(cut, jobs), planned))
+    plan_ms = 1000 * (time.perf_counter() - started)
+    if isinstance(repaired, NoPlan):
+        raise RuntimeError(repaired.reason)
+    routes.routes = dict(repaired.routes)
+    moved, _ = _change("routes repaired", cut, routes.pins(cut, jobs), held, plan_ms)
+    return [install, narrowed, moved]
 
 
 def measured(leaves: int, spines: int, hosts_per_leaf: int) -> list[Row]:
-    """Both changes on one fabric. The times are medians; the counts are the same in every run. Raises
+    """All changes on one fabric. The times are medians; the counts are the same in every run. Raises
     ``RuntimeError`` when there is no plan."""
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     jobs = jobs_of(random_flows(fabric, len(fabric.hosts), JOBS, SEED), fabric)
@@ -76,7 +88,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int) -> list[Row]:
 
 
 def _change(
-    name: str, fabric: Fabric, pins: Sequence[Pin], held: Mapping[Dpid, RuleSet]
+    name: str, fabric: Fabric, pins: Sequence[Pin], held: Mapping[Dpid, RuleSet], plan_ms: float = 0.0
 ) -> tuple[Row, Mapping[Dpid, RuleSet]]:
     started = time.perf_counter()
     desired = desired_rules(fabric, pins, held, SETTINGS)
@@ -88,6 +100,7 @@ def _change(
         "rules": sum(map(len, desired.values())),
         "stages": len(staged),
         "mods": sum(len(mods) for stage in staged for mods in stage.mods.values()),
+        "plan_ms": plan_ms,
         "desired_ms": 1000 * (computed - started),
         "diff_ms": 1000 * (done - computed),
     }, desired

@@ -20,7 +20,7 @@ from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo, PortRef
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState, place_declared
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
@@ -106,6 +106,7 @@ class ControlLoop:
         self.routes_generation: dict[JobId, int] = {}
         self.counters_at: dict[Dpid, float] = {}
         self._declared = tuple(declared)
+        self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
         self.repair_s: float | None = None
         self._lost: frozenset[LinkId] = frozenset()
@@ -363,8 +364,9 @@ class ControlLoop:
         self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
         if now < self._unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
-        candidates = CandidatePaths(self.fabric, self.config.planning.max_paths)
-        self.load.routes_changed(now, possible_links(self.fabric, self.pins, candidates))
+        if self._candidates is None or self._candidates[0] is not self.fabric.links:
+            self._candidates = self.fabric.links, CandidatePaths(self.fabric, self.config.planning.max_paths)
+        self.load.routes_changed(now, possible_links(self.fabric, self.pins, self._candidates[1]))
 
     def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:
         """While adopting: what the switch has, and what discovery needs."""

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-import networkx as nx
-
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 
 Hops = Mapping[Dpid, tuple[LinkId, ...]]
@@ -22,8 +20,8 @@ destination has no entry; parallel cables are separate next hops."""
 
 def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
     """The next hops towards each destination. One breadth-first search each."""
-    reversed_graph = _reversed(fabric)
-    return {dst: _hops_towards(fabric, reversed_graph, dst) for dst in destinations}
+    into = _links_into(fabric)
+    return {dst: _hops_towards(into, dst) for dst in destinations}
 
 
 class CandidatePaths:
@@ -129,24 +127,28 @@ class CandidatePaths:
         return tuple(islice(_paths(self._fabric, self._towards[dst], src, dst), self._max_paths))
 
 
-def _reversed(fabric: Fabric) -> nx.DiGraph[Dpid]:
-    """Which switch is reached from which, edges turned round. Cables in parallel do not change a distance."""
-    graph: nx.DiGraph[Dpid] = nx.DiGraph()
-    graph.add_nodes_from(fabric.switches)
-    graph.add_edges_from({(link.dst.dpid, link.src.dpid) for link in fabric.links.values()})
-    return graph
-
-
-def _hops_towards(fabric: Fabric, reversed_graph: nx.DiGraph[Dpid], dst: Dpid) -> dict[Dpid, tuple[LinkId, ...]]:
-    if dst not in reversed_graph:
-        return {}
-    distance = dict(nx.single_source_shortest_path_length(reversed_graph, dst))
-    hops: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+def _links_into(fabric: Fabric) -> Mapping[Dpid, Sequence[tuple[Dpid, LinkId]]]:
+    """Per switch where its links come from, and which they are."""
+    into: defaultdict[Dpid, list[tuple[Dpid, LinkId]]] = defaultdict(list)
     for link_id, link in fabric.links.items():
-        here = distance.get(link.src.dpid)
-        if here is not None and distance.get(link.dst.dpid) == here - 1:
-            hops[link.src.dpid].append(link_id)
-    return {dpid: tuple(sorted(links)) for dpid, links in sorted(hops.items())}
+        into[link.dst.dpid].append((link.src.dpid, link_id))
+    return into
+
+
+def _hops_towards(into: Mapping[Dpid, Sequence[tuple[Dpid, LinkId]]], dst: Dpid) -> dict[Dpid, tuple[LinkId, ...]]:
+    """Level by level from the destination: links from switches that were not reached before lead one level closer."""
+    hops: dict[Dpid, tuple[LinkId, ...]] = {}
+    reached, level = {dst}, [dst]
+    while level:
+        found: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        for dpid in level:
+            for src, link in into.get(dpid, ()):
+                if src not in reached:
+                    found[src].append(link)
+        hops |= {dpid: tuple(sorted(links)) for dpid, links in found.items()}
+        reached |= found.keys()
+        level = list(found)
+    return dict(sorted(hops.items()))
 
 
 def _paths(fabric: Fabric, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:

@@ -8,6 +8,7 @@ whether there is a controller or not. Nothing is flooded by that: a request goes
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import lru_cache
 
 from controller.fabric.topology import PortNo, Switch
 from controller.tables.rules import (
@@ -30,12 +31,19 @@ TRANSIT_PRIORITY = 101
 
 
 def control_rules(switch: Switch, fabric_ports: Set[PortNo], punt_rate_pps: int) -> RuleSet:
-    """One meter per port, numbered like the port, so that a host that floods silences only itself. ``fabric_ports``:
-    those with a link to another switch, where requests only pass: their first switch has handed them up."""
+    """The rules of one switch; the same object for the same ports. ``fabric_ports``: those with a link to another
+    switch."""
+    return _control_rules(tuple(switch.ports), frozenset(fabric_ports), punt_rate_pps)
+
+
+@lru_cache(maxsize=1 << 12)
+def _control_rules(ports: tuple[PortNo, ...], fabric_ports: frozenset[PortNo], punt_rate_pps: int) -> RuleSet:
+    """One meter per port, numbered like the port, so that a host that floods silences only itself. At fabric ports
+    requests only pass: their first switch has handed them up."""
     ours = cookie(Table.CONTROL)
     flows = [FlowRule(FlowKey(Table.CONTROL, 0, Match()), ours, goto=Table.PINNED)]
     meters = []
-    for port in switch.ports:
+    for port in ports:
         meters.append(MeterRule(int(port), punt_rate_pps, punt_rate_pps))
         lldp = Match(in_port=port, eth_type=ETH_LLDP)
         answer = Match(in_port=port, eth_type=ETH_ARP, eth_dst=CONTROLLER_MAC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import IPv4Network
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
@@ -34,8 +35,7 @@ def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Pr
     prefixes lead now, which stays while a host of theirs is there; else it is the switch with most of them."""
     members: dict[Prefix, list[Host]] = defaultdict(list)
     for host in fabric.hosts.values():
-        network = IPv4Network((host.ip, prefix_length), strict=False)
-        members[Prefix(str(network.network_address), prefix_length)].append(host)
+        members[_prefix_of(host.ip, prefix_length)].append(host)
     owners: dict[Prefix, Dpid] = {}
     for prefix, hosts in members.items():
         counts = Counter(host.at.dpid for host in hosts)
@@ -45,6 +45,12 @@ def destination_prefixes(fabric: Fabric, prefix_length: int, present: Mapping[Pr
     return owners
 
 
+@lru_cache(maxsize=1 << 16)
+def _prefix_of(ip: str, length: int) -> Prefix:
+    return Prefix(str(IPv4Network((ip, length), strict=False).network_address), length)
+
+
+@lru_cache(maxsize=1 << 18)
 def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -> tuple[FlowRule, FlowRule]:
     """IP by destination and unicast ARP by target address, to the same place."""
     priority = BASE_PRIORITY + prefix.length
@@ -56,6 +62,7 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
     return ip, arp
 
 
+@lru_cache(maxsize=1 << 16)
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """A select group with one bucket per next hop, in port order."""
     ports: list[PortNo] = sorted(link.port for link in next_hops)

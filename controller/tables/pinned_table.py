@@ -11,7 +11,8 @@ the counting rule of the whole flow: packets of no subflow go to ECMP and are co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from controller.fabric.link_load import Counted
@@ -69,17 +70,18 @@ class Pin:
     part: Part | None = None
 
 
+@lru_cache(maxsize=1 << 18)
 def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     """The table-1 entry of a (source, destination) pair, or of a part of its packets, which wins over it."""
     match = Match(eth_type=ETH_IPV4, ipv4_src=Prefix(flow.src_ip), ipv4_dst=Prefix(flow.dst_ip))
     if part is None:
         return FlowKey(Table.PINNED, PIN_PRIORITY, match)
     if part.transport is Transport.ROCE_V2:
-        match = replace(match, ip_proto=IP_UDP, src_port=part.ports, dst_port=ROCE_PORT)
+        match = match._replace(ip_proto=IP_UDP, src_port=part.ports, dst_port=ROCE_PORT)
     elif part.answers:
-        match = replace(match, ip_proto=IP_TCP, dst_port=part.ports)
+        match = match._replace(ip_proto=IP_TCP, dst_port=part.ports)
     else:
-        match = replace(match, ip_proto=IP_TCP, src_port=part.ports)
+        match = match._replace(ip_proto=IP_TCP, src_port=part.ports)
     return FlowKey(Table.PINNED, PIN_PRIORITY + part.ports.mask.bit_count(), match)
 
 
@@ -142,6 +144,7 @@ def _one_direction(flow: FlowId, owner: int, paths: Sequence[Path | None], parts
         yield Pin(flow, owner, path, part)
 
 
+@lru_cache(maxsize=1 << 16)
 def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, distance: int) -> GroupRule:
     """The planned next hop first, while it leads to the destination; then whatever ECMP has left."""
     fallback = Bucket(ToGroup(ecmp_group_id), watch_group=ecmp_group_id)

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
@@ -37,6 +38,7 @@ class Table(IntEnum):
     DEFAULT = 2
 
 
+@lru_cache(maxsize=1 << 18)
 def stable_hash(bits: int, *parts: object) -> int:
     """A hash that is the same in every process: ``bits`` bits of BLAKE2b over the parts' texts."""
     digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(), digest_size=8).digest()
@@ -71,8 +73,7 @@ class Prefix(NamedTuple):
         return f"{self.address}/{self.length}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Match:
+class Match(NamedTuple):
     """Fields that are None are wildcards. OpenFlow 1.3.5 section 7.2.3.7; prerequisites are the builder's duty: ports
     need an ``ip_proto`` (TCP or UDP), which needs IPv4."""
 

@@ -25,11 +25,14 @@ def mods(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
         (desired.flows, installed.flows),
     )
     for wanted, held in pairs:
+        if wanted == held:  # quick: most rules are the same objects as before
+            continue
         for key, rule in wanted.items():
-            if key not in held:
+            before = held.get(key)
+            if before is None:
                 yield RuleMod("add", rule)
-            elif held[key] != rule:
-                yield RuleMod("add" if _other_owner(rule, held[key]) else "modify", rule)
+            elif before is not rule and before != rule:
+                yield RuleMod("add" if _other_owner(rule, before) else "modify", rule)
         yield from (RuleMod("delete", rule) for key, rule in held.items() if key not in wanted)
 
 

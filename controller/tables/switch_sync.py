@@ -53,6 +53,7 @@ class SwitchSync:
         self._under_way: dict[int, Stage] = {}
         self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
+        self._equal: dict[Dpid, tuple[RuleSet, RuleSet]] = {}
 
     @property
     def busy(self) -> bool:
@@ -67,6 +68,7 @@ class SwitchSync:
     def left(self, dpid: Dpid) -> None:
         self._connected.discard(dpid)
         self.installed.pop(dpid, None)
+        self._equal.pop(dpid, None)
         self.foreign.pop(dpid, None)
         self._reread_at.pop(dpid, None)
         self._reread_after_s.pop(dpid, None)
@@ -97,7 +99,7 @@ class SwitchSync:
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
         """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
         on its way yet. None when there is none."""
-        stages = rules_diff.stages(desired, self.installed)
+        stages = rules_diff.stages(*self._unequal(desired))
         left = {rule_id(dpid, mod.rule) for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
         self.refused = {rule: why for rule, why in self.refused.items() if rule in left}
         stages = [stage for stage in (_filtered(stage, self._is_refused) for stage in stages) if stage.mods]
@@ -107,6 +109,20 @@ class SwitchSync:
             repairs = (_filtered(stage, self._is_sent) for stage in stages if stage.name == rules_diff.NARROW)
             stages = [stage for stage in repairs if stage.mods]
         return self._send(stages[0]) if stages else None
+
+    def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
+        """Desired and installed rules of the switches where they differ; the others are compared once, not again."""
+        for dpid, held in self.installed.items():
+            wanted = desired.get(dpid)
+            before = self._equal.get(dpid)
+            if before and before[0] is wanted and before[1] is held:
+                continue
+            if wanted is not None and wanted == held:
+                self._equal[dpid] = wanted, held
+            else:
+                self._equal.pop(dpid, None)
+        differing = [dpid for dpid in self.installed if dpid in desired and dpid not in self._equal]
+        return {dpid: desired[dpid] for dpid in differing}, {dpid: self.installed[dpid] for dpid in differing}
 
     def _send(self, stage: Stage) -> InstallStage:
         self._changes += 1
