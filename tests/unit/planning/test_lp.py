@@ -64,7 +64,7 @@ def test_only_what_is_too_much_moves() -> None:
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
     path = problem.candidates(problem.flows[0])[0]
-    of, spread = improved(problem, {f.id: whole(path) for f in problem.flows}, 1.5)
+    _, spread = improved(problem, {f.id: whole(path) for f in problem.flows}, 1.5)
     assert sorted(spread.amounts[spread.amounts > 0]) == pytest.approx([0.5, 1.5])
     assert spread.excess == 0
 
