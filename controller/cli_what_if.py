@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -35,10 +36,21 @@ if TYPE_CHECKING:
 MOST_NAMES = 3
 """Jobs or failures that a cell names before it only says how many there are."""
 MOST_ROWS = 20
+_COLUMNS = (
+    "alike",
+    "ECMP",
+    "at\nonce",
+    "plan",
+    "whole\nbound",
+    "split\nbound",
+    "cut\noff",
+    "re-\nrouted",
+    "moved\ntoo",
+)
 _COLUMNS_MEAN = (
-    "alike: failures with these levels. ECMP: mean level of the worst job when all is hashed. repaired: its level at "
-    "once, with the flows off the failure re-routed. planned: its level when other flows may move too. bound: no "
-    "routing of whole flows, or of split ones, does better."
+    "alike: failures with these levels. ECMP: mean level of the worst job when all is hashed; at once: with only the "
+    "flows off the failure re-routed; plan: when others may move too. bound: no routing of whole flows, or of split "
+    "ones, does better."
 )
 
 TIME_LIMIT_S = 2.0
@@ -187,19 +199,10 @@ def _progress() -> Iterator[OnProgress]:
 
 
 def _survey(found: Mapping[str, Any]) -> RenderableType:
-    table = Table("failure")
-    for column in (
-        "alike",
-        "ECMP",
-        "repaired",
-        "planned",
-        "bound whole",
-        "bound split",
-        "cut off",
-        "re-routed",
-        "moved too",
-    ):
-        table.add_column(column, justify="right")
+    table = Table(box=SIMPLE_HEAD, caption=_COLUMNS_MEAN, caption_justify="left", padding=(0, 1, 0, 0))
+    table.add_column("failure", no_wrap=True)
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
     for outcome in found["outcomes"]:
         table.add_row(
             escape(outcome["example"]),
@@ -215,7 +218,6 @@ def _survey(found: Mapping[str, Any]) -> RenderableType:
         )
     left = found["cases"] - len(found["outcomes"])
     rest = f"{left:,} more cases are no worse; --top 0 tells all." if left else ""
-    table.caption, table.caption_justify = _COLUMNS_MEAN, "left"
     return Group(
         "\n".join(map(escape, found["answer"])), *([table] if table.row_count else []), *([rest] if rest else [])
     )
