@@ -86,8 +86,9 @@ def registered(found: Fields) -> RenderableType:
 
 
 def routes(found: Fields) -> RenderableType:
-    rows = (row for r in found["routes"] for row in _route_rows(r))
-    return _table(_ROUTE_COLUMNS, rows, title=f"routes, change {found['generation']}")
+    split = any(len(r["subflows"]) > 1 for r in found["routes"])
+    rows = (row for r in found["routes"] for row in _route_rows(r, split))
+    return _table(_route_columns(split), rows, title=f"routes, change {found['generation']}")
 
 
 def fabric(found: Fields) -> RenderableType:
@@ -126,9 +127,8 @@ def plan(found: Fields) -> RenderableType:
         "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
         "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, {found['ecmp_level_p95']:.3f} in the worst 5 %",
-        "others instead": ", ".join(f"{level:.3f} {name}" for name, level in sorted(found["baseline_level"].items()))
-        or "not compared",
-        "routes": f"{found['subflows']} subflows of {len(found['routes'])} virtual links",
+        "others instead": _baselines(found["baseline_level"]),
+        "virtual links": f"{len(found['routes'])}, in {found['subflows']} subflows",
         "moves": found["moves"],
         "cannot be routed": ", ".join(found["unrouted"]) or "none",
     }
@@ -136,9 +136,9 @@ def plan(found: Fields) -> RenderableType:
         ("job", "level", "efficiency"),
         ((job_id, f"{level:.3f}", f"{1 / level:.1%}") for job_id, level in sorted(found["job_level"].items())),
     )
-    routed = _table(
-        ("job", *_ROUTE_COLUMNS), ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"]))
-    )
+    split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
+    rows = ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"], split))
+    routed = _table(("job", *_route_columns(split)), rows)
     return Group(_facts(facts), levels, routed)
 
 
@@ -193,16 +193,25 @@ def _facts(facts: Mapping[str, object]) -> Table:
     return table
 
 
-_ROUTE_COLUMNS = ("from", "to", "share", "source ports", "path")
+def _baselines(level: Mapping[str, float]) -> str:
+    """ECMP has a line of its own."""
+    others = (f"{name} {level[name]:.3f}" for name in sorted(level.keys() - {"ecmp"}))
+    return ", ".join(others) or "not compared"
 
 
-def _route_rows(route: Fields) -> Iterator[Sequence[str]]:
-    """One per subflow. Ports as value/mask, the form that ``ovs-ofctl`` shows."""
+def _route_columns(split: bool) -> Sequence[str]:
+    return ("from", "to", "share", "source ports", "path") if split else ("from", "to", "path")
+
+
+def _route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
+    """One per subflow; ``split``: some route in the table is. Ports are value/mask."""
+    ends = route["src"], route["dst"]
     if not route["pinned"]:
-        yield route["src"], route["dst"], "", "any", "ecmp"
+        yield (*ends, "", "any", "ecmp") if split else (*ends, "ecmp")
     for piece in route["subflows"]:
+        path = " > ".join(piece["switches"])
         ports = f"{piece['port_value']:#x}/{piece['port_mask']:#x}" if piece["port_mask"] else "any"
-        yield route["src"], route["dst"], f"{piece['share']:.1%}", ports, " > ".join(piece["switches"])
+        yield (*ends, f"{piece['share']:.1%}", ports, path) if split else (*ends, path)
 
 
 def _known(value: float, form: str) -> str:

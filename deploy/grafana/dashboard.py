@@ -227,6 +227,7 @@ def planner() -> list[timeseries.Panel]:
             ("signalbox_plan_bound", "bound"),
             ("signalbox_ecmp_level_mean", "ECMP mean"),
             ("signalbox_ecmp_level_p95", "ECMP 95th percentile"),
+            ('signalbox_baseline_level{strategy!="ecmp"}', "{{strategy}}"),
         ),
         graph(
             "Gap to the bound",
@@ -253,6 +254,20 @@ def planner() -> list[timeseries.Panel]:
             "short",
             ("60 * rate(signalbox_plans_total[1m])", "plans"),
             ("60 * rate(signalbox_moved_flows_total[1m])", "moved flows"),
+        ),
+        graph(
+            "Repairs",
+            "New paths for virtual links that lost theirs: time to find them, and in all, of the latest repair.",
+            "s",
+            ("signalbox_repair_duration_seconds", "{{stage}}"),
+        ),
+        graph(
+            "Subflows",
+            "Pieces of the planned virtual links, and virtual links that a repair gave new paths per minute.",
+            "short",
+            ("signalbox_plan_subflows", "subflows in the plan"),
+            ("sum(signalbox_job_pinned_flows)", "pinned virtual links"),
+            ("60 * rate(signalbox_repaired_flows_total[1m])", "repaired per minute"),
         ),
         graph(
             "Strategy",

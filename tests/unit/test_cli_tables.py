@@ -33,3 +33,11 @@ def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
     assert ["10.0.1.1", "10.0.2.1", "25.0%", "0x2/0x2", "leaf1", ">", "spine2", ">", "leaf2"] in lines
     assert ["10.0.1.2", "10.0.2.1", "100.0%", "any", "leaf1", ">", "spine3", ">", "leaf2"] in lines
     assert ["10.0.1.3", "10.0.2.1", "any", "ecmp"] in lines
+
+
+def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
+    lines = shown(
+        cli_tables.routes({"generation": "7", "routes": [route("10.0.1.2", (1.0, "spine3", 0, 0)), route("10.0.1.3")]})
+    )
+    assert ["10.0.1.2", "10.0.2.1", "leaf1", ">", "spine3", ">", "leaf2"] in lines
+    assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines
