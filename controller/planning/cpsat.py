@@ -11,8 +11,7 @@ found nothing in its time. Levels closer than ``LEVEL_TOLERANCE`` count as equal
 from __future__ import annotations
 
 import math
-import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +20,20 @@ from ortools.sat.python import cp_model
 
 from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.bounds import Bounds
+from controller.planning.bounds import Bounds, common_unit
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.staged_search import StagedSearch
 
-_SCALE = 10_000_000
-"""Integer units per load of 1. Weights are rounded down, so that a bound of the model is a bound of the problem."""
-_MAX_WEIGHT = 100_000 * _SCALE
+_FINEST = 1e-7
+"""The unit of loads that have nothing in common. They are rounded down, so that a bound of the model is a bound of the
+problem."""
+_MAX_LOAD = 100_000.0
 """A single flow's load beyond this is not told apart: keeps sums of 10^5 flows within 64 bits."""
-_SEARCH_SHARE = 0.3
-"""Share of a stage's time for the search without linear relaxation."""
+_MOST_SIZES = 64
+"""More different loads than this have nothing in common."""
+_ENDLESS = 1 << 62
+_ROUNDING = 1e-9
 _LEVELS_SHARE = 0.7
 """Share of the time that the levels may take; the rest is for fewer moves."""
 
@@ -59,74 +62,20 @@ class _Class:
 
 
 def solve(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, start: Routes, max_moves: int | None
+    problem: Problem,
+    limits: PlanLimits,
+    bounds: Bounds,
+    start: Routes,
+    max_moves: int | None,
+    known: Sequence[float] = (),
 ) -> Solution | None:
     """``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists;
-    when it is not None, ``proven`` holds among such routings only. Raises nothing that a valid problem can cause."""
+    when it is not None, ``proven`` holds among such routings only. ``known``: lower bounds of the sorted levels, like
+    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing that a valid problem can
+    cause."""
     model = _RoutingModel(problem, bounds, start, max_moves)
-    search = _Search(model.cp, limits)
-    return model.optimise(search)
-
-
-class _Search:
-    """Solves one growing model in stages under one budget of seconds, or of deterministic time.
-
-    ``values`` is the latest solution, ``bound`` what is proven of the latest objective.
-    """
-
-    def __init__(self, cp: cp_model.CpModel, limits: PlanLimits) -> None:
-        self._cp = cp
-        self._limits = limits
-        self._left_s = limits.time_limit_s
-        self.values: Sequence[int] = ()
-        self.bound = -math.inf
-        self._reached = math.inf
-
-    def minimise(self, objective: Any, share: float = 1.0) -> cp_model.CpSolverStatus | None:
-        """OPTIMAL or FEASIBLE when there is a solution for the model as it is now, None when not. ``share``: of the
-        whole budget, how much may be used up when this ends.
-
-        First without a linear relaxation: routings are found ten times faster so. Proofs need the relaxation.
-        """
-        self._cp.minimize(objective)
-        self.bound, self._reached = -math.inf, math.inf
-        found = None
-        for linearization, part in ((0, _SEARCH_SHARE), (1, 1.0)):
-            budget_s = part * (self._left_s - (1 - share) * self._limits.time_limit_s)
-            if budget_s <= 0 or found == cp_model.OPTIMAL:
-                break
-            found = self._attempt(linearization, budget_s) or found
-        return found
-
-    def value(self, variable: cp_model.IntVar) -> int:
-        return self.values[variable.index]
-
-    def _attempt(self, linearization: int, budget_s: float) -> cp_model.CpSolverStatus | None:
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.linearization_level = linearization
-        parameters.num_workers = 1 if self._limits.deterministic else self._limits.workers
-        parameters.random_seed = self._limits.seed
-        parameters.catch_sigint_signal = False
-        if self._limits.deterministic:
-            parameters.max_deterministic_time = budget_s
-        else:
-            parameters.max_time_in_seconds = budget_s
-        started = time.perf_counter()
-        status = solver.solve(self._cp)
-        elapsed_s = time.perf_counter() - started
-        self._left_s -= solver.response_proto.deterministic_time if self._limits.deterministic else elapsed_s
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return None
-        self.bound = max(self.bound, solver.best_objective_bound)
-        if solver.objective_value > self._reached:
-            return None
-        self._reached = solver.objective_value
-        self.values = list(solver.response_proto.solution)
-        self._cp.clear_hints()  # type: ignore[no-untyped-call]
-        for index, value in enumerate(self.values):
-            self._cp.add_hint(self._cp.get_int_var_from_proto_index(index), value)
-        return status
+    search = StagedSearch(model.cp, limits)
+    return model.optimise(search, known or bounds.vector)
 
 
 class _RoutingModel:
@@ -144,12 +93,29 @@ class _RoutingModel:
         ]
         for c, counts in zip(self._classes, self._count, strict=True):
             self.cp.add(sum(counts) == len(c.flows))
-            for path, count in zip(c.paths, counts, strict=True):
-                self.cp.add_hint(count, sum(start.get(flow.id) == whole(path) for flow in c.flows))
         self._limit_moves(max_moves)
         self._weigh_links()
+        self._start = start
+        self._levels = self._begin(start, max_moves)
 
     # ---- what the model is made of
+
+    def _begin(self, start: Routes, max_moves: int | None) -> list[int]:
+        """Hints ``start``. Its levels sorted from the worst, in units; endless ones when it is not complete and whole,
+        or has too many moves."""
+        values = [0] * sum(map(len, self._count))
+        routed = kept = 0
+        for c, counts in zip(self._classes, self._count, strict=True):
+            routes = Counter(start.get(flow.id) for flow in c.flows)
+            kept += sum(flow.current is not None and start.get(flow.id) == flow.current for flow in c.flows)
+            for path, count in zip(c.paths, counts, strict=True):
+                values[count.index] = routes[whole(path)]
+                routed += routes[whole(path)]
+                self.cp.add_hint(count, routes[whole(path)])
+        complete = routed == sum(len(c.flows) for c in self._classes)
+        if complete and (max_moves is None or kept >= self._pinned - max_moves):
+            return self._sorted_levels(values)
+        return [_ENDLESS] * len(self._bounds.job)
 
     def _limit_moves(self, max_moves: int | None) -> None:
         """kept <= flows that are there now, <= flows that will be: moves are the pinned flows that are not kept."""
@@ -167,26 +133,49 @@ class _RoutingModel:
             self.cp.add(sum(self._kept) >= self._pinned - max_moves)
 
     def _weigh_links(self) -> None:
-        """Keeps the links that some routing loads beyond 1, in units of the greatest common divisor of all weights (and
-        of what NICs impose): equal flows on equal links become ones."""
-        terms: defaultdict[LinkId, list[tuple[int, int, int, int]]] = defaultdict(list)
-        most: defaultdict[LinkId, int] = defaultdict(int)
+        """Keeps the links that some routing loads beyond 1."""
+        through: defaultdict[LinkId, list[tuple[int, int]]] = defaultdict(list)
         for i, c in enumerate(self._classes):
             for p, path in enumerate(c.paths):
                 for link in path:
-                    for phase, bps in c.demand_bps:
-                        terms[link].append((i, p, phase, self._weight(bps, link)))
-            for link in {link for path in c.paths for link in path}:
-                most[link] += len(c.flows) * sum(self._weight(bps, link) for _, bps in c.demand_bps)
-        contested = {link: of for link, of in terms.items() if most[link] > _SCALE}
-        floors = (int(floor * _SCALE) for floor in self._bounds.job.values() if floor > 1)
-        self._unit = math.gcd(*(weight for of in contested.values() for *_, weight in of), *floors) or 1
-        self._one = _SCALE // self._unit
-        self._most = {link: most[link] // self._unit for link in contested}
-        self._job_loads = {link: self._loads_of_jobs(of) for link, of in contested.items()}
+                    through[link].append((i, p))
+        most: defaultdict[LinkId, float] = defaultdict(float)
+        for link, those in through.items():
+            for c in {i: self._classes[i] for i, _ in those}.values():
+                most[link] += len(c.flows) * sum(self._load(bps, link) for _, bps in c.demand_bps)
+        contested = [link for link in through if most[link] > 1]
+        self._unit = self._find_unit({link: through[link] for link in contested})
+        self._one = int((1 + _ROUNDING) / self._unit)
+        self._terms = {
+            link: [
+                (i, p, phase, self._weight(bps, link))
+                for i, p in through[link]
+                for phase, bps in self._classes[i].demand_bps
+            ]
+            for link in contested
+        }
+        self._most = {link: int(most[link] / self._unit) + 1 for link in contested}
+        self._job_loads = {link: self._loads_of_jobs(terms) for link, terms in self._terms.items()}
+
+    def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
+        """What all loads and the levels that NICs impose are multiples of, so that equal flows on equal links become
+        ones. Where there is no such number, one so small that it does not matter."""
+        demands = {
+            (bps, self._problem.capacity_bps[link])
+            for link, those in contested.items()
+            for i, _ in those
+            for _, bps in self._classes[i].demand_bps
+        }
+        loads = {bps / capacity for bps, capacity in demands}
+        loads |= {floor for floor in self._bounds.job.values() if floor > 1}
+        return (common_unit(sorted(loads)) if 0 < len(loads) <= _MOST_SIZES else 0.0) or _FINEST
+
+    def _load(self, bps: float, link: LinkId) -> float:
+        return min(_MAX_LOAD, bps / self._problem.capacity_bps[link])
 
     def _weight(self, bps: float, link: LinkId) -> int:
-        return min(_MAX_WEIGHT, int(_SCALE * (bps / self._problem.capacity_bps[link])))
+        """In units, rounded down."""
+        return int(self._load(bps, link) / self._unit * (1 + _ROUNDING))
 
     def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
         """Per job its load on the link: a sum over one phase, or a variable above the sums of several."""
@@ -194,8 +183,8 @@ class _RoutingModel:
         most: defaultdict[JobId, int] = defaultdict(int)
         for i, p, phase, weight in terms:
             c = self._classes[i]
-            phases[c.job_id][phase].append(weight // self._unit * self._count[i][p])
-            most[c.job_id] += weight // self._unit * len(c.flows)
+            phases[c.job_id][phase].append(weight * self._count[i][p])
+            most[c.job_id] += weight * len(c.flows)
         loads: dict[JobId, Any] = {}
         for job, sums in phases.items():
             if len(sums) == 1:
@@ -208,58 +197,86 @@ class _RoutingModel:
 
     # ---- the stages
 
-    def optimise(self, search: _Search) -> Solution | None:
-        proven = self._minimise_levels(search)
-        if proven is None:
-            return None
+    def optimise(self, search: StagedSearch, known: Sequence[float]) -> Solution | None:
+        proven = self._minimise_levels(search, known)
         self._minimise_moves(search)
-        return Solution(self._read(search), proven) if search.values else None
+        if search.values:
+            return Solution(self._read(search), proven)
+        return Solution(self._start, proven) if self._levels[:1] != [_ENDLESS] else None
 
-    def _minimise_levels(self, search: _Search) -> tuple[float, ...] | None:
-        """What is proven of the sorted levels; None when no routing was found. Leaves the model constrained to the
-        levels reached."""
-        jobs = len(self._bounds.job)
-        if not self._job_loads:
-            return self._bounds.vector
-        least = self._in_units(self._bounds.worst)
-        worst = self.cp.new_int_var(least, max(least, *self._most.values()), "worst")
-        for loads in self._job_loads.values():
-            self.cp.add(sum(loads.values()) <= worst)
-        status = search.minimise(worst, _LEVELS_SHARE)
-        if status is None:
-            return None
-        proven = [max(self._bounds.worst, search.bound * self._unit / _SCALE)]
-        top = search.value(worst)
-        self.cp.add(worst <= _up_to(top))
-        if top <= self._one:
-            return (1.0,) * jobs
-        levels = self._job_levels(_up_to(top)) if status == cp_model.OPTIMAL else {}
-        at_or_above: dict[JobId, cp_model.IntVar] = {}
-        while status == cp_model.OPTIMAL:
-            at_or_above = self._jobs_above(levels, at_or_above, _below(top))
-            status = search.minimise(sum(at_or_above.values()), _LEVELS_SHARE)
-            if status is None:
+    def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
+        """What is proven of the sorted levels, ``known`` to begin with. Leaves the model constrained to the levels
+        reached. An entry of ``known`` holds when those before it are reached; else only the jobs' own bounds do."""
+        own = sorted(self._bounds.job.values(), reverse=True)
+        proven = list(known)
+        level_of: dict[JobId, cp_model.IntVar] = {}
+        above: dict[JobId, cp_model.IntVar] = {}
+        entry = 0
+        while entry < len(own):
+            highest = self._highest(level_of, above, proven[entry])
+            if not self._reached(proven, entry, entry + 1):
+                status = search.minimise(highest, _LEVELS_SHARE)
+                bound = max(proven[entry], search.bound * self._unit)
+                self._note(search)
+                if not self._reached(proven, entry, entry + 1):
+                    proven[entry:] = [bound, *own[entry + 1 :]]
+                if status != cp_model.OPTIMAL:
+                    break
+            top = self._levels[entry]
+            slow = sum(level > _below(top) for level in self._levels)
+            self.cp.add(highest <= _up_to(top))
+            if top <= self._one or (slow == len(own) and self._reached(proven, entry, slow)):
                 break
-            reached = sum(search.value(flag) for flag in at_or_above.values())
-            self.cp.add(sum(at_or_above.values()) <= reached)
-            if status != cp_model.OPTIMAL:
-                break
-            proven += [top * self._unit / _SCALE] * (reached - len(proven))
-            if reached == jobs:
-                break
-            following = self.cp.new_int_var(self._one, _below(top), "next")
-            for job, flag in at_or_above.items():
-                self.cp.add(levels[job] <= following).only_enforce_if(~flag)
-            status = search.minimise(following, _LEVELS_SHARE)
-            if status is None:
-                break
-            top = search.value(following)
-            self.cp.add(following <= _up_to(top))
-            proven.append(max(1.0, search.bound * self._unit / _SCALE))
-            if top <= self._one:
-                proven += [1.0] * (jobs - len(proven))
-                break
+            level_of = level_of or self._job_levels(_up_to(top))
+            above = self._jobs_above(level_of, above, _below(top))
+            if not self._reached(proven, entry, slow):
+                status = search.minimise(sum(above.values()), _LEVELS_SHARE)
+                self._note(search)
+                slow = sum(level > _below(top) for level in self._levels)
+                if status != cp_model.OPTIMAL:
+                    self.cp.add(sum(above.values()) <= slow)
+                    break
+                if not self._reached(proven, entry, slow):
+                    proven[entry:] = [*[top * self._unit] * (slow - entry), *own[slow:]]
+            self.cp.add(sum(above.values()) <= slow)
+            entry = slow
         return tuple(proven)
+
+    def _note(self, search: StagedSearch) -> None:
+        if search.values:
+            self._levels = self._sorted_levels(search.values)
+
+    def _reached(self, proven: Sequence[float], begin: int, end: int) -> bool:
+        """Whether the best routing so far has these entries no larger than proven."""
+        entries = zip(self._levels[begin:end], proven[begin:end], strict=True)
+        return all(level <= _up_to(self._in_units(bound)) for level, bound in entries)
+
+    def _sorted_levels(self, values: Sequence[int]) -> list[int]:
+        """In units, from the worst."""
+        level = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
+        for terms in self._terms.values():
+            sums: defaultdict[JobId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+            for i, p, phase, weight in terms:
+                count = values[self._count[i][p].index]
+                if count:
+                    sums[self._classes[i].job_id][phase] += weight * count
+            load = sum(max(of.values()) for of in sums.values())
+            for job in sums:
+                level[job] = max(level[job], load)
+        return sorted(level.values(), reverse=True)
+
+    def _highest(
+        self, level_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
+    ) -> cp_model.IntVar:
+        """The level of the jobs that are not ``above``, of all at first."""
+        least = self._in_units(bound)
+        highest = self.cp.new_int_var(least, max(least, *self._most.values(), self._one), "highest")
+        if not above:
+            for loads in self._job_loads.values():
+                self.cp.add(sum(loads.values()) <= highest)
+        for job, flag in above.items():
+            self.cp.add(level_of[job] <= highest).only_enforce_if(~flag)
+        return highest
 
     def _job_levels(self, worst: int) -> dict[JobId, cp_model.IntVar]:
         """Per job a variable not below the load of any contested link that it uses."""
@@ -297,7 +314,7 @@ class _RoutingModel:
                 self.cp.add_implication(before[job], flag)
         return flags
 
-    def _minimise_moves(self, search: _Search) -> None:
+    def _minimise_moves(self, search: StagedSearch) -> None:
         """Fewest moves, then least total load, at the levels reached."""
         if self._kept:
             if search.minimise(self._pinned - sum(self._kept)) is None:
@@ -313,15 +330,15 @@ class _RoutingModel:
         terms = []
         for c, counts in zip(self._classes, self._count, strict=True):
             peak = max((bps for _, bps in c.demand_bps), default=0.0)
-            costs = [sum(self._weight(peak, link) for link in path) for path in c.paths]
+            costs = [sum(int(self._load(peak, link) / _FINEST) for link in path) for path in c.paths]
             if max(costs) > min(costs):
                 terms += [cost * count for cost, count in zip(costs, counts, strict=True)]
         return terms
 
     def _in_units(self, level: float) -> int:
-        return int(level * _SCALE / self._unit * (1 + 1e-9))
+        return int(level / self._unit * (1 + _ROUNDING))
 
-    def _read(self, search: _Search) -> dict[FlowId, Route]:
+    def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
         """One path per flow: those that may stay on their current path do, the others fill up the rest in order."""
         routes: dict[FlowId, Route] = dict(self._fixed)
         for c, counts in zip(self._classes, self._count, strict=True):

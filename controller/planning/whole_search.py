@@ -80,11 +80,13 @@ class _Exact:
         self, limits: PlanLimits, start: Draft, max_moves: int | None
     ) -> tuple[list[Draft], tuple[float, ...]]:
         try:
-            solution = cpsat.solve(self._problem, limits, self._bounds, start.routes, max_moves)
+            solution = cpsat.solve(self._problem, limits, self._bounds, start.routes, max_moves, self._known)
         except Exception:
             log.exception("solver failed; another planner's routing is used", generation=self._problem.generation)
             return [], self._known
         if solution is None:
             return [], self._known
-        found = draft(self._problem, self._valuation, "cpsat", solution.routes)
-        return [found], stronger(self._known, solution.proven)
+        proven = stronger(self._known, solution.proven)
+        if solution.routes == start.routes and proven == self._known:
+            return [], proven
+        return [draft(self._problem, self._valuation, "cpsat", solution.routes)], proven
