@@ -204,6 +204,25 @@ def all_arrive(fabric: FakeFabric) -> None:
             assert fabric.follow(answer(flow, port)) is not None
 
 
+def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) -> None:
+    flow, (first, second) = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
+    generation = build_status(fabric.loop).jobs[JobId("ring")].routes_generation
+    fabric.loop.replanning.at_once(fabric.now)
+    (command,) = fabric.loop.handle([Tick()], fabric.now)
+    assert isinstance(command, SolvePlan)
+    answer = plan(command.problem, command.limits)
+    assert isinstance(answer, Plan)
+    shifted = (Subflow(first.path, first.share / 2), Subflow(second.path, 1 - first.share / 2))
+    better = {job: level / 2 for job, level in answer.job_level.items()}
+    fabric.forget_mods()
+    fabric.send(Planned(replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)))
+    fabric.run(0.1)
+    job = build_status(fabric.loop).jobs[JobId("ring")]
+    assert (job.routes[flow], fabric.mods) == (shifted, [])
+    assert job.routes_generation > generation
+    assert fabric.saved.shares[flow] == (shifted[0].share, shifted[1].share)
+
+
 def test_strategies_change_without_a_lost_packet(fabric: FakeFabric) -> None:
     before = routes_of(fabric)
     fabric.after_each_mod = lambda: all_arrive(fabric)

@@ -190,3 +190,18 @@ def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     assert not sync.busy
     assert not sync.installed
     assert sync.due_reads(100) == []
+
+
+def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None:
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
+    synced(sync, leaf=RuleSet.of([flow(1)]))
+    assert sync.next_stage(wanted) is None
+    assert sync.next_stage(wanted) is None
+    assert sync.settled == {LEAF}
+    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0))
+    assert done(sync.next_stage(wanted)), "somebody took the rule away"
+    assert sync.unsettled == {LEAF}
+    other = SwitchSync()
+    synced(other, leaf=RuleSet.of([flow(1)]))
+    assert other.next_stage(wanted) is None
+    assert done(other.next_stage({LEAF: RuleSet.of([flow(2)])}))
