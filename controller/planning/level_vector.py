@@ -1,13 +1,8 @@
 """Lower bounds of all levels, sorted from the worst: what the cuts ask of the jobs *together*.
 
-Say every job j stays at or below a level t_j. A link of capacity c with n_j flows of each job, whole and of at least
-d bit/s, then has at most floor(t_j * c / d) flows in all for every job on it; so the n_j / floor(t_j * c / d) add up to
-at most 1, and summed over a cut of m such links to at most m. In the same way the loads D_j that the jobs bring to a
-cut of capacity C, divided by t_j, add up to at most C. A leaf with more flows than uplinks says so: one of its jobs
-must be slow; two such leaves say that one job may be enough for both, or that it is not.
-
-CP-SAT finds the lexicographically least levels within all these inequalities. The model has jobs and levels but no
-flows: it is small however many flows there are.
+A leaf with more flows than uplinks says: one of these jobs must be slow. Two such leaves say that one job may be enough
+for both, or that it is not. CP-SAT finds the lexicographically least levels within all the inequalities of
+``cut_needs``. The model has jobs and levels but no flows: it is small however many flows there are.
 
 In: a problem's ``Bounds``. Out: a ``LevelVector``.
 """
@@ -24,7 +19,8 @@ from ortools.sat.python import cp_model
 
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import Floats, Ints, first_difference
+from controller.planning.cut_needs import Need, contested, least_worst
+from controller.planning.efficiency import Ints, first_difference
 
 _SCALE = 1_000_000
 """Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
@@ -46,12 +42,15 @@ class LevelVector:
 
 def level_vector(bounds: Bounds) -> LevelVector:
     """At least as strong as ``bounds.vector``."""
-    jobs = tuple(bounds.job)
-    floors = np.array([bounds.job[job] for job in jobs])
-    cuts = _contested(bounds, floors)
-    levels = _levels(bounds, cuts)
-    found = _Model(bounds, cuts, levels).solve() if len(jobs) > 1 and len(levels) > 1 else None
-    return found or LevelVector(bounds.vector, dict.fromkeys(jobs, bounds.worst))
+    needs = contested(bounds)
+    worst = least_worst(needs, bounds.worst)
+    levels = _levels(bounds, needs, worst)
+    if len(bounds.job) > 1 and len(levels) > 1:
+        found = _Model(bounds, needs, levels).solve()
+        if found:
+            return found
+    own = bounds.vector if worst <= bounds.worst else (worst, *sorted(bounds.job.values(), reverse=True)[1:])
+    return LevelVector(own, dict.fromkeys(bounds.job, worst))
 
 
 def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
@@ -63,49 +62,11 @@ def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
     return right if index is not None and left[index] < right[index] else left
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """``amount``: per job what it brings to the cut, in steps / links of the cut. ``step``: the load of a link is a
-    multiple of it; when it is 0, loads can be anything, and ``amount`` is in levels."""
-
-    amount: tuple[float, ...]
-    step: float
-
-    def needs(self, level: float) -> Floats:
-        """Per job the share of the cut that it needs when it stays at or below ``level``."""
-        fit = np.floor(level / self.step * (1 + _ROUNDING)) if self.step else level
-        return np.divide(self.amount, fit) if fit else np.where(np.array(self.amount) > 0, np.inf, 0.0)
-
-
-def _contested(bounds: Bounds, floors: Floats) -> list[_Cut]:
-    """The cuts that do not let all jobs have their own bound."""
-    cuts = bounds.cuts
-    column = [cuts.job_ids.index(job) for job in bounds.job]
-    steps, loads = cuts.steps(), cuts.loads()
-    loads[steps > 0] /= steps[steps > 0, None]
-    kinds = [(steps, loads)]
-    for size, counts in cuts.whole_flows():
-        alike = np.isfinite(cuts.capacity_bps)
-        kinds.append((size / cuts.capacity_bps[alike], counts[alike] / cuts.links[alike, None]))
-    found = []
-    for steps, amounts in kinds:
-        fit = np.tile(floors, (len(steps), 1))
-        stepped = steps > 0
-        fit[stepped] = np.maximum(1, np.floor(floors / steps[stepped, None] * (1 + _ROUNDING)))
-        full = (amounts[:, column] / fit).sum(axis=1) > 1 + _ROUNDING
-        found += [_Cut(tuple(amounts[cut, column].tolist()), float(steps[cut])) for cut in np.flatnonzero(full)]
-    return list(dict.fromkeys(found))
-
-
-def _levels(bounds: Bounds, cuts: Iterable[_Cut]) -> list[float]:
-    """The jobs' own bounds, and above them all levels at which a job's need of a cut changes; ascending up to the worst
-    bound."""
-    lowest, highest = min(bounds.job.values(), default=1.0), bounds.worst
-    levels = {*bounds.job.values(), highest}
-    for step in {cut.step for cut in cuts if cut.step}:
-        most = int(highest / step * (1 + _ROUNDING))
-        levels.update(step * flows for flows in range(max(1, most - _MOST_LEVELS), most + 1))
-    ascending = sorted(level for level in levels if lowest <= level <= highest)
+def _levels(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
+    """The jobs' own bounds, and above them all levels at which a job's need changes; ascending up to ``worst``."""
+    lowest = min(bounds.job.values(), default=1.0)
+    levels = {*bounds.job.values(), worst, *(level for need in needs for level in need.changes(worst))}
+    ascending = sorted(level for level in levels if lowest <= level <= worst)
     apart = [b for a, b in zip([0.0, *ascending], ascending, strict=False) if b > a * (1 + _ROUNDING)]
     return [lowest, *apart[1:][-_MOST_LEVELS:]]
 
@@ -114,7 +75,7 @@ class _Model:
     """``_above``: per job and level whether the job's level is at least that one; below the next level it may be
     anywhere."""
 
-    def __init__(self, bounds: Bounds, cuts: Sequence[_Cut], levels: Sequence[float]) -> None:
+    def __init__(self, bounds: Bounds, needs: Sequence[Need], levels: Sequence[float]) -> None:
         self._bounds = bounds
         self._levels = levels
         self._cp = cp_model.CpModel()
@@ -125,24 +86,24 @@ class _Model:
         for above, job in zip(self._above, bounds.job, strict=True):
             for higher, lower in zip(above[1:], above, strict=False):
                 self._cp.add_implication(higher, lower)
-            if job in bounds.tight and bounds.worst <= bounds.fluid * (1 + _ROUNDING):
+            if job in bounds.tight and levels[-1] <= bounds.fluid * (1 + _ROUNDING):
                 self._cp.add(above[-1] == 1)
         self._cp.add_bool_or(above[-1] for above in self._above)
         below_next = [level * (1 - 2 * _ROUNDING) for level in levels[1:]] + [levels[-1]]
-        for cut in cuts:
-            needs = np.minimum([cut.needs(level) for level in below_next], 2.0)
-            self._fits(np.floor(needs * _SCALE).astype(np.int64))
+        for need in needs:
+            shares = np.array([need.of(level) for level in below_next])
+            self._fits(np.floor(shares * _SCALE).astype(np.int64))
 
-    def _fits(self, needs: Ints) -> None:
-        """``needs``: of a cut at each level, shape (levels, jobs)."""
-        saved = -np.diff(needs, axis=0)
+    def _fits(self, shares: Ints) -> None:
+        """``shares``: of a cut at each level, shape (levels, jobs)."""
+        saved = -np.diff(shares, axis=0)
         terms = [
             int(less) * higher
             for above, column in zip(self._above, saved.T, strict=True)
             for higher, less in zip(above[1:], column, strict=True)
             if less
         ]
-        self._cp.add(sum(terms) >= int(needs[0].sum()) - _SCALE)
+        self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
 
     def solve(self) -> LevelVector | None:
         """None when time runs out, which it should not."""
