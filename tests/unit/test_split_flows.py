@@ -135,6 +135,36 @@ def test_roce_is_told_apart_by_the_source_port_of_udp_to_its_port() -> None:
     assert len({via(fabric, data(flow, port, entropy)) for entropy in range(3)}) == 3, "TCP is none of it"
 
 
+def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> None:
+    """Two cables between each leaf and the only spine: three flows share two lanes each way."""
+    fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=3)
+    spine, _ = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
+    for leaf in (Dpid(1), Dpid(2)):
+        port = PortNo(leaf + 2)
+        spine.peers[port] = PortRef(leaf, PortNo(2))
+        spine.up[port] = True
+        fabric.switches[leaf].peers[PortNo(2)] = PortRef(spine.dpid, port)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    ring = [f"10.0.{leaf}.{host}" for host in range(1, 4) for leaf in (1, 2)]
+    fabric.send(RegisterJob(ring_job("ring", ring, max_subflows=2)))
+    fabric.run(3)
+    assert build_status(fabric.loop).network_efficiency == pytest.approx(2 / 3)
+    for flow, route in routes_of(fabric).items():
+        for number, piece in enumerate(route):
+            packet = data(flow, next(ports_in(number, 2)) if len(route) > 1 else 40_000, entropy=number)
+            at = fabric.hosts[flow.src_ip]
+            up = fabric.switches[at.dpid].forward(at.port, packet)
+            entered = fabric.switches[at.dpid].peers[up] if up else None
+            assert entered
+            assert (up, spine.forward(entered.port, packet)) == tuple(link.port for link in piece.path)
+    fabric.forget_mods()
+    before = routes_of(fabric)
+    fabric.start(CONFIG)
+    fabric.run(30)
+    assert (fabric.mods, routes_of(fabric)) == ([], before)
+
+
 def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabric: FakeFabric) -> None:
     before = routes_of(fabric)
     assert any(len({share for _, share in route}) > 1 for route in before.values()), "shares are not all equal"
