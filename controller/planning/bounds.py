@@ -20,6 +20,7 @@ import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from fractions import Fraction
 
 import numpy as np
@@ -185,7 +186,7 @@ class Cuts:
         starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
         known: dict[tuple[float, ...], float] = {}
         steps = np.zeros(len(cut))
-        for begin, end in zip(starts, [*starts[1:], len(of_size)], strict=True):
+        for begin, end in pairwise([*starts, len(of_size)]):
             those = tuple(sizes[of_size[begin:end]].tolist())
             if those not in known:
                 known[those] = common_unit(those)
