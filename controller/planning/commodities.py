@@ -11,12 +11,13 @@ are in units of a typical capacity, amounts in flows: a class of 5 flows has an 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controller.fabric.topology import Dpid, Path
+from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import Floats, Ints, Valuation
 from controller.planning.problem import Flow, Problem, Routes
@@ -27,13 +28,21 @@ Bools = NDArray[np.bool_]
 class Commodities:
     """``flows``: those that cross the fabric and have a path; ``members``: their indices, per class. ``rate``: of a
     flow's largest phase. ``pieces``: the most pieces per flow. ``running``: whether the flows are pinned to paths that
-    stand. Classes differ in one of these, in their leaves or in their phases.
+    stand. ``level``: what their jobs aim at. Classes differ in one of these, in their leaves or in their phases.
 
     Columns are numbered as they are found; arrays over columns grow. ``column_class``, ``path``: of each column.
     """
 
-    def __init__(self, problem: Problem, valuation: Valuation) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        valuation: Valuation,
+        level: Mapping[JobId, float] = MappingProxyType({}),
+        barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
+    ) -> None:
+        """``barred``: links that a job's flows must not use; the same for jobs of one level."""
         self._problem = problem
+        self._barred = barred
         self._number = valuation.number
         self.links = len(valuation.number)
         fabric_bps = [problem.capacity_bps[link] for link in problem.paths.far_end]
@@ -41,7 +50,7 @@ class Commodities:
         self.capacity: Floats = valuation.capacity_bps / self.unit_bps
         self.flows = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
         self._number_rows()
-        self._form_classes()
+        self._form_classes(level)
         self.path: list[Path] = []
         self.column_class: Ints = np.zeros(0, np.int64)
         self._column: list[dict[Path, int]] = [{} for _ in self.members]
@@ -70,7 +79,7 @@ class Commodities:
         self.first_rows: Ints = np.flatnonzero(np.diff(np.array(row_job), prepend=-2))
         self.row_group: Ints = np.cumsum(np.diff(np.array(row_job), prepend=-1) != 0)
 
-    def _form_classes(self) -> None:
+    def _form_classes(self, level: Mapping[JobId, float]) -> None:
         classes: dict[tuple[object, ...], int] = {}
         self.members: list[list[int]] = []
         self._entries: list[tuple[tuple[int, float], ...]] = []
@@ -80,7 +89,8 @@ class Commodities:
                 for phase, bps in flow.demand_bps
                 if (flow.job_id, phase) in self._row_of
             )
-            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow))
+            aim = level.get(flow.job_id, 1.0)
+            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), aim)
             number = classes.setdefault(key, len(classes))
             if number == len(self.members):
                 self.members.append([])
@@ -90,6 +100,7 @@ class Commodities:
         self.count: Ints = np.array([len(of) for of in self.members], np.int64)
         self.pieces: Ints = np.array([flow.max_subflows for flow in firsts], np.int64)
         self.running: Bools = np.array([self._problem.stands(flow) for flow in firsts], bool)
+        self.level: Floats = np.array([level.get(flow.job_id, 1.0) for flow in firsts])
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
 
     def first(self, number: int) -> Flow:
@@ -115,18 +126,24 @@ class Commodities:
             self._fresh.append((number, path))
         return found
 
-    def candidates(self) -> int:
+    def candidates(self, number: int) -> Sequence[Path]:
+        """The paths that the class may take."""
+        flow = self.first(number)
+        paths, barred = self._problem.candidates(flow), self._barred.get(flow.job_id)
+        return [path for path in paths if barred.isdisjoint(path)] if barred else paths
+
+    def size(self) -> int:
         """How many columns there are when all are known. Paths of two links are counted without finding them."""
         paths = self._problem.paths
         if any(len(path) > 2 for path in self.path):
-            return sum(len(self._problem.candidates(self.first(number))) for number in range(len(self.members)))
+            return sum(len(self.candidates(number)) for number in range(len(self.members)))
         return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
 
     def open(self, number: int) -> None:
         """Makes a column of each of the class's candidate paths."""
         if not self._opened[number]:
             self._opened[number] = True
-            for path in self._problem.candidates(self.first(number)):
+            for path in self.candidates(number):
                 self.column(number, path)
 
     def is_open(self) -> Bools:
@@ -134,12 +151,15 @@ class Commodities:
         return np.array(self._opened, bool)
 
     def amounts(self, routes: Routes) -> Floats:
-        """Per column what these routes put on it; a flow without a route puts nothing anywhere."""
+        """Per column what these routes put on it, without what is on barred links; a flow without a route puts nothing
+        anywhere."""
         total: defaultdict[int, float] = defaultdict(float)
         for number, members in enumerate(self.members):
+            barred = self._barred.get(self.first(number).job_id)
             for index in members:
                 for path, share in routes.get(self.flows[index].id, ()):
-                    total[self.column(number, path)] += share
+                    if not barred or barred.isdisjoint(path):
+                        total[self.column(number, path)] += share
         self.number_columns()
         amounts = np.zeros(self.columns)
         amounts[list(total)] = list(total.values())
@@ -170,18 +190,18 @@ class Commodities:
         """The links of paths of one length; shape (paths, links of a path)."""
         return np.array([[self._number[link] for link in path] for path in paths], np.int64)
 
-    def least_of_users(self, of_class: Floats) -> Floats:
-        """Per link the smallest of these numbers over the classes that may use it; inf where there is none. On paths
-        of more than two links every candidate is looked at."""
+    def least_level(self) -> Floats:
+        """Per link the smallest level of the classes that may use it; inf where there is none. Where paths have more
+        than two links, every candidate is looked at."""
         least: Floats = np.full(self.links, np.inf)
         if any(len(path) > 2 for path in self.path):
             for number in range(len(self.members)):
                 self.open(number)
             self.number_columns()
-            np.minimum.at(least, self._term_key % self.links, of_class[self.column_class[self._term_column]])
+            np.minimum.at(least, self._term_key % self.links, self.level[self.column_class[self._term_column]])
             return least
         of_leaf: dict[tuple[Dpid, bool], float] = {}
-        for number, value in enumerate(of_class.tolist()):
+        for number, value in enumerate(self.level.tolist()):
             flow = self.first(number)
             for end in ((flow.src_leaf, False), (flow.dst_leaf, True)):
                 of_leaf[end] = min(value, of_leaf.get(end, np.inf))
@@ -220,6 +240,12 @@ class Commodities:
         smallest: Floats = np.full(self.columns, np.inf)
         np.minimum.at(smallest, self._term_column, of_link[self._term_key % self.links])
         return smallest
+
+    def largest(self, of_link: Floats) -> Floats:
+        """Per column the largest of these numbers, which are not negative, on its links."""
+        largest = np.zeros(self.columns)
+        np.maximum.at(largest, self._term_column, of_link[self._term_key % self.links])
+        return largest
 
     def terms(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
         """(index into ``columns``, key, rate) for all that these columns fill."""

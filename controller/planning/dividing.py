@@ -16,7 +16,7 @@ from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Valuation
 from controller.planning.fewer_pieces import fewer_pieces, on_the_roomiest
 from controller.planning.lp import FluidModel, Goal
-from controller.planning.problem import FlowId, Problem, Route, Routes
+from controller.planning.problem import FlowId, Route, Routes
 from controller.planning.shares import lay, lay_nearest
 
 _ROUNDS = 20
@@ -26,10 +26,7 @@ _ROUNDING = 1e-6
 class Divider:
     """``before``: the routes that the spreads begin from; as many flows as possible keep theirs."""
 
-    def __init__(
-        self, problem: Problem, valuation: Valuation, of: Commodities, before: Routes, deadline: float
-    ) -> None:
-        self._problem = problem
+    def __init__(self, valuation: Valuation, of: Commodities, before: Routes, deadline: float) -> None:
         self._valuation = valuation
         self._of = of
         self._before = before
@@ -61,7 +58,7 @@ class Divider:
 
     def _outcome(self, laid: Routes, room: Floats) -> _Outcome:
         of = self._of
-        routes = fewer_pieces(self._problem, of, {**self._before, **laid}, room)
+        routes = fewer_pieces(of, {**self._before, **laid}, room)
         loads = of.link_loads(of.loads(of.amounts(routes)))
         levels = tuple(sorted(self._valuation.job_levels(routes).values(), reverse=True))
         return _Outcome(levels, routes, bool((loads <= room * (1 + _ROUNDING) + _ROUNDING).all()))

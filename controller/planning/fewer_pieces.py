@@ -6,36 +6,32 @@ it was). One flow at a time looks for the fewest paths with room for it; flows t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from controller.fabric.topology import Dpid, Path
 from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Ints
-from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
+from controller.planning.problem import FlowId, Route, Routes
 from controller.planning.shares import SMALLEST_SHARE, exactly_one
 
 _PASSES = 3
 _ROUNDING = 1e-9
 
 
-def fewer_pieces(problem: Problem, of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
+def fewer_pieces(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
     """``room``: per link, in the units of ``of``."""
-    search = _Search(problem, of, routes, room)
+    search = _Search(of, routes, room)
     return search.run()
 
 
 class _Search:
     """``_spare``: what is left of each link's room."""
 
-    def __init__(self, problem: Problem, of: Commodities, routes: Routes, room: Floats) -> None:
-        self._problem = problem
+    def __init__(self, of: Commodities, routes: Routes, room: Floats) -> None:
         self._of = of
         self._routes = dict(routes)
         loads = of.link_loads(of.loads(of.amounts(routes)))
         self._spare: Floats = np.maximum(room - loads, 0.0)
-        self._links_of: dict[tuple[Dpid, Dpid], Ints] = {}
+        self._links_of: dict[int, Ints] = {}
 
     def run(self) -> dict[FlowId, Route]:
         of = self._of
@@ -59,8 +55,8 @@ class _Search:
         of, spare = self._of, self._spare
         flow, rate = of.flows[index], float(of.rate[number])
         route = self._routes[flow.id]
-        paths = self._problem.candidates(flow)
-        links = self._numbered(flow, paths)
+        paths = of.candidates(number)
+        links = self._links(number)
         freed = of.numbered([path for path, _ in route]) if of.adds_up(number) else None
         if freed is not None:
             np.add.at(spare, freed, rate * np.array([[share] for _, share in route]))
@@ -74,12 +70,11 @@ class _Search:
         self._routes[flow.id] = route
         return chosen is not None
 
-    def _numbered(self, flow: Flow, paths: Sequence[Path]) -> Ints:
-        """The links of each path; shape (paths, links of a path)."""
-        pair = (flow.src_leaf, flow.dst_leaf)
-        if pair not in self._links_of:
-            self._links_of[pair] = self._of.numbered(paths)
-        return self._links_of[pair]
+    def _links(self, number: int) -> Ints:
+        """Of each of the class's paths; shape (paths, links of a path)."""
+        if number not in self._links_of:
+            self._links_of[number] = self._of.numbered(self._of.candidates(number))
+        return self._links_of[number]
 
 
 def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:

@@ -15,17 +15,14 @@ least to sum over classes of flows * cheapest path / sum of y * capacity.
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, replace
 
 import numpy as np
-from ortools.math_opt import model_pb2
-from ortools.math_opt.python import mathopt
 
 from controller.planning.commodities import Bools, Commodities
 from controller.planning.efficiency import Floats, Ints
+from controller.planning.programme import Programme
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
@@ -65,71 +62,8 @@ class Spread:
     link_prices: Floats
 
 
-@dataclass(slots=True)
-class _Programme:
-    """One linear programme in the shape that MathOpt takes."""
-
-    cost: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    row_lower: list[float] = field(default_factory=list)
-    row_upper: list[float] = field(default_factory=list)
-    rows: list[Ints] = field(default_factory=list)
-    columns: list[Ints] = field(default_factory=list)
-    values: list[Floats] = field(default_factory=list)
-
-    def variables(self, cost: Floats, upper: Floats) -> int:
-        self.cost += cost.tolist()
-        self.upper += upper.tolist()
-        return len(self.cost) - len(cost)
-
-    def constraints(self, lower: Floats, upper: Floats) -> int:
-        self.row_lower += lower.tolist()
-        self.row_upper += upper.tolist()
-        return len(self.row_lower) - len(lower)
-
-    def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
-        self.rows.append(rows)
-        self.columns.append(columns)
-        self.values.append(values)
-
-    def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
-        """The variables' values and the constraints' duals at the optimum; None when it was not found in time."""
-        model = model_pb2.ModelProto()
-        count = len(self.cost)
-        model.variables.ids.extend(range(count))
-        model.variables.lower_bounds.extend([0.0] * count)
-        model.variables.upper_bounds.extend(self.upper)
-        model.variables.integers.extend([False] * count)
-        model.objective.linear_coefficients.ids.extend(range(count))
-        model.objective.linear_coefficients.values.extend(self.cost)
-        model.linear_constraints.ids.extend(range(len(self.row_lower)))
-        model.linear_constraints.lower_bounds.extend(self.row_lower)
-        model.linear_constraints.upper_bounds.extend(self.row_upper)
-        keys, place = np.unique(np.concatenate(self.rows) * count + np.concatenate(self.columns), return_inverse=True)
-        matrix = model.linear_constraint_matrix
-        matrix.row_ids.extend((keys // count).tolist())
-        matrix.column_ids.extend((keys % count).tolist())
-        matrix.coefficients.extend(np.bincount(place, np.concatenate(self.values), len(keys)).tolist())
-        limit = timedelta(seconds=seconds) if math.isfinite(seconds) else None
-        result = mathopt.solve(
-            mathopt.Model.from_model_proto(model),
-            mathopt.SolverType.GLOP,
-            params=mathopt.SolveParameters(time_limit=limit),
-        )
-        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
-            return None
-        solution = result.solutions[0].to_proto()
-        values, duals = np.zeros(count), np.zeros(len(self.row_lower))
-        primal = solution.primal_solution.variable_values
-        dual = solution.dual_solution.dual_values
-        values[np.array(primal.ids, np.int64)] = primal.values
-        duals[np.array(dual.ids, np.int64)] = dual.values
-        return values, duals
-
-
 class FluidModel:
-    """Improves spreads of the same commodities. ``shut``: classes that may only
-    use the columns in ``offered``."""
+    """Improves spreads of the same commodities. ``shut``: classes that may only use the columns in ``offered``."""
 
     def __init__(self, commodities: Commodities) -> None:
         self._of = commodities
@@ -189,7 +123,7 @@ class FluidModel:
         hot = to_place > _ROUNDING
         if not hot.any():
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        if of.candidates() <= _FIRST_COLUMNS:
+        if of.size() <= _FIRST_COLUMNS:
             hot[:] = True
         more = self._roomiest(hot, spare)
         room = np.bincount(of.column_class[more], np.maximum(0.0, of.least(spare)[more]), len(of.members))
@@ -249,7 +183,7 @@ class FluidModel:
         if seconds <= 0:
             return None
         of = self._of
-        programme = _Programme()
+        programme = Programme()
         excess_cost, move_cost = self._costs(goal)
         excess = programme.variables(np.array([excess_cost]), np.array([np.inf]))
         moved = np.concatenate([more, less])
@@ -292,7 +226,7 @@ class _LoadRows:
     """
 
     def __init__(
-        self, of: Commodities, programme: _Programme, loads: Floats, keys: Ints, links: Ints, room: Floats
+        self, of: Commodities, programme: Programme, loads: Floats, keys: Ints, links: Ints, room: Floats
     ) -> None:
         self._of = of
         self.links = links

@@ -13,14 +13,22 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
+from controller.fabric.topology import LinkId
+from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.commodities import Commodities
 from controller.planning.cpsat import Solution
 from controller.planning.dividing import Divider
-from controller.planning.efficiency import Floats, Valuation
+from controller.planning.draft import levels_proven
+from controller.planning.efficiency import Floats, Valuation, first_difference
+from controller.planning.exclusive_links import exclusive_links
+from controller.planning.level_vector import level_vector
 from controller.planning.lp import FluidModel, Goal, Spread
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_start import start_routes
@@ -34,47 +42,97 @@ def solve(problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bo
     """With a cap on moves: routes with at most as many, as good as they were found; None when there were none."""
     search = _Search(problem, limits, valuation, bounds)
     routes = search.routes()
-    return Solution(routes, search.proven) if routes else None
+    return None if routes is None else Solution(routes, search.proven)
+
+
+class _Fluid:
+    """A view of the problem in which jobs aim at these levels and keep off these links; its spreads begin from the
+    routes ``before``."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        valuation: Valuation,
+        before: Routes,
+        level: Mapping[JobId, float],
+        barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
+    ) -> None:
+        self.of = Commodities(problem, valuation, level, barred)
+        self.model = FluidModel(self.of)
+        self._start = self.of.amounts(before)
+
+    def improve(
+        self, room: Floats, deadline: float, stretch: Floats | None = None, moves_count: bool = True
+    ) -> Spread | None:
+        goal = Goal(room, self.of.capacity if stretch is None else stretch, moves_count)
+        return self.model.improve(self.of.padded(self._start), goal, deadline)
+
+    def link_loads(self, amounts: Floats) -> Floats:
+        return self.of.link_loads(self.of.loads(amounts))
+
+    def fullness(self, room: Floats) -> float:
+        """By how much the routes before exceed the room of the fullest link; 1 when they do not."""
+        loads = self.link_loads(self.of.padded(self._start))
+        return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
+
+    def levels(self, amounts: Floats, jobs: Iterable[JobId]) -> tuple[float, ...]:
+        """The jobs' levels, from the worst, as far as links of the fabric make them."""
+        of = self.of
+        largest = of.largest(self.link_loads(amounts) / of.capacity)
+        level = dict.fromkeys(jobs, 1.0)
+        for column in np.flatnonzero(amounts > 0).tolist():
+            for job in {of.flows[index].job_id for index in of.members[of.column_class[column]]}:
+                level[job] = max(level[job], float(largest[column]))
+        return tuple(sorted(level.values(), reverse=True))
+
+
+class _Aim(NamedTuple):
+    """Amounts per column that keep to the room of each link, in one view of the problem."""
+
+    fluid: _Fluid
+    room: Floats
+    amounts: Floats
 
 
 class _Search:
     """``proven``: lower bounds of the levels sorted from the worst."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> None:
+        self._problem = problem
         self._valuation = valuation
         self._bounds = bounds
         self._max_moves = limits.max_moves
         self._slack = 1 + limits.split_tolerance
         self._deadline = math.inf if limits.deterministic else time.perf_counter() + limits.time_limit_s
-        self._of = Commodities(problem, valuation)
-        self._model = FluidModel(self._of)
-        before = start_routes(problem, limits)
-        self._start = self._of.amounts(before)
-        self._divider = Divider(problem, valuation, self._of, before, self._deadline)
+        self._before = start_routes(problem, limits)
         self.proven = bounds.vector
 
     def routes(self) -> Routes | None:
-        room, amounts = self._spread(self._aim())
-        if amounts is None:
+        aim = self._spread()
+        if aim is None:
             return None
-        routes = self._divider.divide(amounts, room)
+        aim = self._closer(aim) or aim
+        routes = self._divided(aim.fluid, aim.amounts, aim.room)
         if self._max_moves is not None and self._moves(routes) > self._max_moves:
-            return self._within_cap(room, self._max_moves)
+            return self._within_cap(aim, self._max_moves)
         return routes
 
-    def _within_cap(self, room: Floats, max_moves: int) -> Routes | None:
-        """The more room there is on links, the fewer flows need to move: bisects between ``room`` and what the routes
-        before take."""
-        of = self._of
+    def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
+        return Divider(self._valuation, fluid.of, self._before, self._deadline).divide(amounts, room)
+
+    # ---- moves
+
+    def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
+        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and what the
+        routes before take."""
         found = None
-        loads = of.link_loads(of.loads(of.padded(self._start)))
-        least, enough = 1.0, float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
+        least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
-            spread = self._improve(room * middle, of.capacity)
+            spread = aim.fluid.improve(aim.room * middle, self._deadline)
             if spread is None:
                 break
-            routes = self._divider.divide(spread.amounts, room * middle)
+            routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
             if self._moves(routes) <= max_moves:
                 found, enough = routes, middle
             else:
@@ -82,53 +140,69 @@ class _Search:
         return found
 
     def _moves(self, routes: Routes) -> int:
-        of = self._of
         return sum(
-            routes[of.flows[index].id] != of.flows[index].current
-            for number in np.flatnonzero(of.running).tolist()
-            for index in of.members[number]
+            f.current is not None and self._problem.stands(f) and routes.get(f.id) != f.current
+            for f in self._problem.flows
         )
 
     # ---- levels
 
-    def _aim(self) -> Floats:
-        """Room per link: of the jobs that can use it, the least level aimed at."""
-        cuts, of, jobs = self._bounds.cuts, self._of, self._valuation.job_ids
+    def _even(self) -> dict[JobId, float]:
+        """Per job the level that the cuts it crosses have when their links are equally loaded."""
+        cuts, jobs = self._bounds.cuts, self._valuation.job_ids
         even = np.ones(len(jobs))
         np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
-        level = {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
-        of_class = [min(level[of.flows[index].job_id] for index in members) for members in of.members]
-        room: Floats = np.minimum(of.least_of_users(np.array(of_class)), self._bounds.worst) * of.capacity
-        return room
+        return {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
 
-    def _improve(self, room: Floats, stretch: Floats, moves_count: bool = True) -> Spread | None:
-        goal = Goal(room, stretch, moves_count)
-        return self._model.improve(self._of.padded(self._start), goal, self._deadline)
-
-    def _spread(self, room: Floats) -> tuple[Floats, Floats | None]:
-        """The room of the links, and amounts that keep to it; None when time was up."""
-        of, capacity, worst = self._of, self._of.capacity, self._bounds.worst
-        spread = self._improve(room * self._slack, capacity)
-        if spread is None or spread.excess <= _REACHED:
-            return room * self._slack, None if spread is None else spread.amounts
+    def _spread(self) -> _Aim | None:
+        """As near to even levels as the worst one allows; None when time was up."""
+        fluid, worst = _Fluid(self._problem, self._valuation, self._before, self._even()), self._bounds.worst
+        capacity = fluid.of.capacity
+        room = np.minimum(fluid.of.least_level(), worst) * capacity
+        spread = fluid.improve(room * self._slack, self._deadline)
+        if spread is None:
+            return None
+        if spread.excess <= _REACHED:
+            return _Aim(fluid, room * self._slack, spread.amounts)
         looser = room >= worst * capacity * (1 - _REACHED)
         if not looser.all():
-            spread = self._improve(worst * capacity, capacity) or spread
+            spread = fluid.improve(worst * capacity, self._deadline) or spread
         if spread.excess > _REACHED:
-            worst = self._least_worst(worst)
+            worst = self._least_worst(fluid, worst)
         room = np.where(looser, worst * (1 + _REACHED) * capacity, room) * self._slack
-        spread = self._improve(room, np.where(looser, 0.0, capacity)) or spread
-        return np.maximum(room, of.link_loads(of.loads(spread.amounts))), spread.amounts
+        spread = fluid.improve(room, self._deadline, np.where(looser, 0.0, capacity)) or spread
+        return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
-    def _least_worst(self, worst: float) -> float:
+    def _least_worst(self, fluid: _Fluid, worst: float) -> float:
         """The least worst level of any routing, and what proves it."""
-        of = self._of
-        spread = self._improve(worst * of.capacity, of.capacity, moves_count=False)
+        of = fluid.of
+        spread = fluid.improve(worst * of.capacity, self._deadline, moves_count=False)
         if spread is None:
             return worst
-        bound, bound_classes = self._model.lower_bound(spread)
+        bound, bound_classes = fluid.model.lower_bound(spread)
         if bound > self.proven[0]:
-            tight = {of.first(number).job_id for number in bound_classes}
+            tight = {of.flows[index].job_id for number in bound_classes for index in of.members[number]}
             own = sorted((bound if job in tight else level for job, level in self._bounds.job.items()), reverse=True)
             self.proven = (bound, *own[1:])
         return worst + spread.excess
+
+    def _closer(self, aim: _Aim) -> _Aim | None:
+        """Nearer to the levels that the cuts allow, where leaving links to the slower jobs helps."""
+        levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds)
+        if levels_proven(levels, target.levels) == len(levels):
+            return None
+        level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
+        fluid = _Fluid(self._problem, self._valuation, self._before, level)
+        chosen = exclusive_links(fluid.of, levels[0], self._deadline - time.perf_counter())
+        if chosen is None:
+            return None
+        links = tuple(self._valuation.number)
+        off = {of: frozenset(links[at] for at in barred) for of, barred in chosen.barred.items()}
+        fluid = _Fluid(self._problem, self._valuation, self._before, level, {job: off[of] for job, of in level.items()})
+        room = chosen.room * self._slack
+        spread = fluid.improve(room, self._deadline)
+        if spread is None or spread.excess > _REACHED:
+            return None
+        reached = fluid.levels(spread.amounts, self._bounds.job)
+        index = first_difference(reached, levels)
+        return _Aim(fluid, room, spread.amounts) if index is not None and reached[index] < levels[index] else None

@@ -55,10 +55,19 @@ def broken() -> Fabric:
 # ---- against the textbook's programme
 
 
+def searched(problem: Problem) -> float:
+    """The worst level by the search alone: the planner would hide its failure behind another's routes."""
+    valuation = Valuation(problem)
+    solution = split_search.solve(problem, LIMITS, valuation, level_bounds(problem, valuation))
+    assert solution is not None
+    return max(valuation.job_levels(solution.routes).values(), default=1.0)
+
+
 @quick
 @given(problems(any_fabric(), {8}))
 def test_with_pieces_enough_the_worst_level_is_that_of_the_fluid_optimum(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
+    assert searched(problem) == pytest.approx(least, rel=1e-4)
     assert answer.max_level == pytest.approx(least, rel=1e-4)
     assert answer.bound == pytest.approx(least, rel=1e-4)
 
@@ -68,7 +77,7 @@ def test_with_pieces_enough_the_worst_level_is_that_of_the_fluid_optimum(problem
 def test_with_few_pieces_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert answer.bound <= least * (1 + 1e-6)
-    assert answer.max_level >= least * (1 - 1e-6)
+    assert least * (1 - 1e-6) <= answer.max_level <= searched(problem) * (1 + 1e-4)
 
 
 @quick
@@ -76,7 +85,7 @@ def test_with_few_pieces_the_bound_is_one(problem: Problem) -> None:
 def test_beside_flows_that_stay_whole_the_bound_is_one(problem: Problem) -> None:
     answer, least = planned(problem), optimum(problem)
     assert answer.bound <= least * (1 + 1e-6)
-    assert answer.max_level >= least * (1 - 1e-6)
+    assert least * (1 - 1e-6) <= answer.max_level <= searched(problem) * (1 + 1e-4)
 
 
 @quick
@@ -98,6 +107,16 @@ def test_no_more_flows_move_than_may(problem: Problem, max_moves: int) -> None:
 
 
 # ---- on fabrics with failures
+
+
+def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
+    """The slow job has two leaves with one common spine; a leaf that it shares has room for all on the other links."""
+    fabric = leaf_spine(4, 3, without=[(1, 2), (1, 3), (4, 2)])
+    slow = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)]
+    fast = [flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)]
+    answer = planned(problem_of(fabric, split([*slow, *fast])))
+    assert answer.job_level == pytest.approx({"slow": 2.0, "fast": 1.0}, rel=1e-5)
+    assert answer.certificate == "optimal"
 
 
 def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -> None:

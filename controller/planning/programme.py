@@ -1,0 +1,94 @@
+"""Linear programmes for OR-Tools' MathOpt, put together from arrays: a thousand variables at a time, not one by one.
+
+In: costs, bounds, coefficients. Out: values and, without integers, duals. GLOP solves programmes without integers, SCIP
+those with some.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import numpy as np
+from ortools.math_opt import model_pb2
+from ortools.math_opt.python import mathopt
+
+from controller.planning.efficiency import Floats, Ints
+
+_NODES = 2_000
+_GAP = 1e-5
+"""When the search for integers ends."""
+
+
+class Programme:
+    """Minimises; variables are not negative. ``variables`` and ``constraints`` return the number of the first one."""
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._upper: list[float] = []
+        self._integer: list[bool] = []
+        self._row_lower: list[float] = []
+        self._row_upper: list[float] = []
+        self._rows: list[Ints] = []
+        self._columns: list[Ints] = []
+        self._values: list[Floats] = []
+
+    def variables(self, cost: Floats, upper: Floats, integer: bool = False) -> int:
+        first = len(self._cost)
+        self._cost += cost.tolist()
+        self._upper += upper.tolist()
+        self._integer += [integer] * len(cost)
+        return first
+
+    def constraints(self, lower: Floats, upper: Floats) -> int:
+        first = len(self._row_lower)
+        self._row_lower += lower.tolist()
+        self._row_upper += upper.tolist()
+        return first
+
+    def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
+        """Coefficients; those of one constraint and one variable are summed."""
+        self._rows.append(rows)
+        self._columns.append(columns)
+        self._values.append(values)
+
+    def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
+        """The variables' values and the constraints' duals (0 where there are integers) at the optimum; None when it
+        was not found in time. ``seconds``: inf for no limit."""
+        integers = any(self._integer)
+        parameters = mathopt.SolveParameters(
+            time_limit=timedelta(seconds=seconds) if math.isfinite(seconds) else None,
+            node_limit=_NODES if integers else None,
+            relative_gap_tolerance=_GAP if integers else None,
+        )
+        solver = mathopt.SolverType.GSCIP if integers else mathopt.SolverType.GLOP
+        result = mathopt.solve(mathopt.Model.from_model_proto(self._model()), solver, params=parameters)
+        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+            return None
+        solution = result.solutions[0].to_proto()
+        values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
+        primal = solution.primal_solution.variable_values
+        values[np.array(primal.ids, np.int64)] = primal.values
+        if not integers:
+            dual = solution.dual_solution.dual_values
+            duals[np.array(dual.ids, np.int64)] = dual.values
+        return values, duals
+
+    def _model(self) -> model_pb2.ModelProto:
+        model = model_pb2.ModelProto()
+        count = len(self._cost)
+        model.variables.ids.extend(range(count))
+        model.variables.lower_bounds.extend([0.0] * count)
+        model.variables.upper_bounds.extend(self._upper)
+        model.variables.integers.extend(self._integer)
+        model.objective.linear_coefficients.ids.extend(range(count))
+        model.objective.linear_coefficients.values.extend(self._cost)
+        model.linear_constraints.ids.extend(range(len(self._row_lower)))
+        model.linear_constraints.lower_bounds.extend(self._row_lower)
+        model.linear_constraints.upper_bounds.extend(self._row_upper)
+        keys, place = np.unique(np.concatenate(self._rows) * count + np.concatenate(self._columns), return_inverse=True)
+        matrix = model.linear_constraint_matrix
+        matrix.row_ids.extend((keys // count).tolist())
+        matrix.column_ids.extend((keys % count).tolist())
+        matrix.coefficients.extend(np.bincount(place, np.concatenate(self._values), len(keys)).tolist())
+        return model
