@@ -13,6 +13,7 @@ def report(options: Options, bound: float, outcomes: Sequence[tuple[str, Outcome
     """``bound``: of the worst job's level, however flows are split. ``outcomes``: by name of the strategy."""
     return {
         "iterations": options.iterations,
+        "random_starts_s": options.random_starts_s,
         "replan": options.replan.value,
         "sharing": options.sharing.value,
         "lose_sent": options.lose_sent,
