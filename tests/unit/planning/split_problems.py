@@ -14,9 +14,23 @@ from ortools.linear_solver import pywraplp
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.problem import Flow, Problem
-from tests.unit.planning.fabrics import fabric_of, flow, problem_of
+from tests.unit.planning.fabrics import fabric_of, flow, problem_of, ring
 
 PHASES = [((0, 0.5),), ((0, 1.0),), ((1, 0.5),), ((0, 0.3), (1, 0.5)), ((0, 1.0), (2, 0.25))]
+
+
+def split(flows: Iterable[Flow], pieces: int = 8) -> list[Flow]:
+    return [replace(f, max_subflows=pieces) for f in flows]
+
+
+def rings(leaves: int, hosts: int) -> list[Flow]:
+    """Per host number a ring over all leaves, in two directions by turns, of two jobs."""
+    order = list(range(1, leaves + 1))
+    return [
+        f
+        for host in range(1, hosts + 1)
+        for f in ring(f"job{host % 2}", [(leaf, host) for leaf in (order if host % 4 < 2 else order[::-1])])
+    ]
 
 
 def optimum(problem: Problem) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -16,9 +15,9 @@ from controller.planning.efficiency import Valuation, link_loads
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import Flow, PlanLimits, Problem, whole
+from controller.planning.problem import PlanLimits, Problem, whole
 from tests.unit.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring
-from tests.unit.planning.split_problems import any_fabric, leaf_spines, optimum, problems
+from tests.unit.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
@@ -30,20 +29,6 @@ def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
     assert check(problem, answer, limits.max_moves) == ()
     assert all(share > 1e-6 for route in answer.routes.values() for _, share in route)
     return answer
-
-
-def split(flows: Iterable[Flow], pieces: int = 8) -> list[Flow]:
-    return [replace(f, max_subflows=pieces) for f in flows]
-
-
-def rings(leaves: int, hosts: int) -> list[Flow]:
-    """Per host number a ring over all leaves, in two directions by turns, of two jobs."""
-    order = list(range(1, leaves + 1))
-    return [
-        f
-        for host in range(1, hosts + 1)
-        for f in ring(f"job{host % 2}", [(leaf, host) for leaf in (order if host % 4 < 2 else order[::-1])])
-    ]
 
 
 @pytest.fixture
