@@ -40,6 +40,8 @@ _HOMELY = 0.5
 """What it costs to eject somebody from home, because there is nobody else on the link, in times the excess."""
 _NOISE = 1e-3
 """Of a level: decides between equally good paths."""
+_ROUNDS = 3
+"""Routings that do not have fewer moves than the best before the search for them ends."""
 _DETOUR = 40
 """Steps that others may take to let one flow go home."""
 
@@ -47,14 +49,16 @@ _DETOUR = 40
 def search(
     problem: Problem, valuation: Valuation, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
 ) -> dict[FlowId, Route]:
-    """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first.
-    ``start``: a route for every flow that has a candidate."""
+    """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first;
+    with at most ``limits.max_moves``, unless ``start`` has more. ``start``: a route for every flow that has a
+    candidate."""
     walk = _Walk(problem, valuation, start, limits)
     steps = _worth_it(len(problem.flows))
-    if not walk.within([target.ceiling.get(job, math.inf) for job in valuation.job_ids], steps):
+    ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in valuation.job_ids]
+    if not walk.reach(ceilings, steps):
         floors = [bounds.job.get(job, 1.0) for job in valuation.job_ids]
-        walk.descend(target.levels[0], floors, steps // _ATTEMPTS)
-    walk.go_home(steps)
+        ceilings = walk.descend(target.levels[0], floors, steps // _ATTEMPTS)
+    walk.save_moves(ceilings, steps)
     return walk.routes()
 
 
@@ -72,6 +76,7 @@ class _Walk:
         self._start = start
         self._loads = CappedLoads(problem, valuation)
         self._begin: list[Links | None] = [None] * len(problem.flows)
+        self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
         self._step = 0
         self._came = [-_AVOIDED] * len(problem.flows)
@@ -85,14 +90,27 @@ class _Walk:
                 continue
             if flow.current is not None and len(flow.current) == 1 and problem.stands(flow):
                 self._loads.home[index] = _numbered(flow.current, valuation)
-            path = _numbered(start[flow.id], valuation)
+            self._begin[index] = path = _numbered(start[flow.id], valuation)
             self._loads.put(index, path)
-            if len(start[flow.id]) == 1:
-                self._begin[index] = path
         self._ceilings = self._loads.levels()
 
-    def within(self, ceilings: Sequence[float], steps: int) -> bool:
-        """Whether a routing was found that keeps to the ceilings; if not, the routing is what it was before."""
+    def reach(self, ceilings: Sequence[float], steps: int) -> bool:
+        """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
+        is what it was before."""
+        before = self._ceilings, list(self._loads.at)
+        if not self._within(ceilings, steps):
+            return False
+        if len(self._away()) > self._most_moves:
+            self._go_home(self._step + min(steps, self._left))
+        if len(self._away()) <= self._most_moves:
+            return True
+        self._ceilings = before[0]
+        self._return_to(before[1])
+        self._loads.limit(self._ceilings)
+        return False
+
+    def _within(self, ceilings: Sequence[float], steps: int) -> bool:
+        """The same for any number of moves."""
         self._loads.limit(ceilings)
         for link in self._loads.all_full():
             self._clear(link, None)
@@ -106,9 +124,10 @@ class _Walk:
         self._loads.limit(self._ceilings)
         return False
 
-    def descend(self, least: float, floors: Sequence[float], steps: int) -> None:
-        """The worst level as near to ``least`` as can be found; then the levels of the jobs, the worst first, as near
-        to their ``floors``, no other getting worse than it is. ``steps``: per attempt; for all, ten times as many."""
+    def descend(self, least: float, floors: Sequence[float], steps: int) -> Sequence[float]:
+        """What is reached: the worst level as near to ``least`` as can be found; then the levels of the jobs, the worst
+        first, as near to their ``floors``, no other getting worse than it is. ``steps``: per attempt; for all attempts
+        ten times as many."""
         spare = max(0, self._left - 10 * steps)
         self._left -= spare
         reached = self._loads.levels()
@@ -119,6 +138,7 @@ class _Walk:
             now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
             self._lower(floors[job], now[job], partial(_with, now, job), steps)
         self._left += spare
+        return [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
 
     def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], steps: int) -> None:
         """Tries ``least``, then what is halfway between the last failure and what was reached."""
@@ -126,16 +146,33 @@ class _Walk:
         for _ in range(_ATTEMPTS):
             if reached <= least * (1 + LEVEL_TOLERANCE):
                 return
-            if self.within(ceilings(goal), steps):
+            if self.reach(ceilings(goal), steps):
                 reached = goal
             else:
                 least = goal
             goal = (least + reached) / 2
 
-    def go_home(self, steps: int) -> None:
-        """Takes moves back, within ``steps``: one flow goes home, and whoever is in its way finds another path without
-        more moves in all."""
+    def save_moves(self, ceilings: Sequence[float], steps: int) -> None:
+        """Takes moves back, then begins anew to see whether chance is kinder, until ``_ROUNDS`` times in a row it is
+        not, or after so many steps."""
         end = self._step + min(steps, self._left)
+        fewest, best, rounds = math.inf, self._begin, 0
+        while rounds < _ROUNDS:
+            self._go_home(end)
+            moves = len(self._away())
+            rounds = 0 if moves < fewest else rounds + 1
+            if moves < fewest:
+                fewest, best = moves, list(self._loads.at)
+            if not moves or self._step >= end:
+                break
+            self._return_to(self._begin)
+            if not self._within(ceilings, end - self._step):
+                break
+        self._return_to(best)
+
+    def _go_home(self, end: int) -> None:
+        """Until step ``end``: one flow goes home, and whoever is in its way finds another path without more moves in
+        all."""
         away = self._away()
         while away and self._step < end:
             flow = away.pop()
@@ -152,11 +189,21 @@ class _Walk:
             if change < 0:
                 away = self._away()
 
+    def _return_to(self, at: Sequence[Links | None]) -> None:
+        """Every flow to where it was."""
+        changed = [flow for flow, path in enumerate(at) if path != self._loads.at[flow]]
+        for flow in changed:
+            self._loads.take(flow)
+        for flow in changed:
+            path = at[flow]
+            if path is not None:
+                self._loads.put(flow, path)
+
     def routes(self) -> dict[FlowId, Route]:
         routes = dict(self._start)
         for index, path in enumerate(self._loads.at):
-            if path is not None and path != self._begin[index]:
-                flow = self._problem.flows[index]
+            flow = self._problem.flows[index]
+            if path is not None and (path != self._begin[index] or len(self._start[flow.id]) > 1):
                 number = int((self._loads.paths(index) == path).all(axis=1).argmax())
                 routes[flow.id] = whole(self._problem.candidates(flow)[number])
         return routes

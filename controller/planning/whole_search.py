@@ -27,6 +27,9 @@ second, and of larger ones it would prove nothing in any time that an operator w
 MAX_MOVE_VARIABLES = 10_000
 """The same when the levels are proven and only moves are to be saved: local search saves most of them."""
 
+_MOVES_SHARE = 0.25
+"""Of the time limit: what CP-SAT may spend on saving moves alone."""
+
 
 def solve(
     problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
@@ -38,9 +41,12 @@ def solve(
     searched = [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
+    settled &= limits.max_moves is None or best.moves <= limits.max_moves
     largest = MAX_MOVE_VARIABLES if settled else MAX_VARIABLES
     if (settled and not best.moves) or _variables(problem) > largest:
         return searched, target.levels
+    if settled:
+        limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     exact, proven = _Exact(problem, limits, valuation, bounds, target.levels).solve(best, kept)
     return [*exact, *searched], proven
 
