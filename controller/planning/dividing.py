@@ -15,7 +15,7 @@ from controller.fabric.topology import Path
 from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Valuation
 from controller.planning.fewer_pieces import fewer_pieces, on_the_roomiest
-from controller.planning.lp import FluidModel, Goal
+from controller.planning.lp import Clock, FluidModel, Goal
 from controller.planning.problem import FlowId, Route, Routes
 from controller.planning.shares import lay, lay_nearest
 
@@ -26,11 +26,11 @@ _ROUNDING = 1e-6
 class Divider:
     """``before``: the routes that the spreads begin from; as many flows as possible keep theirs."""
 
-    def __init__(self, valuation: Valuation, of: Commodities, before: Routes, deadline: float) -> None:
+    def __init__(self, valuation: Valuation, of: Commodities, before: Routes, clock: Clock) -> None:
         self._valuation = valuation
         self._of = of
         self._before = before
-        self._deadline = deadline
+        self._clock = clock
 
     def divide(self, amounts: Floats, room: Floats) -> Routes:
         """``amounts``: per column; ``room``: per link. First, flows that need too many pieces keep the paths with their
@@ -43,17 +43,20 @@ class Divider:
     def _attempt(self, amounts: Floats, room: Floats, roomiest: bool) -> _Outcome:
         of, model = self._of, FluidModel(self._of)
         laid, unfit = self._lay(of.padded(amounts))
-        best = self._outcome(laid, room)
+        on_the_way = []
         for _ in range(_ROUNDS):
             if not unfit:
                 break
+            on_the_way.append(laid)
             amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
-            closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._deadline)
+            closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._clock)
             if closer is None:
                 break
             amounts = closer.amounts
             laid, unfit = self._lay(amounts)
-            best = min(best, self._outcome(laid, room), key=lambda outcome: outcome.levels)
+        best = self._outcome(laid, room)
+        if not best.within_room:
+            best = min([best, *(self._outcome(others, room) for others in on_the_way)], key=lambda of: of.levels)
         return best
 
     def _outcome(self, laid: Routes, room: Floats) -> _Outcome:

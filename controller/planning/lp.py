@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,7 @@ _FIRST_COLUMNS = 8_000
 _MORE_COLUMNS = 4_000
 """New columns in all, at the start and per round, shared by the classes that want any; at least four for each."""
 _ROUNDS = 100
-_EXCESS_COST = 1e6
+_EXCESS_COST = 1e5
 """Of a level, in moved flows: more than any number of them is worth."""
 _NEW = 0.1
 """Cost of moving a flow that does not run yet, where it is 1 for one that does: only pieces are saved by it."""
@@ -37,6 +38,8 @@ _RIGID = 10.0
 """How much dearer it is to move a flow that has to stay whole, because parts of it cannot go."""
 _NONE = 1e-7
 """An excess that ends the search: the moves are few enough then, without being the fewest."""
+_SMALL = 0.009
+"""An excess that ends the search when time is getting short."""
 _AMPLE = 1.5
 """Room on the paths offered to a class, relative to what it needs, from which on nobody has to make more."""
 
@@ -62,6 +65,19 @@ class Spread:
     link_prices: Floats
 
 
+class Clock(NamedTuple):
+    """``end``: of the time, by ``time.perf_counter``. ``hurry``: from when on a level within one percent will do."""
+
+    end: float
+    hurry: float
+
+    def left_s(self) -> float:
+        return self.end - time.perf_counter()
+
+    def enough(self, excess: float) -> bool:
+        return excess <= _NONE or (excess <= _SMALL and time.perf_counter() >= self.hurry)
+
+
 class FluidModel:
     """Improves spreads of the same commodities. ``shut``: classes that may only use the columns in ``offered``."""
 
@@ -72,19 +88,19 @@ class FluidModel:
         self._move_cost: Floats = np.where(commodities.running, 1.0, _NEW)
         self._move_cost[commodities.pieces == 1] *= _RIGID
 
-    def improve(self, start: Floats, goal: Goal, deadline: float) -> Spread | None:
-        """``start``: amounts per column; what is missing of a class's flows is still to be placed. ``deadline``: of
-        ``time.perf_counter``. None when time was up before a first answer."""
+    def improve(self, start: Floats, goal: Goal, clock: Clock) -> Spread | None:
+        """``start``: amounts per column; what is missing of a class's flows is still to be placed. None when time was
+        up before a first answer."""
         of = self._of
         best: Spread | None = None
         more, less = self._first_columns(start, goal)
         for _ in range(_ROUNDS):
             start = of.padded(start)
-            solved = self._solve(start, goal, more, less, deadline - time.perf_counter())
+            solved = self._solve(start, goal, more, less, clock.left_s())
             if solved is None:
                 break
             best, class_prices, in_model = solved
-            if best.excess <= _NONE:
+            if clock.enough(best.excess):
                 break
             paying_more, paying_less = self._paying(start, goal, best, class_prices, in_model)
             fresh = np.setdiff1d(paying_more, more)

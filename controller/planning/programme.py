@@ -10,8 +10,8 @@ import math
 from datetime import timedelta
 
 import numpy as np
-from ortools.math_opt import model_pb2
-from ortools.math_opt.python import mathopt
+from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, parameters_pb2, result_pb2
+from ortools.math_opt.core.python import solver
 
 from controller.planning.efficiency import Floats, Ints
 
@@ -55,24 +55,37 @@ class Programme:
     def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
         """The variables' values and the constraints' duals (0 where there are integers) at the optimum; None when it
         was not found in time. ``seconds``: inf for no limit."""
-        integers = any(self._integer)
-        parameters = mathopt.SolveParameters(
-            time_limit=timedelta(seconds=seconds) if math.isfinite(seconds) else None,
-            node_limit=_NODES if integers else None,
-            relative_gap_tolerance=_GAP if integers else None,
-        )
-        solver = mathopt.SolverType.GSCIP if integers else mathopt.SolverType.GLOP
-        result = mathopt.solve(mathopt.Model.from_model_proto(self._model()), solver, params=parameters)
-        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+        result = self._solved(seconds)
+        if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
             return None
-        solution = result.solutions[0].to_proto()
         values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
-        primal = solution.primal_solution.variable_values
+        primal = result.solutions[0].primal_solution.variable_values
         values[np.array(primal.ids, np.int64)] = primal.values
-        if not integers:
-            dual = solution.dual_solution.dual_values
-            duals[np.array(dual.ids, np.int64)] = dual.values
+        dual = result.solutions[0].dual_solution.dual_values
+        duals[np.array(dual.ids, np.int64)] = dual.values
         return values, duals
+
+    def _solved(self, seconds: float) -> result_pb2.SolveResultProto:
+        """By the layer below ``mathopt.solve``, whose answer is made of an object per value: that takes longer than
+        solving."""
+        parameters = parameters_pb2.SolveParametersProto()
+        if math.isfinite(seconds):
+            parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))
+        integers = any(self._integer)
+        if integers:
+            parameters.node_limit = _NODES
+            parameters.relative_gap_tolerance = _GAP
+        return solver.solve(
+            self._model(),
+            parameters_pb2.SOLVER_TYPE_GSCIP if integers else parameters_pb2.SOLVER_TYPE_GLOP,
+            parameters_pb2.SolverInitializerProto(),
+            parameters,
+            model_parameters_pb2.ModelSolveParametersProto(),
+            None,
+            callback_pb2.CallbackRegistrationProto(),
+            None,
+            None,
+        )
 
     def _model(self) -> model_pb2.ModelProto:
         model = model_pb2.ModelProto()

@@ -29,13 +29,15 @@ from controller.planning.draft import levels_proven
 from controller.planning.efficiency import Floats, Valuation, first_difference
 from controller.planning.exclusive_links import exclusive_links
 from controller.planning.level_vector import level_vector
-from controller.planning.lp import FluidModel, Goal, Spread
+from controller.planning.lp import Clock, FluidModel, Goal, Spread
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.split_start import start_routes
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
 _BISECTIONS = 8
+_HURRY = 0.4
+"""Of the time, after which a level within one percent will do."""
 
 
 def solve(problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> Solution | None:
@@ -62,10 +64,10 @@ class _Fluid:
         self._start = self.of.amounts(before)
 
     def improve(
-        self, room: Floats, deadline: float, stretch: Floats | None = None, moves_count: bool = True
+        self, room: Floats, clock: Clock, stretch: Floats | None = None, moves_count: bool = True
     ) -> Spread | None:
         goal = Goal(room, self.of.capacity if stretch is None else stretch, moves_count)
-        return self.model.improve(self.of.padded(self._start), goal, deadline)
+        return self.model.improve(self.of.padded(self._start), goal, clock)
 
     def link_loads(self, amounts: Floats) -> Floats:
         return self.of.link_loads(self.of.loads(amounts))
@@ -103,7 +105,10 @@ class _Search:
         self._bounds = bounds
         self._max_moves = limits.max_moves
         self._slack = 1 + limits.split_tolerance
-        self._deadline = math.inf if limits.deterministic else time.perf_counter() + limits.time_limit_s
+        self._clock = Clock(math.inf, math.inf)
+        if not limits.deterministic:
+            now = time.perf_counter()
+            self._clock = Clock(now + limits.time_limit_s, now + _HURRY * limits.time_limit_s)
         self._before = start_routes(problem, limits)
         self.proven = bounds.vector
 
@@ -118,7 +123,7 @@ class _Search:
         return routes
 
     def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
-        return Divider(self._valuation, fluid.of, self._before, self._deadline).divide(amounts, room)
+        return Divider(self._valuation, fluid.of, self._before, self._clock).divide(amounts, room)
 
     # ---- moves
 
@@ -129,7 +134,7 @@ class _Search:
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
-            spread = aim.fluid.improve(aim.room * middle, self._deadline)
+            spread = aim.fluid.improve(aim.room * middle, self._clock)
             if spread is None:
                 break
             routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
@@ -159,24 +164,24 @@ class _Search:
         fluid, worst = _Fluid(self._problem, self._valuation, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
-        spread = fluid.improve(room * self._slack, self._deadline)
+        spread = fluid.improve(room * self._slack, self._clock)
         if spread is None:
             return None
-        if spread.excess <= _REACHED:
-            return _Aim(fluid, room * self._slack, spread.amounts)
+        if self._clock.enough(spread.excess):
+            return _Aim(fluid, room * self._slack + spread.excess * capacity, spread.amounts)
         looser = room >= worst * capacity * (1 - _REACHED)
         if not looser.all():
-            spread = fluid.improve(worst * capacity, self._deadline) or spread
+            spread = fluid.improve(worst * capacity, self._clock) or spread
         if spread.excess > _REACHED:
             worst = self._least_worst(fluid, worst)
         room = np.where(looser, worst * (1 + _REACHED) * capacity, room) * self._slack
-        spread = fluid.improve(room, self._deadline, np.where(looser, 0.0, capacity)) or spread
+        spread = fluid.improve(room, self._clock, np.where(looser, 0.0, capacity)) or spread
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
     def _least_worst(self, fluid: _Fluid, worst: float) -> float:
         """The least worst level of any routing, and what proves it."""
         of = fluid.of
-        spread = fluid.improve(worst * of.capacity, self._deadline, moves_count=False)
+        spread = fluid.improve(worst * of.capacity, self._clock, moves_count=False)
         if spread is None:
             return worst
         bound, bound_classes = fluid.model.lower_bound(spread)
@@ -193,15 +198,15 @@ class _Search:
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
         fluid = _Fluid(self._problem, self._valuation, self._before, level)
-        chosen = exclusive_links(fluid.of, levels[0], self._deadline - time.perf_counter())
+        chosen = exclusive_links(fluid.of, levels[0], self._clock.left_s())
         if chosen is None:
             return None
         links = tuple(self._valuation.number)
         off = {of: frozenset(links[at] for at in barred) for of, barred in chosen.barred.items()}
         fluid = _Fluid(self._problem, self._valuation, self._before, level, {job: off[of] for job, of in level.items()})
         room = chosen.room * self._slack
-        spread = fluid.improve(room, self._deadline)
-        if spread is None or spread.excess > _REACHED:
+        spread = fluid.improve(room, self._clock)
+        if spread is None or not self._clock.enough(spread.excess):
             return None
         reached = fluid.levels(spread.amounts, self._bounds.job)
         index = first_difference(reached, levels)

@@ -12,11 +12,12 @@ from controller.planning.bounds import level_bounds
 from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Valuation
 from controller.planning.greedy import assign
-from controller.planning.lp import FluidModel, Goal, Spread
+from controller.planning.lp import Clock, FluidModel, Goal, Spread
 from controller.planning.problem import Problem, Routes, whole
 from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.unit.planning.split_problems import any_fabric, optimum, problems
 
+NO_HURRY = Clock(math.inf, math.inf)
 quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
@@ -25,7 +26,7 @@ def improved(problem: Problem, routes: Routes, level: float, moves_count: bool =
     of = Commodities(problem, Valuation(problem))
     start = of.amounts(routes)
     goal = Goal(level * of.capacity, of.capacity, moves_count)
-    spread = FluidModel(of).improve(start, goal, math.inf)
+    spread = FluidModel(of).improve(start, goal, NO_HURRY)
     assert spread is not None
     assert np.bincount(of.column_class, spread.amounts, len(of.members)) == pytest.approx(of.count)
     return of, spread
@@ -108,7 +109,7 @@ def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
     model = FluidModel(of)
     model.shut[0] = True
     model.offered |= {0, 2}
-    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), math.inf)
+    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_HURRY)
     assert spread is not None
     assert spread.amounts == pytest.approx([1.5, 0.0, 1.5])
     assert spread.excess == pytest.approx(0.5)
@@ -118,7 +119,7 @@ def test_without_time_there_is_no_answer() -> None:
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, ring("a", [(1, 1), (2, 1)]))
     of = Commodities(problem, Valuation(problem))
-    assert FluidModel(of).improve(of.amounts({}), Goal(of.capacity, of.capacity), -math.inf) is None
+    assert FluidModel(of).improve(of.amounts({}), Goal(of.capacity, of.capacity), Clock(-math.inf, -math.inf)) is None
 
 
 def test_classes_of_many_flows_are_found_by_all_that_tells_them_apart() -> None:
