@@ -15,7 +15,7 @@ from ortools.math_opt.core.python import solver
 
 from controller.planning.efficiency import Floats, Ints
 
-_NODES = 2_000
+_NODES = 300
 _GAP = 1e-5
 """When the search for integers ends."""
 

@@ -3,8 +3,8 @@
 1. Aim: every job at the level that the cuts it crosses have when their links are equally loaded (``bounds``).
 2. Begin with whole routes, or with those that run; the fluid optimum from there that moves least (``lp``).
 3. Where the aim cannot be reached, the least worst level, with the proof; then as close to the aim as that allows.
-4. Lay the amounts into pieces (``shares``); classes that would need too many pieces keep their largest paths, and the
-   others make room for them; flows that could do with fewer pieces get them.
+4. If some jobs could be faster than that, leave links to the slower ones (``exclusive_links``).
+5. Lay the amounts into pieces (``dividing``, ``shares``): few of them, and at most as many as a flow may have.
 
 In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when time was up too early.
 """
@@ -202,12 +202,15 @@ class _Search:
         if chosen is None:
             return None
         links = tuple(self._valuation.number)
-        off = {of: frozenset(links[at] for at in barred) for of, barred in chosen.barred.items()}
-        fluid = _Fluid(self._problem, self._valuation, self._before, level, {job: off[of] for job, of in level.items()})
+        off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
+        barred = {job: off[of] for job, of in level.items() if of in off}
+        fluid = _Fluid(self._problem, self._valuation, self._before, level, barred)
         room = chosen.room * self._slack
         spread = fluid.improve(room, self._clock)
         if spread is None or not self._clock.enough(spread.excess):
             return None
         reached = fluid.levels(spread.amounts, self._bounds.job)
         index = first_difference(reached, levels)
-        return _Aim(fluid, room, spread.amounts) if index is not None and reached[index] < levels[index] else None
+        if index is None or reached[index] > levels[index]:
+            return None
+        return _Aim(fluid, room + spread.excess * fluid.of.capacity, spread.amounts)
