@@ -97,6 +97,7 @@ class _RoutingModel:
         self._weigh_links()
         self._start = start
         self._levels = self._begin(start, max_moves)
+        self._begun = _ENDLESS not in self._levels
 
     # ---- what the model is made of
 
@@ -202,7 +203,7 @@ class _RoutingModel:
         self._minimise_moves(search)
         if search.values:
             return Solution(self._read(search), proven)
-        return Solution(self._start, proven) if self._levels[:1] != [_ENDLESS] else None
+        return Solution(self._start, proven) if self._begun else None
 
     def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
         """What is proven of the sorted levels, ``known`` to begin with. Leaves the model constrained to the levels
@@ -321,7 +322,7 @@ class _RoutingModel:
                 return
             self.cp.add(sum(self._kept) >= sum(search.value(kept) for kept in self._kept))
         costs = self._total_load()
-        if costs or not search.values:
+        if costs or not (search.values or self._begun):
             search.minimise(sum(costs))
 
     def _total_load(self) -> list[Any]:
