@@ -21,6 +21,8 @@ from controller.planning.problem import PlanLimits, Problem
 
 log = structlog.get_logger(__name__)
 
+MAX_FLOWS = 20_000
+"""Of more flows the routing that closed forms or the greedy found stands: a search would take many times as long."""
 MAX_VARIABLES = 150_000
 """Class x path variables of the largest model that CP-SAT is asked to solve: building one this size takes about a
 second, and of larger ones it would prove nothing in any time that an operator waits."""
@@ -37,6 +39,8 @@ def solve(
     """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
     ``limits.max_moves``."""
     target = level_vector(bounds)
+    if len(problem.flows) > MAX_FLOWS:
+        return [], target.levels
     routes = local_search.search(problem, valuation, bounds, target, kept.routes, limits)
     searched = [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
     best = min([best, *searched], key=cmp_to_key(compare))
