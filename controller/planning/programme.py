@@ -53,10 +53,13 @@ class Programme:
         self._values.append(values)
 
     def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
-        """The variables' values and the constraints' duals (0 where there are integers) at the optimum; None when it
-        was not found in time. ``seconds``: inf for no limit."""
+        """The variables' values and the constraints' duals (0 where there are integers) at the optimum; where there are
+        integers, at the best point found. None when there was none in time. ``seconds``: inf for no limit."""
         result = self._solved(seconds)
-        if result.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
+        good = {result_pb2.TERMINATION_REASON_OPTIMAL}
+        if any(self._integer):
+            good.add(result_pb2.TERMINATION_REASON_FEASIBLE)
+        if result.termination.reason not in good:
             return None
         values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
         primal = result.solutions[0].primal_solution.variable_values

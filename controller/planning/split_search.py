@@ -36,6 +36,8 @@ from controller.planning.split_start import start_routes
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
 _BISECTIONS = 8
+_CHOICE = 0.4
+"""Of the time left, what the choice of links for the slower jobs may take."""
 _HURRY = 0.4
 """Of the time, after which a level within one percent will do."""
 
@@ -198,7 +200,7 @@ class _Search:
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
         fluid = _Fluid(self._problem, self._valuation, self._before, level)
-        chosen = exclusive_links(fluid.of, levels[0], self._clock.left_s())
+        chosen = exclusive_links(fluid.of, levels[0], _CHOICE * self._clock.left_s())
         if chosen is None:
             return None
         links = tuple(self._valuation.number)
