@@ -6,7 +6,7 @@ In: a spread and the room it keeps to. Out: the best routes on the way to ones t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,10 @@ import numpy as np
 from controller.fabric.topology import Path
 from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Valuation
-from controller.planning.fewer_pieces import fewer_pieces, on_the_roomiest
+from controller.planning.fewer_pieces import evenly_full, fewer_pieces, on_the_roomiest
 from controller.planning.lp import Clock, FluidModel, Goal
 from controller.planning.problem import FlowId, Route, Routes
-from controller.planning.shares import lay, lay_nearest
+from controller.planning.shares import exactly_one, lay, lay_nearest
 
 _ROUNDS = 20
 _ROUNDING = 1e-6
@@ -47,24 +47,44 @@ class Divider:
         for _ in range(_ROUNDS):
             if not unfit:
                 break
-            on_the_way.append(laid)
+            on_the_way.append((laid, unfit))
             amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
             closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._clock)
             if closer is None:
                 break
             amounts = closer.amounts
             laid, unfit = self._lay(amounts)
-        best = self._outcome(laid, room)
+        best = self._outcome(laid, unfit, room)
         if not best.within_room:
-            best = min([best, *(self._outcome(others, room) for others in on_the_way)], key=lambda of: of.levels)
+            best = min([best, *(self._outcome(*others, room) for others in on_the_way)], key=lambda of: of.levels)
         return best
 
-    def _outcome(self, laid: Routes, room: Floats) -> _Outcome:
+    def _outcome(self, laid: Routes, unfit: Sequence[int], room: Floats) -> _Outcome:
         of = self._of
+        if unfit:
+            laid = self._placed_evenly(laid, unfit, room)
         routes = fewer_pieces(of, {**self._before, **laid}, room)
         loads = of.link_loads(of.loads(of.amounts(routes)))
         levels = tuple(sorted(self._valuation.job_levels(routes).values(), reverse=True))
         return _Outcome(levels, routes, bool((loads <= room * (1 + _ROUNDING) + _ROUNDING).all()))
+
+    def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
+        """The routes with those of the unfit classes where they overload links least, one flow after the other."""
+        of = self._of
+        routes = dict(laid)
+        for number in unfit:
+            for index in of.members[number]:
+                del routes[of.flows[index].id]
+        spare = room - of.link_loads(of.loads(of.amounts(routes)))
+        for number in sorted(unfit, key=lambda number: -of.rate[number]):
+            paths, rate = of.candidates(number), float(of.rate[number])
+            links = of.numbered(paths)
+            for index in of.members[number]:
+                pieces = evenly_full(links, spare / rate, int(of.pieces[number]))
+                for at, share in pieces:
+                    spare[links[at]] -= share * rate
+                routes[of.flows[index].id] = exactly_one({paths[at]: share for at, share in pieces})
+        return routes
 
     def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
         """Routes, and the classes that would need more pieces than they may have: these have the nearest routes that

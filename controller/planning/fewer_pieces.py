@@ -115,3 +115,23 @@ def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, fl
         spare[links[at]] -= share
         rest -= share
     return chosen
+
+
+def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
+    """``that_fit`` if there are such; else pieces on the ``most`` paths with the most room, as large as makes the same
+    amount missing on each."""
+    chosen = that_fit(links, spare.copy(), most)
+    if chosen is not None:
+        return chosen
+    room = spare[links].min(axis=1)
+    left = spare.copy()
+    paths: list[int] = []
+    while len(paths) < min(most, len(links)):
+        free = left[links].min(axis=1)
+        free[paths] = -np.inf
+        paths.append(int(np.argmax(free)))
+        left[links[paths[-1]]] -= 1 / most
+    paths.sort(key=lambda at: -room[at])
+    levels = (np.cumsum(room[paths]) - 1) / np.arange(1, len(paths) + 1)
+    used = int(np.flatnonzero(room[paths] > levels + SMALLEST_SHARE)[-1]) + 1
+    return [(at, float(room[at] - levels[used - 1])) for at in paths[:used]]

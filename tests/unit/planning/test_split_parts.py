@@ -13,7 +13,7 @@ from controller.jobs.spec import JobId
 from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Valuation, job_levels, link_loads
 from controller.planning.exclusive_links import exclusive_links
-from controller.planning.fewer_pieces import fewer_pieces, on_the_roomiest, that_fit
+from controller.planning.fewer_pieces import evenly_full, fewer_pieces, on_the_roomiest, that_fit
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split_start import start_routes
 from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
@@ -111,9 +111,15 @@ def test_pieces_that_fit_take_no_more_than_there_is(room: list[float], most: int
     chosen = that_fit(links, np.array(room), most)
     enough = sum(sorted(room, reverse=True)[:most]) >= 1 + 1e-3
     assert chosen is not None or not enough
-    forced = on_the_roomiest(links, np.array(room), most)
-    assert chosen is None or forced == chosen
-    for pieces in filter(None, (chosen, forced)):
+    forced = [place(links, np.array(room), most) for place in (on_the_roomiest, evenly_full)]
+    assert chosen is None or forced == [chosen, chosen]
+    for pieces in filter(None, (chosen, *forced)):
         assert sum(share for _, share in pieces) == pytest.approx(1.0)
         assert len({at for at, _ in pieces}) == len(pieces) <= most
     assert all(share <= room[at] + 1e-8 for at, share in chosen or ())
+
+
+def test_what_does_not_fit_is_missing_alike_on_all_links() -> None:
+    room = np.array([0.1, 0.3, 0.2, -2.0])
+    pieces = evenly_full(np.arange(4).reshape(-1, 1), room, 4)
+    assert [room[at] - share for at, share in pieces] == pytest.approx([-0.4 / 3] * 3)
