@@ -29,9 +29,13 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Rout
 
 _STEPS_PER_S = 15_000
 """A step is what is done to give one flow a path; so many take about a second."""
+_PATIENCE = 3_500
+"""Steps in which the flows without a path do not become fewer, until an attempt is given up."""
 _ATTEMPTS = 4
-"""To halve the distance between a level that was reached and one that was not; each gets so small a part of the steps
-that are worth it."""
+"""To halve the distance between a level that was reached and one that was not."""
+_ATTEMPT_PATIENCE = 1_000
+_DESCENT_STEPS = 10_000
+"""For all those attempts together."""
 _AVOIDED = 10
 """Steps for which a link is avoided after somebody has come to it."""
 _AVOIDANCE = 3.0
@@ -55,16 +59,16 @@ def search(
     walk = _Walk(problem, valuation, start, limits)
     steps = _worth_it(len(problem.flows))
     ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in valuation.job_ids]
-    if not walk.reach(ceilings, steps):
+    if not walk.reach(ceilings, steps, _PATIENCE):
         floors = [bounds.job.get(job, 1.0) for job in valuation.job_ids]
-        ceilings = walk.descend(target.levels[0], floors, steps // _ATTEMPTS)
+        ceilings = walk.descend(target.levels[0], floors, min(steps, _DESCENT_STEPS))
     walk.save_moves(ceilings, steps)
     return walk.routes()
 
 
 def _worth_it(flows: int) -> int:
     """Steps: what reaches its aim at all mostly does so in a tenth of them."""
-    return min(40 * flows, 4_000 + 4 * flows)
+    return min(40 * flows, 4_000 + 6 * flows)
 
 
 class _Walk:
@@ -94,11 +98,11 @@ class _Walk:
             self._loads.put(index, path)
         self._ceilings = self._loads.levels()
 
-    def reach(self, ceilings: Sequence[float], steps: int) -> bool:
+    def reach(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
         """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
         is what it was before."""
         before = self._ceilings, list(self._loads.at)
-        if not self._within(ceilings, steps):
+        if not self._within(ceilings, steps, patience):
             return False
         if len(self._away()) > self._most_moves:
             self._go_home(self._step + min(steps, self._left))
@@ -109,14 +113,14 @@ class _Walk:
         self._loads.limit(self._ceilings)
         return False
 
-    def _within(self, ceilings: Sequence[float], steps: int) -> bool:
+    def _within(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
         """The same for any number of moves."""
         self._loads.limit(ceilings)
         for link in self._loads.all_full():
             self._clear(link, None)
         self._random.shuffle(self._waiting)
         self._waiting.sort(key=self._loads.peak_bps.__getitem__)
-        if self._settle(steps):
+        if self._settle(steps, patience):
             self._was.clear()
             self._ceilings = list(ceilings)
             return True
@@ -126,27 +130,24 @@ class _Walk:
 
     def descend(self, least: float, floors: Sequence[float], steps: int) -> Sequence[float]:
         """What is reached: the worst level as near to ``least`` as can be found; then the levels of the jobs, the worst
-        first, as near to their ``floors``, no other getting worse than it is. ``steps``: per attempt; for all attempts
-        ten times as many."""
-        spare = max(0, self._left - 10 * steps)
-        self._left -= spare
+        first, as near to their ``floors``, no other getting worse than it is. ``steps``: for all attempts."""
+        end = self._step + min(steps, self._left)
         reached = self._loads.levels()
-        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], steps)
+        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
         reached = self._loads.levels()
         flows = Counter(self._loads.job)
         for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
             now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
-            self._lower(floors[job], now[job], partial(_with, now, job), steps)
-        self._left += spare
+            self._lower(floors[job], now[job], partial(_with, now, job), end)
         return [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
 
-    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], steps: int) -> None:
+    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
         """Tries ``least``, then what is halfway between the last failure and what was reached."""
         goal = least
         for _ in range(_ATTEMPTS):
             if reached <= least * (1 + LEVEL_TOLERANCE):
                 return
-            if self.reach(ceilings(goal), steps):
+            if self.reach(ceilings(goal), end - self._step, _ATTEMPT_PATIENCE):
                 reached = goal
             else:
                 least = goal
@@ -166,7 +167,7 @@ class _Walk:
             if not moves or self._step >= end:
                 break
             self._return_to(self._begin)
-            if not self._within(ceilings, end - self._step):
+            if not self._within(ceilings, end - self._step, _ATTEMPT_PATIENCE):
                 break
         self._return_to(best)
 
@@ -180,7 +181,7 @@ class _Walk:
             if home is None or self._loads.at[flow] == home:
                 continue
             self._leave(flow)
-            settled = self._come(flow, home) and self._settle(_DETOUR)
+            settled = self._come(flow, home) and self._settle(_DETOUR, _DETOUR)
             change = sum(self._is_away(of) - (was != self._loads.home[of]) for of, was in self._was.items())
             if not settled or change > 0:
                 self._undo()
@@ -210,16 +211,20 @@ class _Walk:
 
     # ---- one step
 
-    def _settle(self, steps: int) -> bool:
-        """Whether all flows have a path, after so many steps at the most."""
+    def _settle(self, steps: int, patience: int) -> bool:
+        """Whether all flows have a path, after so many steps at the most; ``patience``: and after so many in which the
+        flows without one have not become fewer."""
         end = self._step + min(steps, self._left)
-        while self._waiting and self._step < end:
+        fewest, since = len(self._waiting), self._step
+        while self._waiting and self._step < min(end, since + patience):
             self._step += 1
             self._left -= 1
             flow = self._waiting.pop()
             path = self._choose(flow)
             if path is None or not self._come(flow, path):
                 return False
+            if len(self._waiting) < fewest:
+                fewest, since = len(self._waiting), self._step
         return not self._waiting
 
     def _choose(self, flow: int) -> Links | None:

@@ -23,12 +23,9 @@ log = structlog.get_logger(__name__)
 
 MAX_FLOWS = 20_000
 """Of more flows the routing that closed forms or the greedy found stands: a search would take many times as long."""
-MAX_VARIABLES = 150_000
-"""Class x path variables of the largest model that CP-SAT is asked to solve: building one this size takes about a
-second, and of larger ones it would prove nothing in any time that an operator waits."""
-MAX_MOVE_VARIABLES = 10_000
-"""The same when the levels are proven and only moves are to be saved: local search saves most of them."""
-
+_VARIABLES_PER_S = 5_000
+"""Class x path variables with which CP-SAT finds or proves something in a second. To build a model of ten times that
+size alone takes as long."""
 _MOVES_SHARE = 0.25
 """Of the time limit: what CP-SAT may spend on saving moves alone."""
 
@@ -46,11 +43,10 @@ def solve(
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
-    largest = MAX_MOVE_VARIABLES if settled else MAX_VARIABLES
-    if (settled and not best.moves) or _variables(problem) > largest:
-        return searched, target.levels
     if settled:
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
+    if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
+        return searched, target.levels
     exact, proven = _Exact(problem, limits, valuation, bounds, target.levels).solve(best, kept)
     return [*exact, *searched], proven
 
