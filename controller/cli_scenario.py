@@ -13,7 +13,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 import typer
 
 from controller.errors import FieldProblem
-from controller.offline.fabric_options import FabricKind, FabricOptions, WrongUsage
+from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions, WrongUsage
 
 Own = ParamSpec("Own")
 
@@ -65,7 +65,9 @@ def _fabric_options(
     max_subflows: Annotated[
         int, typer.Option(min=1, help="Into how many pieces a flow may be cut; 1 keeps it whole.")
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of all that is drawn: failures, hashes, searches.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Of all that is drawn: failures, hashes, searches.")
+    ] = 1,
 ) -> FabricOptions:
     return FabricOptions(
         workload=workload,

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from controller.errors import InvalidInput
 
+LARGEST_SEED = 2**31 - 1
+"""What every generator and solver takes as a seed, from 0."""
+
 
 class WrongUsage(InvalidInput):
     """Options that do not go together, or that are missing."""

@@ -27,6 +27,8 @@ _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256
 _SHOWN = 8
 """Names that an error lists before it only says how many there are."""
+_MOST_CABLES = 1_000_000
+"""NICs too. One takes about 2 kB here; 512 leaves with 128 spines and 256 hosts each have 200,000."""
 
 
 class Cable(NamedTuple):
@@ -49,8 +51,9 @@ def leaf_spine(
 ) -> Fabric:
     """``leaf0``... with ``hosts_per_leaf`` hosts of ``link_bps`` each, ``spine0``..., and ``cables`` cables of
     ``uplink_bps`` between every leaf and every spine. A leaf's first ports go to the spines, spine by spine. Raises
-    ``InvalidInput`` for numbers below one."""
+    ``InvalidInput`` for numbers below one, and for a fabric too large."""
     _at_least_one(leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cables=cables)
+    _not_too_large(leaves * spines * cables + leaves * hosts_per_leaf)
     names = [f"leaf{n}" for n in range(leaves)] + [f"spine{n}" for n in range(spines)]
     links = (
         Cable(leaf, leaves + spine, uplink_bps)
@@ -64,12 +67,13 @@ def fat_tree(k: int, link_bps: float, uplink_bps: float) -> Fabric:
     to aggregation switch c // (k/2) of every pod. Names ``edge0``..., ``agg0``..., ``core0``..., pod by pod.
 
     Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3.
-    Raises ``InvalidInput`` when k is not an even number from 2.
+    Raises ``InvalidInput`` when k is not an even number from 2, or too large.
     """
     if k < 2 or k % 2:
         raise InvalidInput((FieldProblem("k", f"must be an even number, at least 2 (given: {k})"),))
     half = k // 2
     each = k * half
+    _not_too_large(3 * each * half)
     names = [f"edge{n}" for n in range(each)] + [f"agg{n}" for n in range(each)]
     names += [f"core{n}" for n in range(half * half)]
     places = list(product(range(k), range(half), range(half)))
@@ -220,3 +224,9 @@ def _at_least_one(**numbers: int) -> None:
     )
     if problems:
         raise InvalidInput(problems)
+
+
+def _not_too_large(cables: int) -> None:
+    if cables > _MOST_CABLES:
+        message = f"has {cables:,} cables and NICs; at most {_MOST_CABLES:,} can be planned here"
+        raise InvalidInput((FieldProblem("fabric", message),))

@@ -31,6 +31,8 @@ from controller.planning.snapshot import take_snapshot
 __all__ = ["FabricKind", "FabricOptions", "Scenario", "WrongUsage", "build_fabric", "fail", "problem_of", "scenario"]
 
 GIGABIT = 1e9
+_LEAST_GBPS, _MOST_GBPS = 1e-6, 1e6
+"""Rates that a mistyped exponent would leave; far beyond, arithmetic overflows."""
 MAX_PATHS = 1024
 """Per pair of switches: all paths of a leaf-spine with 256 spines and two cables to each."""
 
@@ -104,9 +106,9 @@ def _only_what_belongs_together(options: FabricOptions) -> None:
         problems.append(FieldProblem("--cables", f"does not apply to {where}"))
     rates = {"link_gbps": options.link_gbps, "uplink_gbps": options.uplink_gbps}
     problems += [
-        FieldProblem(_flag(name), f"must be more than 0 (given: {rate:g})")
+        FieldProblem(_flag(name), f"must be more than 0: from {_LEAST_GBPS:g} to {_MOST_GBPS:g} (given: {rate:g})")
         for name, rate in rates.items()
-        if rate is not None and not 0 < rate < float("inf")
+        if rate is not None and not _LEAST_GBPS <= rate <= _MOST_GBPS
     ]
     if problems:
         raise WrongUsage(tuple(problems))

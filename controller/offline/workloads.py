@@ -26,6 +26,8 @@ from controller.planning.efficiency import ideal_communication_s
 HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
 SUFFIX = ".txt"
 _COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_ns", "flow_bytes", "compute_ns", "ring_index")
+_LARGEST = 10**18
+"""Bytes, or nanoseconds (30 years): whatever is more is a mistake."""
 _MOST_PROBLEMS = 20
 """Told at once; a file made for another fabric is wrong in every line."""
 
@@ -178,6 +180,9 @@ def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
         yield f"src and dst are both {line.src}"
     if line.flow_bytes <= 0:
         yield f"flow_bytes is {line.flow_bytes}; it must be at least 1"
+    for column in ("start_ns", "flow_bytes", "compute_ns"):
+        if getattr(line, column) > _LARGEST:
+            yield f"{column} is too large; it must be at most {_LARGEST}"
     for column, time_ns in (("start_ns", line.start_ns), ("compute_ns", line.compute_ns)):
         if time_ns < 0:
             yield f"{column} is {time_ns}; it must not be negative"

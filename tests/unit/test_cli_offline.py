@@ -262,7 +262,13 @@ def test_the_help_names_every_strategy(signalbox: Signalbox) -> None:
 
 def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
-    for text in ("16 in 16 pieces", "no routing of whole flows is below 2", "optimal, 2 of 2 levels proven", "job_1-B", "50.0%"):
+    for text in (
+        "16 in 16 pieces",
+        "no routing of whole flows is below 2",
+        "optimal, 2 of 2 levels proven",
+        "job_1-B",
+        "50.0%",
+    ):
         assert text in result.out
 
 
@@ -307,6 +313,7 @@ def test_wrong_lines_are_errors_with_file_and_line(signalbox: Signalbox, workloa
         ((*FABRIC, "--workload", "x", "--strategy", "best"), "there is no strategy 'best'"),
         ((*FABRIC, "--workload", "x", "--fail-spines", "1,,2"), "empty item"),
         ((*FABRIC, "--workload", "x", "--max-subflows", "0"), "--max-subflows"),
+        ((*FABRIC, "--workload", "x", "--seed", "-1"), "--seed"),
     ],
 )
 def test_wrong_usage_is_told_apart(signalbox: Signalbox, options: tuple[str, ...], error: str) -> None:

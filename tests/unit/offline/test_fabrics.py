@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from ipaddress import IPv4Network
 
 import pytest
@@ -71,7 +72,13 @@ def test_every_leaf_owns_a_prefix(leaves: int, hosts: int, length: int) -> None:
 
 def test_a_fabric_without_addresses_for_all_hosts_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"do not fit into 10\.0\.0\.0/8"):
-        leaf_spine(40_000, 1_000_000, 1, RATE, RATE)
+        leaf_spine(70_000, 1, 1, RATE, RATE)
+
+
+@pytest.mark.parametrize("build", [lambda: leaf_spine(10**8, 10**5, 1, RATE, RATE), lambda: fat_tree(112, RATE, RATE)])
+def test_a_fabric_that_no_memory_holds_is_refused_at_once(build: Callable[[], Fabric]) -> None:
+    with pytest.raises(InvalidInput, match=r"cables and NICs; at most 1,000,000 can be planned"):
+        build()
 
 
 def test_sizes_below_one_are_all_named() -> None:

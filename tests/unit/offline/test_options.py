@@ -85,6 +85,10 @@ def test_a_fat_tree_and_its_cores(workload: Path) -> None:
         ({"graph": Path("g.json"), "uplink_gbps": 3.0}, "--uplink-gbps: does not apply to a --graph"),
         ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 0.0}, "--link-gbps: must be more than 0"),
         ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "uplink_gbps": float("nan")}, "--uplink-gbps: must be more"),
+        (
+            {"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 1e300},
+            "--link-gbps: must be more than 0: from 1e-06 to 1e+06 (given: 1e+300)",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_wrong_usage(tmp_path: Path, given: dict[str, Any], problem: str) -> None:

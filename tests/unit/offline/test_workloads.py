@@ -74,6 +74,7 @@ def test_jobs_come_by_file_name_and_other_files_are_none(tmp_path: Path) -> None
         ("3 3 0 0 500 1000 70 0", "src and dst are both 3"),
         ("3 7 0 1 500 0 70 0", "flow_bytes is 0; it must be at least 1"),
         ("3 7 0 1 500 -1000 70 0", "flow_bytes is -1000; it must be at least 1"),
+        (f"3 7 0 1 500 {10**400} 70 0", "flow_bytes is too large; it must be at most 1000000000000000000"),
         ("3 7 0 1 -500 1000 70 0", "start_ns is -500; it must not be negative"),
         ("3 7 0 1 500 1000 -70 0", "compute_ns is -70; it must not be negative"),
         ("3 7 0 1 501 1000 70 0", "start_ns is 501, but 500 on line 2; it is the job's"),
