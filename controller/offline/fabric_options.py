@@ -11,6 +11,8 @@ from pathlib import Path
 
 from controller.errors import InvalidInput
 
+LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
+"""Rates that a mistyped exponent would leave; far beyond, arithmetic overflows."""
 LARGEST_SEED = 2**31 - 1
 """What every generator and solver takes as a seed, from 0."""
 

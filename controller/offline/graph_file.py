@@ -19,6 +19,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
 from controller.field_problems import field_problems
+from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.offline.fabrics import Cable, Nic, connect
 
 _RESERVED = ":>, "
@@ -35,7 +36,7 @@ class _Node(BaseModel):
 class _Edge(BaseModel):
     source: NodeId
     target: NodeId
-    capacity_gbps: float = Field(gt=0, allow_inf_nan=False)
+    capacity_gbps: float = Field(ge=LEAST_GBPS, le=MOST_GBPS, allow_inf_nan=False)
 
 
 class _Graph(BaseModel):

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabric_options import FabricKind, FabricOptions, WrongUsage
+from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from controller.offline.fabrics import (
     cable_links,
     fat_tree,
@@ -31,8 +31,6 @@ from controller.planning.snapshot import take_snapshot
 __all__ = ["FabricKind", "FabricOptions", "Scenario", "WrongUsage", "build_fabric", "fail", "problem_of", "scenario"]
 
 GIGABIT = 1e9
-_LEAST_GBPS, _MOST_GBPS = 1e-6, 1e6
-"""Rates that a mistyped exponent would leave; far beyond, arithmetic overflows."""
 MAX_PATHS = 1024
 """Per pair of switches: all paths of a leaf-spine with 256 spines and two cables to each."""
 
@@ -106,9 +104,9 @@ def _only_what_belongs_together(options: FabricOptions) -> None:
         problems.append(FieldProblem("--cables", f"does not apply to {where}"))
     rates = {"link_gbps": options.link_gbps, "uplink_gbps": options.uplink_gbps}
     problems += [
-        FieldProblem(_flag(name), f"must be more than 0: from {_LEAST_GBPS:g} to {_MOST_GBPS:g} (given: {rate:g})")
+        FieldProblem(_flag(name), f"must be more than 0: from {LEAST_GBPS:g} to {MOST_GBPS:g} (given: {rate:g})")
         for name, rate in rates.items()
-        if rate is not None and not _LEAST_GBPS <= rate <= _MOST_GBPS
+        if rate is not None and not LEAST_GBPS <= rate <= MOST_GBPS
     ]
     if problems:
         raise WrongUsage(tuple(problems))
