@@ -41,18 +41,26 @@ def _routing(problem: Problem, plan: Plan) -> Iterator[str]:
     if len(unrouted) < len(plan.unrouted):
         yield "a flow is listed as unrouted twice"
     for flow in problem.flows:
-        reason = _route_fault(problem, flow, plan.routes.get(flow.id), flow.id in unrouted)
+        route = plan.routes.get(flow.id)
+        if route is None:
+            reason = _unrouted_fault(problem, flow, flow.id in unrouted)
+        elif flow.id in unrouted:
+            reason = "is both routed and listed as unrouted"
+        elif len(route) == 1 and route[0].share == 1:
+            reason = _path_fault(problem, flow, route[0].path)
+        else:
+            reason = _pieces_fault(problem, flow, route)
         if reason:
             yield f"{flow.id.src_ip} > {flow.id.dst_ip}: {reason}"
 
 
-def _route_fault(problem: Problem, flow: Flow, route: Route | None, unrouted: bool) -> str:
-    if route is None:
-        if not unrouted:
-            return "is neither routed nor listed as unrouted"
-        return "is unrouted although it has a path" if problem.candidates(flow) else ""
-    if unrouted:
-        return "is both routed and listed as unrouted"
+def _unrouted_fault(problem: Problem, flow: Flow, listed: bool) -> str:
+    if not listed:
+        return "is neither routed nor listed as unrouted"
+    return "is unrouted although it has a path" if problem.candidates(flow) else ""
+
+
+def _pieces_fault(problem: Problem, flow: Flow, route: Route) -> str:
     if not 1 <= len(route) <= flow.max_subflows:
         return f"has {len(route)} subflows, its job allows {flow.max_subflows}"
     if abs(sum([share for _, share in route]) - 1) > _ROUNDING:
@@ -90,7 +98,7 @@ def _levels(problem: Problem, plan: Plan) -> Iterator[str]:
         return
     # One row per link that a piece of a flow passes; then, phase after phase, each job's bit/s on each link.
     number = problem.link_number
-    capacity_bps = np.array(list(problem.capacity_bps.values()))
+    capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(number))
     pieces = [(index, path, share) for index, (_, route) in enumerate(routed) for path, share in route]
     nics = [number[link] for flow, _ in routed for link in flow.nic_links]
     link = np.array(nics + [number[link] for _, path, _ in pieces for link in path], np.int64)
@@ -102,7 +110,7 @@ def _levels(problem: Problem, plan: Plan) -> Iterator[str]:
     pairs, place = np.unique(link * len(jobs) + of_job[of_flow], return_inverse=True)
     peaks_bps = np.zeros(len(pairs))
     for phase in {phase for flow, _ in routed for phase, _ in flow.demand_bps}:
-        rate_bps = np.array([sum([bps for at, bps in flow.demand_bps if at == phase]) for flow, _ in routed])
+        rate_bps = np.array([dict(flow.demand_bps).get(phase, 0.0) for flow, _ in routed])
         peaks_bps = np.maximum(peaks_bps, np.bincount(place, rate_bps[of_flow] * share, len(pairs)))
     loads = np.bincount(pairs // len(jobs), peaks_bps, len(number)) / capacity_bps
     for index, job in enumerate(jobs):
