@@ -40,7 +40,7 @@ def simulate_command(
     iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = _DEFAULTS.iterations,
     random_starts: Annotated[
         float | None,
-        typer.Option(min=0, metavar="S", help="Draw start times from 0 to this.", show_default="the files'"),
+        typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to this.", show_default="the files'"),
     ] = _DEFAULTS.random_starts_s,
     replan: Annotated[
         Replan,
