@@ -72,11 +72,13 @@ def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
     nics = valuation.nic_levels(cuts.routable)
     if not nics:
         return Bounds(1.0, 1.0, 1.0, {}, frozenset(), cuts)
-    alone = dict(zip(valuation.job_ids, cuts.job_levels().tolist(), strict=True))
-    job = {of: max(level, alone[of]) for of, level in nics.items()}
     fluid_of = cuts.fluid()
     fluid = max(*nics.values(), float(fluid_of.max(initial=1.0)))
-    worst = max(fluid, cuts.whole(~cuts.splits), *job.values())
+    worst = max(fluid, cuts.whole(~cuts.splits))
+    job = nics
+    if worst > 1:  # else no job alone is above 1 either
+        alone = dict(zip(valuation.job_ids, cuts.job_levels().tolist(), strict=True))
+        job = {of: max(level, alone[of]) for of, level in nics.items()}
     integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
     tight = {of for of, level in nics.items() if level >= fluid * (1 - _TIGHT)}
     if fluid > 1:
