@@ -55,9 +55,29 @@ class Need:
         least = self.loads[-1]
         fit = max(1, int(level / least * (1 + _ROUNDING)))
         return [
-            1.0 if fit == 1 or load > (level - least) * (1 + _ROUNDING) else load / level if self.by_volume else 1 / fit
+            1.0 if fit == 1 or self._alone(load, level) else load / level if self.by_volume else 1 / fit
             for load in self.loads
         ]
+
+    def after(self, level: float) -> float:
+        """The next level at which all jobs together may need less than is there, as they do not at this one."""
+        if self.step:
+            return (int(level / self.step * (1 + _ROUNDING)) + 1) * self.step
+        if not self.loads:
+            return float(np.sum(self.amounts))
+        least = self.loads[-1]
+        steps = [(int(level / least * (1 + _ROUNDING)) + 1) * least, *(load + least for load in self.loads)]
+        following = min(step for step in steps if step > level * (1 + _ROUNDING))
+        if not self.by_volume or level < 2 * least:
+            return following
+        own = [sum(row) for row in self.amounts]
+        large = sum(row for row, load in zip(own, self.loads, strict=True) if self._alone(load, level))
+        rest = sum(row * load for row, load in zip(own, self.loads, strict=True) if not self._alone(load, level))
+        return min(following, rest / (1 - large)) if large < 1 else following
+
+    def _alone(self, load: float, level: float) -> bool:
+        """Whether a flow of this load leaves no room for another."""
+        return load > (level - self.loads[-1]) * (1 + _ROUNDING)
 
     def changes(self, highest: float) -> Iterator[float]:
         """Levels at which ``of`` changes, up to ``highest``; where they are dense only the highest of them."""
@@ -78,15 +98,12 @@ def contested(bounds: Bounds) -> list[Need]:
 
 
 def least_worst(needs: Sequence[Need], worst: float) -> float:
-    """The first level from ``worst`` on that meets all needs when all jobs have it; ``worst`` itself where the levels
-    between are dense."""
+    """A lower bound of the level that meets all needs when all jobs have it: the first one from ``worst`` on, unless
+    there are too many steps on the way."""
     level = worst
     for _ in range(_MOST_STEPS):
-        unmet = [need for need in needs if need.of(level).sum() > 1 + _ROUNDING]
-        following = [
-            next((at for at in need.changes(2 * level) if at > level * (1 + _ROUNDING)), level) for need in unmet
-        ]
-        if not unmet or max(following) <= level:
+        following = [need.after(level) for need in needs if need.of(level).sum() > 1 + _ROUNDING]
+        if not following:
             break
         level = max(following)
     return level
