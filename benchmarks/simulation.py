@@ -27,7 +27,7 @@ from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without_spines
 from controller.offline.options import problem_of
 from controller.offline.workloads import read_workload, workload_folders
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import Valuation
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.strategies import STRATEGIES

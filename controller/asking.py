@@ -14,7 +14,7 @@ from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.messages import Explain, WhatIf
 from controller.planning.efficiency import ideal_communication_s
-from controller.planning.questions import AboutFailures, AboutJob, Network, Question
+from controller.planning.questions.asked import AboutFailures, AboutJob, Network, Question
 from controller.planning.snapshot import missing_hosts
 
 

@@ -92,7 +92,7 @@ def _trained(
     """The report. ``failed_s``: when the failures begin and end."""
     # The solver takes half a second to import, which no other command needs.
     from controller.offline.options import problem_of, scenario
-    from controller.planning.bounds import level_bounds
+    from controller.planning.bounds.level_bounds import level_bounds
     from controller.planning.efficiency import Valuation
     from controller.planning.problem import PlanLimits
     from controller.planning.strategies import STRATEGIES

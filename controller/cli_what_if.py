@@ -25,13 +25,13 @@ from controller.cli_scenario import may_take_fabric
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
-from controller.planning.single_failures import Kind
+from controller.planning.questions.single_failures import Kind
 
 if TYPE_CHECKING:
     from controller.offline.options import Scenario
     from controller.planning.plan import Plan
     from controller.planning.problem import PlanLimits
-    from controller.planning.what_if import Progress as OnProgress
+    from controller.planning.questions.what_if import Progress as OnProgress
 
 MOST_NAMES = 3
 """Jobs or failures that a cell names before it only says how many there are."""
@@ -133,10 +133,10 @@ def _what_if_on_paper(
     options: FabricOptions, kinds: Collection[Kind], top: int, time_limit: float, within: float
 ) -> dict[str, Any]:
     # The solver takes half a second to import, which no other command needs.
-    from controller.planning import single_failures, what_if_words
+    from controller.planning.questions import single_failures, what_if_words
     from controller.planning.problem import PlanLimits
-    from controller.planning.what_if import SurveyLimits
-    from controller.planning.what_if import what_if as survey
+    from controller.planning.questions.what_if import SurveyLimits
+    from controller.planning.questions.what_if import what_if as survey
 
     limits = SurveyLimits(top or None, within, PlanLimits(time_limit_s=time_limit, seed=options.seed))
     with waiting("planning"):
@@ -150,9 +150,9 @@ def _what_if_on_paper(
 
 
 def _explain_on_paper(options: FabricOptions, job: str, strategy: str, time_limit: float) -> dict[str, Any]:
-    from controller.planning import explain_words
-    from controller.planning.explain import explain as explanation
+    from controller.planning.questions import explain_words
     from controller.planning.problem import PlanLimits
+    from controller.planning.questions.explain import explain as explanation
 
     limits = PlanLimits(time_limit_s=time_limit, seed=options.seed)
     with waiting("planning"):

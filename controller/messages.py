@@ -16,8 +16,8 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.questions import Question
-from controller.planning.single_failures import Kind
+from controller.planning.questions.asked import Question
+from controller.planning.questions.single_failures import Kind
 from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage
 
 

@@ -34,7 +34,7 @@ from controller.planning.baselines.ecmp import ecmp_job_levels
 from controller.planning.first_aid import needs_repair, running
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.questions import Network
+from controller.planning.questions.asked import Network
 from controller.planning.replan_policy import decide
 from controller.planning.schedule import ReplanSchedule
 from controller.planning.snapshot import capacities, missing_hosts, take_snapshot

@@ -25,7 +25,7 @@ from controller.jobs.store import StateStore
 from controller.messages import Command, Foresee, Message, Reply, SavedState, SaveState, SolvePlan, Tick
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
-from controller.planning.foresight import ForesightWorker
+from controller.planning.questions.answering import ForesightWorker
 from controller.planning.worker import PlanningWorker
 from controller.southbound.framework import Outbox, run_hub
 from controller.status import StatusBoard

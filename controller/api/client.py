@@ -21,7 +21,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
 from controller.jobs.spec import JobId, JobSpec
 from controller.messages import IterationTime, Strategy
-from controller.planning.single_failures import Kind
+from controller.planning.questions.single_failures import Kind
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 

@@ -16,7 +16,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.spec import JobId
 from controller.messages import Explain, WhatIf
-from controller.planning.single_failures import Kind
+from controller.planning.questions.single_failures import Kind
 
 WITHIN_S = 60.0
 MOST_S = 120.0

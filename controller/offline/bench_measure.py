@@ -21,7 +21,7 @@ from statistics import fmean, median
 
 from controller.offline.bench_workloads import FAILURES, Failure, Setting, failed, in_pieces
 from controller.offline.options import problem_of
-from controller.planning.piece_bound import least_pieces
+from controller.planning.bounds.piece_bound import least_pieces
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.strategies import STRATEGIES

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.jobs.spec import JobId
-from controller.planning.bounds import Bounds
+from controller.planning.bounds.level_bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation, first_difference
 from controller.planning.plan import Certificate, Plan, PlanTimes
 from controller.planning.problem import Problem, Routes

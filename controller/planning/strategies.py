@@ -24,7 +24,7 @@ from controller.planning.baselines.min_max_ilp import solve
 from controller.planning.baselines.next_hops import NextHops
 from controller.planning.baselines.path_choices import PathChoices
 from controller.planning.baselines.published_greedy import published_greedy
-from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.bounds.level_bounds import Bounds, level_bounds
 from controller.planning.draft import certified, draft
 from controller.planning.efficiency import Ints, Valuation
 from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes

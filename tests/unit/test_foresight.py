@@ -24,10 +24,10 @@ from controller.messages import (
     Strategy,
     WhatIf,
 )
-from controller.planning import foresight
-from controller.planning.foresight import NOTHING_PINNED, ForesightWorker, answer
-from controller.planning.questions import Question
-from controller.planning.single_failures import Kind
+from controller.planning.questions import answering as foresight
+from controller.planning.questions.answering import NOTHING_PINNED, ForesightWorker, answer
+from controller.planning.questions.asked import Question
+from controller.planning.questions.single_failures import Kind
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 

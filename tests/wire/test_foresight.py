@@ -19,10 +19,10 @@ from controller.errors import Conflict, InvalidInput, NotFound, SignalboxError
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
 from controller.messages import Explain, Message, WhatIf
-from controller.planning.foresight import ForesightWorker, answer
 from controller.planning.problem import PlanLimits, Problem, whole
-from controller.planning.questions import AboutFailures, AboutJob, Network, Question
-from controller.planning.single_failures import Kind
+from controller.planning.questions.answering import ForesightWorker, answer
+from controller.planning.questions.asked import AboutFailures, AboutJob, Network, Question
+from controller.planning.questions.single_failures import Kind
 from controller.status import StatusBoard
 from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 

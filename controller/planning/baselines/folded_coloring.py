@@ -15,10 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from controller.planning.baselines.path_choices import PathChoices
-from controller.planning.edge_coloring import proper_coloring
 from controller.planning.efficiency import Ints
 from controller.planning.leaf_spine import Lanes, find_lanes
 from controller.planning.problem import Problem
+from controller.planning.whole.edge_coloring import proper_coloring
 
 
 def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.capped_loads import CappedLoads
 from controller.planning.efficiency import Valuation
 from controller.planning.problem import Problem, whole
+from controller.planning.whole.capped_loads import CappedLoads
 from tests.unit.planning.fabrics import flow, leaf_spine, problem_of
 from tests.unit.planning.random_problems import problems
 

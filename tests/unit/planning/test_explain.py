@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from controller.errors import NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import Valuation, job_levels, link_loads
-from controller.planning.explain import Explanation, Verdict, explain
-from controller.planning.explain_words import fields, sentences
-from controller.planning.leaf_cuts import tightest_cut
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.questions.explain import Explanation, Verdict, explain
+from controller.planning.questions.explain_words import fields, sentences
+from controller.planning.questions.leaf_cuts import tightest_cut
 from tests.unit.planning.fabrics import (
     RATE,
     demo_flows,

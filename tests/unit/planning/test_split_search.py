@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
-from controller.planning import split_search
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import Valuation, link_loads
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.split import search as split_search
 from tests.unit.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring
 from tests.unit.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 

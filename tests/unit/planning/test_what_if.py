@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric, Host, PortNo, PortRef
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import Valuation, job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
-from controller.planning.single_failures import Case, Kind, cases, failed, single_failures
-from controller.planning.what_if import Outcome, Survey, SurveyLimits, what_if
-from controller.planning.what_if_words import fields, sentences
+from controller.planning.questions.single_failures import Case, Kind, cases, failed, single_failures
+from controller.planning.questions.what_if import Outcome, Survey, SurveyLimits, what_if
+from controller.planning.questions.what_if_words import fields, sentences
 from tests.unit.planning import fabrics as bare
 from tests.unit.planning.fabrics import (
     RATE,

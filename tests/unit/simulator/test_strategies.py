@@ -9,7 +9,7 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, without_spines
 from controller.offline.generator import generate, jobs_of
 from controller.offline.options import problem_of
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import Valuation
 from controller.planning.problem import PlanLimits
 from controller.planning.strategies import STRATEGIES

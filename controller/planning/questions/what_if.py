@@ -19,12 +19,12 @@ from typing import Literal
 from controller.errors import SignalboxError
 from controller.fabric.topology import LinkId
 from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.bounds import level_bounds
+from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
 from controller.planning.plan import EcmpLevel, NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem
-from controller.planning.single_failures import Case, Failure, failed
+from controller.planning.questions.single_failures import Case, Failure, failed
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.explain import BusyLink, Explanation, Option, Verdict
-from controller.planning.leaf_cuts import LeafCut
+from controller.planning.questions.explain import BusyLink, Explanation, Option, Verdict
+from controller.planning.questions.leaf_cuts import LeafCut
 
 MEASURED_TOLERANCE = 0.1
 """By how much (relative) a measured efficiency may miss the predicted one before that is worth a word."""

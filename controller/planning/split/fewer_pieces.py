@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Ints
 from controller.planning.problem import FlowId, Route, Routes
-from controller.planning.shares import SMALLEST_SHARE, exactly_one
+from controller.planning.split.commodities import Commodities
+from controller.planning.split.shares import SMALLEST_SHARE, exactly_one
 
 _PASSES = 3
 _ROUNDING = 1e-9

@@ -12,8 +12,8 @@ from typing import Any
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Flow
-from controller.planning.single_failures import Case, Kind
-from controller.planning.what_if import Outcome, Survey
+from controller.planning.questions.single_failures import Case, Kind
+from controller.planning.questions.what_if import Outcome, Survey
 
 _CALLED = {
     Kind.SPINE: ("switch without hosts", "switches without hosts"),

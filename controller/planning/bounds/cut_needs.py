@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.planning.bounds import Bounds, Cuts
+from controller.planning.bounds.level_bounds import Bounds, Cuts
 from controller.planning.efficiency import Floats
 
 _ROUNDING = 1e-9

@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from controller.planning.edge_coloring import proper_coloring
 from controller.planning.leaf_spine import Lanes
 from controller.planning.problem import Flow, FlowId, Route, Subflow
+from controller.planning.whole.edge_coloring import proper_coloring
 
 _ROUNDING = 1e-9
 

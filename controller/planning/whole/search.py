@@ -12,12 +12,12 @@ from functools import cmp_to_key
 
 import structlog
 
-from controller.planning import cpsat, local_search
-from controller.planning.bounds import Bounds
+from controller.planning.bounds.level_bounds import Bounds
+from controller.planning.bounds.level_vector import level_vector, stronger
 from controller.planning.draft import Draft, compare, draft, levels_proven
 from controller.planning.efficiency import Valuation
-from controller.planning.level_vector import level_vector, stronger
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.whole import cpsat, local_search
 
 log = structlog.get_logger(__name__)
 

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.planning.commodities import Bools, Commodities
 from controller.planning.efficiency import Floats, Ints
-from controller.planning.programme import Programme
+from controller.planning.split.commodities import Bools, Commodities
+from controller.planning.split.programme import Programme
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Path
-from controller.planning.commodities import Commodities
 from controller.planning.efficiency import Floats, Valuation
-from controller.planning.fewer_pieces import evenly_full, fewer_pieces, on_the_roomiest
-from controller.planning.lp import Clock, FluidModel, Goal
 from controller.planning.problem import FlowId, Route, Routes
-from controller.planning.shares import exactly_one, lay, lay_nearest
+from controller.planning.split.commodities import Commodities
+from controller.planning.split.fewer_pieces import evenly_full, fewer_pieces, on_the_roomiest
+from controller.planning.split.lp import Clock, FluidModel, Goal
+from controller.planning.split.shares import exactly_one, lay, lay_nearest
 
 _ROUNDS = 20
 _ROUNDING = 1e-6

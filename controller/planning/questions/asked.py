@@ -1,6 +1,6 @@
 """Questions about a network that need planning to answer, as plain data.
 
-Made by the control loop from its state, answered by ``foresight`` in a process of its own: everything here can be
+Made by the control loop from its state, answered by ``answering`` in a process of its own: everything here can be
 pickled.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.single_failures import Kind
+from controller.planning.questions.single_failures import Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from controller.fabric.topology import Dpid
-from controller.planning import greedy, local_search
-from controller.planning.bounds import level_bounds
-from controller.planning.edge_coloring import balanced_coloring
+from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds.level_vector import level_vector
 from controller.planning.efficiency import Valuation
-from controller.planning.level_vector import level_vector
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.whole import greedy, local_search
+from controller.planning.whole.edge_coloring import balanced_coloring
 
 Lane = tuple[Dpid, int]
 """A spine, and which of the parallel cables to it."""

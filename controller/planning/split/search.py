@@ -21,17 +21,17 @@ import numpy as np
 
 from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
-from controller.planning.bounds import Bounds
-from controller.planning.commodities import Commodities
-from controller.planning.cpsat import Solution
-from controller.planning.dividing import Divider
+from controller.planning.bounds.level_bounds import Bounds
+from controller.planning.bounds.level_vector import level_vector
 from controller.planning.draft import levels_proven
 from controller.planning.efficiency import Floats, Valuation, first_difference
-from controller.planning.exclusive_links import exclusive_links
-from controller.planning.level_vector import level_vector
-from controller.planning.lp import Clock, FluidModel, Goal, Spread
 from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.planning.split_start import start_routes
+from controller.planning.split.commodities import Commodities
+from controller.planning.split.dividing import Divider
+from controller.planning.split.exclusive_links import exclusive_links
+from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
+from controller.planning.split.start import start_routes
+from controller.planning.whole.cpsat import Solution
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""

@@ -21,11 +21,11 @@ from functools import partial
 
 import numpy as np
 
-from controller.planning.bounds import Bounds
-from controller.planning.capped_loads import CappedLoads, Links
+from controller.planning.bounds.level_bounds import Bounds
+from controller.planning.bounds.level_vector import LevelVector
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
-from controller.planning.level_vector import LevelVector
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.whole.capped_loads import CappedLoads, Links
 
 _STEPS_PER_S = 15_000
 """A step is what is done to give one flow a path; so many take about a second."""

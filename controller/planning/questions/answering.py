@@ -26,14 +26,14 @@ import structlog
 
 from controller.errors import Exhausted, SignalboxError
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.planning import explain_words, single_failures, what_if_words
-from controller.planning.explain import explain
 from controller.planning.first_aid import running
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, Problem
-from controller.planning.questions import AboutFailures, AboutJob, Network, Question
-from controller.planning.what_if import SurveyLimits, what_if
+from controller.planning.questions import explain_words, single_failures, what_if_words
+from controller.planning.questions.asked import AboutFailures, AboutJob, Network, Question
+from controller.planning.questions.explain import explain
+from controller.planning.questions.what_if import SurveyLimits, what_if
 
 log = structlog.get_logger(__name__)
 

@@ -16,12 +16,12 @@ from controller.errors import NotFound, SignalboxError
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.baselines.ecmp import ecmp_job_levels
-from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.bounds.level_bounds import Bounds, level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
-from controller.planning.leaf_cuts import LeafCut, tightest_cut
 from controller.planning.plan import Certificate, NoPlan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes
+from controller.planning.questions.leaf_cuts import LeafCut, tightest_cut
 
 SPLIT_INTO = 8
 """Pieces that a flow may have when the question is what splitting would gain."""
