@@ -133,8 +133,8 @@ def _what_if_on_paper(
     options: FabricOptions, kinds: Collection[Kind], top: int, time_limit: float, within: float
 ) -> dict[str, Any]:
     # The solver takes half a second to import, which no other command needs.
-    from controller.planning.questions import single_failures, what_if_words
     from controller.planning.problem import PlanLimits
+    from controller.planning.questions import single_failures, what_if_words
     from controller.planning.questions.what_if import SurveyLimits
     from controller.planning.questions.what_if import what_if as survey
 
@@ -150,8 +150,8 @@ def _what_if_on_paper(
 
 
 def _explain_on_paper(options: FabricOptions, job: str, strategy: str, time_limit: float) -> dict[str, Any]:
-    from controller.planning.questions import explain_words
     from controller.planning.problem import PlanLimits
+    from controller.planning.questions import explain_words
     from controller.planning.questions.explain import explain as explanation
 
     limits = PlanLimits(time_limit_s=time_limit, seed=options.seed)
