@@ -28,6 +28,7 @@ ROUNDING = 1e-7
 class CappedLoads:
     """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``strays``: per link how many
     flows on it are not at home. ``at``: per flow its path, None while it has none. ``home``: per flow, None without.
+    ``away``: how many flows have a home and are not there.
     ``job``, ``peak_bps``: per flow its job and its largest phase."""
 
     def __init__(self, problem: Problem, valuation: Valuation) -> None:
@@ -37,6 +38,7 @@ class CappedLoads:
         self.strays = np.zeros(links, np.int64)
         self.at: list[Links | None] = [None] * len(problem.flows)
         self.home: list[Links | None] = [None] * len(problem.flows)
+        self.away = 0
         self.job: list[int] = valuation.job.tolist()
         self._problem = problem
         self._number = valuation.number
@@ -46,6 +48,11 @@ class CappedLoads:
         self._flows_on: list[dict[int, None]] = [{} for _ in range(links)]
         self._jobs_on: list[dict[int, int]] = [{} for _ in range(links)]
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
+
+    def settle(self, flow: int, home: Links) -> None:
+        """Gives the flow a home; it has neither home nor path yet."""
+        self.home[flow] = home
+        self.away += 1
 
     def limit(self, limits: Sequence[float]) -> None:
         """Sets the ceiling of every job."""
@@ -69,6 +76,7 @@ class CappedLoads:
         job = self.job[flow]
         limit = self._limit[job]
         astray = path != self.home[flow]
+        self.away -= not astray
         self._demand.count(flow, path, 1)
         for link in path:
             self.load[link] += self._demand.weight(flow, link)
@@ -85,6 +93,7 @@ class CappedLoads:
         path = self.at[flow] or ()
         job = self.job[flow]
         astray = path != self.home[flow]
+        self.away += not astray
         for link in path:
             self.load[link] -= self._demand.weight(flow, link)
             del self._flows_on[link][flow]

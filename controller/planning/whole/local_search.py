@@ -42,6 +42,8 @@ _AVOIDANCE = 3.0
 """What it costs to eject somebody from such a link, in times the excess."""
 _HOMELY = 0.5
 """What it costs to eject somebody from home, because there is nobody else on the link, in times the excess."""
+_FORBIDDEN = 100.0
+"""The same when no more flows may move."""
 _NOISE = 1e-3
 """Of a level: decides between equally good paths."""
 _ROUNDS = 3
@@ -73,13 +75,15 @@ def _worth_it(flows: int) -> int:
 
 class _Walk:
     """A routing that changes step by step. ``_waiting``: flows without a path at the moment. ``_was``: where flows were
-    that have left since a routing was last accepted. Jobs' levels and ceilings are lists, in the valuation's order."""
+    that have left since a routing was last accepted. ``_frugal``: flows stay at home when as many have left as may.
+    Jobs' levels and ceilings are lists, in the valuation's order."""
 
     def __init__(self, problem: Problem, valuation: Valuation, start: Routes, limits: PlanLimits) -> None:
         self._problem = problem
         self._start = start
         self._loads = CappedLoads(problem, valuation)
         self._begin: list[Links | None] = [None] * len(problem.flows)
+        self._frugal = False
         self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
         self._step = 0
@@ -93,7 +97,7 @@ class _Walk:
             if flow.src_leaf == flow.dst_leaf or flow.id not in start:
                 continue
             if flow.current is not None and len(flow.current) == 1 and problem.stands(flow):
-                self._loads.home[index] = _numbered(flow.current, valuation)
+                self._loads.settle(index, _numbered(flow.current, valuation))
             self._begin[index] = path = _numbered(start[flow.id], valuation)
             self._loads.put(index, path)
         self._ceilings = self._loads.levels()
@@ -102,16 +106,22 @@ class _Walk:
         """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
         is what it was before."""
         before = self._ceilings, list(self._loads.at)
-        if not self._within(ceilings, steps, patience):
-            return False
-        if len(self._away()) > self._most_moves:
+        found = self._within(ceilings, steps, patience)
+        if found and self._loads.away > self._most_moves:
             self._go_home(self._step + min(steps, self._left))
-        if len(self._away()) <= self._most_moves:
-            return True
-        self._ceilings = before[0]
-        self._return_to(before[1])
-        self._loads.limit(self._ceilings)
-        return False
+        if found and self._loads.away > self._most_moves:
+            self._return_to(before[1])
+            found = not self._frugal and self._within_moves(ceilings, steps, patience)
+        if not found:
+            self._return_to(before[1])
+            self._ceilings = before[0]
+            self._loads.limit(self._ceilings)
+        return found
+
+    def _within_moves(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
+        """The same, now and from now on protecting the homes of the flows that may not move any more."""
+        self._frugal = True
+        return self._within(ceilings, steps, patience) and self._loads.away <= self._most_moves
 
     def _within(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
         """The same for any number of moves."""
@@ -160,7 +170,7 @@ class _Walk:
         fewest, best, rounds = math.inf, self._begin, 0
         while rounds < _ROUNDS:
             self._go_home(end)
-            moves = len(self._away())
+            moves = self._loads.away
             rounds = 0 if moves < fewest else rounds + 1
             if moves < fewest:
                 fewest, best = moves, list(self._loads.at)
@@ -232,7 +242,8 @@ class _Walk:
         paths = self._loads.paths(flow)
         avoided = self._avoided_until[paths] > self._step
         homely = self._loads.strays[paths] == 0
-        cost = (self._loads.excess(flow, paths) * (1 + _AVOIDANCE * avoided + _HOMELY * homely)).sum(axis=1)
+        worth = _FORBIDDEN if self._all_moved() else _HOMELY
+        cost = (self._loads.excess(flow, paths) * (1 + _AVOIDANCE * avoided + worth * homely)).sum(axis=1)
         cost += _NOISE * self._noise.random(len(cost))
         home = self._loads.home[flow]
         if home is not None:
@@ -260,16 +271,18 @@ class _Walk:
         return True
 
     def _worth(self, link: int) -> Callable[[int], tuple[object, ...]]:
-        """Smallest for the flow that had best leave: one that is enough, that has not just come, that is not at home;
-        the smallest that is enough, or else the largest."""
+        """Smallest for the flow that had best leave: one that may, that is enough, that has not just come, that is not
+        at home; the smallest that is enough, or else the largest."""
         loads = self._loads
+        all_moved = self._all_moved()
 
-        def worth(flow: int) -> tuple[bool, bool, bool, float, float]:
+        def worth(flow: int) -> tuple[bool, bool, bool, bool, float, float]:
             enough = loads.relieves(flow, link)
             weight = loads.weight(flow, link)
             recent = self._came[flow] > self._step - _AVOIDED
             at_home = loads.at[flow] == loads.home[flow]
-            return not enough, recent, at_home, weight if enough else -weight, self._random.random()
+            may = not (at_home and all_moved)
+            return not may, not enough, recent, at_home, weight if enough else -weight, self._random.random()
 
         return worth
 
@@ -288,6 +301,10 @@ class _Walk:
             self._loads.put(flow, path)
         self._was.clear()
         self._waiting.clear()
+
+    def _all_moved(self) -> bool:
+        """Whether no more flows may leave their homes."""
+        return self._frugal and self._loads.away >= self._most_moves
 
     def _is_away(self, flow: int) -> bool:
         return self._loads.at[flow] != self._loads.home[flow]

@@ -88,10 +88,11 @@ def test_strays_are_the_flows_that_are_not_at_home() -> None:
     problem = problem_of(leaf_spine(2, 2, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in (1, 2)], nic_bps=1.0)
     loads = CappedLoads(problem, Valuation(problem))
     first, second = (tuple(row) for row in loads.paths(0).tolist())
-    loads.home[0] = first
+    loads.settle(0, first)
+    assert loads.away == 1
     loads.put(0, first)
     loads.put(1, first)
-    assert loads.strays[list(first)].tolist() == [1, 1]
+    assert (loads.away, loads.strays[list(first)].tolist()) == (0, [1, 1])
     loads.take(0)
     loads.put(0, second)
-    assert loads.strays[list(second)].tolist() == [1, 1]
+    assert (loads.away, loads.strays[list(second)].tolist()) == (1, [1, 1])

@@ -132,6 +132,32 @@ def test_no_more_flows_move_than_may() -> None:
         assert (levels(problem, routes), moves(problem, routes)) == ([level], 4 - level)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3, 4, 6, 8, 9])
+def test_two_moves_are_found_when_two_are_enough(seed: int) -> None:
+    """A job comes into a full network, where its flows share links unless one or two others make room."""
+    fabric = leaf_spine(8, 8, 1.0)
+    flows = dealt(4, 8, 8, seed)
+    before = problem_of(fabric, [f for f in flows if f.job_id != "job0"], nic_bps=1.0)
+    after = broken(problem_of(fabric, flows, nic_bps=1.0), fabric, searched(before))
+    routes = searched(after, replace(LIMITS, max_moves=2))
+    assert levels(after, greedy.assign(after, keep_current=True)) > [1, 1, 1, 1]
+    assert levels(after, routes) == [1, 1, 1, 1]
+    assert 1 <= moves(after, routes) <= 2
+
+
+def test_without_moves_the_flows_that_are_new_arrange_themselves() -> None:
+    """The first one is put where it is in the way of the second, which has no other path."""
+    fabric = leaf_spine(3, 2, 1.0, without=[(3, 2)])
+    new = [flow("b", (1, 1), (2, 1), 1.0), flow("c", (1, 2), (3, 2), 1.0)]
+    problem = problem_of(fabric, [flow("a", (2, 3), (1, 3), 1.0), *new], nic_bps=1.0)
+    first, second = problem.candidates(problem.flows[1])
+    running = pinned(problem, {problem.flows[0].id: whole(problem.candidates(problem.flows[0])[0])})
+    start = greedy.assign(running, keep_current=True) | {new[0].id: whole(first)}
+    routes = searched(running, replace(LIMITS, max_moves=0), start)
+    assert (levels(running, start), levels(running, routes)) == ([2, 2, 1], [1, 1, 1])
+    assert routes[new[0].id] == whole(second)
+
+
 def test_the_same_seed_gives_the_same_routes_and_no_time_gives_the_start() -> None:
     problem = problem_of(leaf_spine(8, 8, 1.0), dealt(4, 8, 8, 1), nic_bps=1.0)
     assert searched(problem) == searched(problem)
