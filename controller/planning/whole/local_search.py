@@ -63,7 +63,8 @@ def search(
     ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in valuation.job_ids]
     if not walk.reach(ceilings, steps, _PATIENCE):
         floors = [bounds.job.get(job, 1.0) for job in valuation.job_ids]
-        ceilings = walk.descend(target.levels[0], floors, min(steps, _DESCENT_STEPS))
+        apart = min(filter(None, bounds.cuts.steps().tolist()), default=0.0)
+        ceilings = walk.descend(target.levels[0], floors, apart, min(steps, _DESCENT_STEPS))
     walk.save_moves(ceilings, steps)
     return walk.routes()
 
@@ -84,6 +85,7 @@ class _Walk:
         self._loads = CappedLoads(problem, valuation)
         self._begin: list[Links | None] = [None] * len(problem.flows)
         self._frugal = False
+        self._apart = 0.0
         self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
         self._step = 0
@@ -138,10 +140,12 @@ class _Walk:
         self._loads.limit(self._ceilings)
         return False
 
-    def descend(self, least: float, floors: Sequence[float], steps: int) -> Sequence[float]:
+    def descend(self, least: float, floors: Sequence[float], apart: float, steps: int) -> Sequence[float]:
         """What is reached: the worst level as near to ``least`` as can be found; then the levels of the jobs, the worst
-        first, as near to their ``floors``, no other getting worse than it is. ``steps``: for all attempts."""
+        first, as near to their ``floors``, no other getting worse than it is. ``apart``: how far levels are from each
+        other at least. ``steps``: for all attempts."""
         end = self._step + min(steps, self._left)
+        self._apart = apart * (1 + LEVEL_TOLERANCE)
         reached = self._loads.levels()
         self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
         reached = self._loads.levels()
@@ -153,15 +157,16 @@ class _Walk:
 
     def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
         """Tries ``least``, then what is halfway between the last failure and what was reached."""
-        goal = least
+        if reached <= least * (1 + LEVEL_TOLERANCE) or self.reach(ceilings(least), end - self._step, _ATTEMPT_PATIENCE):
+            return
         for _ in range(_ATTEMPTS):
-            if reached <= least * (1 + LEVEL_TOLERANCE):
+            if reached - least <= self._apart:
                 return
+            goal = (least + reached) / 2
             if self.reach(ceilings(goal), end - self._step, _ATTEMPT_PATIENCE):
                 reached = goal
             else:
                 least = goal
-            goal = (least + reached) / 2
 
     def save_moves(self, ceilings: Sequence[float], steps: int) -> None:
         """Takes moves back, then begins anew to see whether chance is kinder, until ``_ROUNDS`` times in a row it is
