@@ -31,6 +31,9 @@ _STEPS_PER_S = 15_000
 """A step is what is done to give one flow a path; so many take about a second."""
 _PATIENCE = 3_500
 """Steps in which the flows without a path do not become fewer, until an attempt is given up."""
+_TRIES = 3
+_TRY_STEPS = 15_000
+"""So often the target is tried, if all tries fit into so many steps: what one misses the next one often finds."""
 _ATTEMPTS = 4
 """To halve the distance between a level that was reached and one that was not."""
 _ATTEMPT_PATIENCE = 1_000
@@ -61,7 +64,7 @@ def search(
     walk = _Walk(problem, valuation, start, limits)
     steps = _worth_it(len(problem.flows))
     ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in valuation.job_ids]
-    if not walk.reach(ceilings, steps, _PATIENCE):
+    if not any(walk.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
         floors = [bounds.job.get(job, 1.0) for job in valuation.job_ids]
         apart = min(filter(None, bounds.cuts.steps().tolist()), default=0.0)
         ceilings = walk.descend(target.levels[0], floors, apart, min(steps, _DESCENT_STEPS))
@@ -71,7 +74,7 @@ def search(
 
 def _worth_it(flows: int) -> int:
     """Steps: what reaches its aim at all mostly does so in a tenth of them."""
-    return min(40 * flows, 4_000 + 6 * flows)
+    return max(1, min(40 * flows, 4_000 + 6 * flows))
 
 
 class _Walk:
