@@ -64,6 +64,19 @@ class CandidatePaths:
             found = self._found[src, dst] = self._find(src, dst)
         return found
 
+    def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
+        """The links that paths begin with, and those that they end with; without finding paths of two links."""
+        if self.distance(src, dst) != 2:
+            paths = [path for path in self.between(src, dst) if path]
+            return dict.fromkeys(path[0] for path in paths), dict.fromkeys(path[-1] for path in paths)
+        first, last = self._out[src], self._into[dst]
+        via = self._next[src] & self._previous[dst]
+        if len(via) < len(self._next[src]):
+            first = [link for link in first if self.far_end[link] in via]
+        if len(via) < len(self._previous[dst]):
+            last = [link for link in last if link.dpid in via]
+        return first, last
+
     def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
         """Whether the path is there, and a shortest one from ``src`` to ``dst``."""
         here = src

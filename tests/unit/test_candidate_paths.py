@@ -123,6 +123,8 @@ def test_on_any_multigraph_paths_are_distinct_equally_long_loop_free_and_made_of
         assert len(set(paths)) == len(paths)
         assert len({len(path) for path in paths}) <= 1
         assert {path[0] for path in paths} == set(hops.get(src, ()))
+        first, last = candidates.ends(src, dst)
+        assert (sorted(first), sorted(last)) == (sorted({p[0] for p in paths}), sorted({p[-1] for p in paths}))
         for path in paths:
             switches = walk(fabric, src, path)
             assert switches[-1] == dst

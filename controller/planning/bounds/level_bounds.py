@@ -264,11 +264,14 @@ def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, In
         if src == dst or not paths.connected(src, dst):
             return ()
         cuts = []
-        for end, leaf, around in ((0, src, paths.links_from(src)), (-1, dst, paths.links_into(dst))):
+        first, last = paths.ends(src, dst)
+        for end, leaf, around, crossed in (
+            (0, src, paths.links_from(src), first),
+            (1, dst, paths.links_into(dst), last),
+        ):
             if (leaf, end) not in leaf_cut:
                 leaf_cut[leaf, end] = cut(around)
             cuts.append(leaf_cut[leaf, end])
-            crossed = {path[end] for path in paths.between(src, dst)}
             if len(crossed) < len(around):
                 cuts.append(cut(tuple(crossed)))
         return tuple(cuts)
