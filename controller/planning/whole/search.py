@@ -13,7 +13,7 @@ from functools import cmp_to_key
 import structlog
 
 from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import level_vector, stronger
+from controller.planning.bounds.level_vector import LevelVector, level_vector, stronger
 from controller.planning.draft import Draft, compare, draft, levels_proven
 from controller.planning.efficiency import Valuation
 from controller.planning.problem import PlanLimits, Problem
@@ -38,8 +38,7 @@ def solve(
     target = level_vector(bounds)
     if len(problem.flows) > MAX_FLOWS:
         return [], target.levels
-    routes = local_search.search(problem, valuation, bounds, target, kept.routes, limits)
-    searched = [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
+    searched = _search(problem, limits, valuation, bounds, target, kept)
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
@@ -49,6 +48,18 @@ def solve(
         return searched, target.levels
     exact, proven = _Exact(problem, limits, valuation, bounds, target.levels).solve(best, kept)
     return [*exact, *searched], proven
+
+
+def _search(
+    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, target: LevelVector, kept: Draft
+) -> list[Draft]:
+    """What local search makes of ``kept``; nothing when that is the best it knows."""
+    try:
+        routes = local_search.search(problem, valuation, bounds, target, kept.routes, limits)
+    except Exception:
+        log.exception("local search failed; another planner's routing is used", generation=problem.generation)
+        return []
+    return [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
 
 
 def _variables(problem: Problem) -> int:

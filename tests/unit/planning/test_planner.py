@@ -12,7 +12,7 @@ from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
-from controller.planning.whole import cpsat, greedy
+from controller.planning.whole import cpsat, greedy, local_search
 from tests.unit.planning.fabrics import (
     RATE,
     demo_flows,
@@ -173,11 +173,12 @@ def test_the_same_input_gives_the_same_plan(fabric: Fabric, running: Plan) -> No
     assert planned(problem).routes == planned(problem).routes
 
 
-def test_a_failing_solver_leaves_the_greedys_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_searches_leave_the_greedys_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(cpsat, "solve", broken)
+    monkeypatch.setattr(local_search, "search", broken)
     fabric = fabric_of([(1, 101, 3e6), (1, 102, 2e6), (2, 101, 3e6), (2, 102, 2e6)])
     flows = [flow("a", (1, h), (2, h), bps) for h, bps in enumerate([2e6, 2e6, 1e6, 2e6], start=1)]
     answer = planned(problem_of(fabric, flows))
