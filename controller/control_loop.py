@@ -8,19 +8,19 @@ the running routes, and ``_advance`` turns those into desired rules and sends th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from controller.adopting import Adopting
 from controller.config import Config
 from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortNo, PortRef
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState, place_declared
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
@@ -60,7 +60,7 @@ from controller.messages import (
 from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
 from controller.replanning import Replanning
-from controller.tables.adoption import installed_fabric_ports, installed_hosts, keep_unknown
+from controller.tables.adoption import installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
 from controller.tables.counters import flow_bytes, link_bytes
 from controller.tables.pinned_table import Pin
@@ -87,8 +87,10 @@ class ControlLoop:
 
     def __init__(self, config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> None:
         self.config = config
+        self.adoption = Adopting(
+            config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, saved != SavedState(), now
+        )
         self.strategy = saved.strategy or config.planning.strategy
-        self.adopting = True
         settings = TopologySettings(
             config.discovery.hold_down_s, config.discovery.edge_after_s, partial(configured_capacity, config)
         )
@@ -116,13 +118,14 @@ class ControlLoop:
         self._stale = True
         self._desired_for = -1
         self._diff_due = True
-        self._expects_rules = saved != SavedState()
-        self._adopting_since = now
-        self._unknown_kept_until = math.inf
         self._waiters: list[_StrategyWaiter] = []
         self._answers: list[tuple[float, SendArpReply]] = []
         for spec in saved.specs:
             self.registry.register(spec, now)
+
+    @property
+    def adopting(self) -> bool:
+        return self.adoption.now
 
     @property
     def fabric(self) -> Fabric:
@@ -160,8 +163,7 @@ class ControlLoop:
     def _network(self, message: Message, now: float) -> list[Command]:
         match message:
             case SwitchConnected(dpid, name, ports):
-                if self.adopting:
-                    self._adopting_since = now
+                self.adoption.switch_connected(now)
                 self.topology.switch_connected(dpid, name, ports, now)
                 place_declared(self.topology, self._declared)
                 self._changed(now)
@@ -182,8 +184,7 @@ class ControlLoop:
                 self._changed(now)
             case SwitchRules(dpid, rules, _):
                 self.sync.rules_read(message)
-                if rules.flows and not self.adopting and now < self._unknown_kept_until:
-                    self.adopting, self._adopting_since = True, now  # late, with rules that others depend on
+                self.adoption.rules_read(rules, now)
                 for ip, at in installed_hosts({dpid: rules}):
                     if ip not in self.fabric.hosts:
                         self.topology.place_host(ip, None, at)
@@ -270,8 +271,7 @@ class ControlLoop:
             self._changed(now)
         if self.adopting:
             self._adopt_when_settled(now)
-        elif now >= self._unknown_kept_until:
-            self._unknown_kept_until = -math.inf
+        elif self.adoption.lease_over(now):
             self.routes.drop_orphans()
             self._stale = True
         if self._desired_for != self.fabric.generation:
@@ -300,30 +300,14 @@ class ControlLoop:
         return self._plan_if_due(now)
 
     def _adopt_when_settled(self, now: float) -> None:
-        """After a start nothing is deleted or narrowed until the picture is complete: every link that installed rules
-        name has been seen, or nobody new has connected for ``adoption_patience_s``. When the saved state says that this
-        is a restart, empty switches are no complete picture."""
+        """Take what the switches do for the running plan, once the picture is complete."""
         if not self.sync.all_read or not self.sync.installed:
             return
-        held = {dpid: installed_fabric_ports(rules) for dpid, rules in self.sync.installed.items()}
-        complete = all(
-            LinkId(dpid, port) in self.fabric.links or not self._port_is_up(dpid, port)
-            for dpid, ports in held.items()
-            for port in ports
-        ) and (any(held.values()) or not self._expects_rules)
-        if not complete and now < self._adopting_since + self.config.discovery.adoption_patience_s:
-            return
-        self.adopting = False
-        if self._unknown_kept_until == math.inf:
-            self._unknown_kept_until = now + self.config.jobs.orphan_lease_s
-        self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
-        if self.strategy is not Strategy.PLANNED:
-            self.routes.routes = {}
-        self._changed(now)
-
-    def _port_is_up(self, dpid: Dpid, port: PortNo) -> bool:
-        switch = self.fabric.switches.get(dpid)
-        return switch is not None and port in switch.ports and switch.ports[port].up
+        if self.adoption.settle(self.fabric, self.sync.installed, now):
+            self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
+            if self.strategy is not Strategy.PLANNED:
+                self.routes.routes = {}
+            self._changed(now)
 
     # ---- what follows: desired rules, the next stage, those who wait for it
 
@@ -362,7 +346,7 @@ class ControlLoop:
         ports = {PortRef(dpid, port) for dpid, switch in self.fabric.switches.items() for port in switch.ports}
         self.load.forget(ports)
         self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
-        if now < self._unknown_kept_until:
+        if now < self.adoption.unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
         if self._candidates is None or self._candidates[0] is not self.fabric.links:
             self._candidates = self.fabric.links, CandidatePaths(self.fabric, self.config.planning.max_paths)

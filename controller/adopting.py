@@ -1,0 +1,67 @@
+"""How long a started controller leaves the switches' rules alone: until the picture is complete.
+
+After a start nothing is known yet, so nothing is deleted or narrowed until every link that installed rules name has
+been seen, or nobody new has connected for ``adoption_patience_s``; and rules that lead to unknown hosts stay for one
+lease more (DESIGN section 4). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
+from controller.tables.adoption import installed_fabric_ports
+from controller.tables.rules import RuleSet
+
+
+class Adopting:
+    """``now``: nothing of what is installed may be given up yet. ``unknown_kept_until``: monotonic seconds, infinite
+    until the first adoption is over. ``expects_rules``: the saved state says that this is a restart."""
+
+    def __init__(self, patience_s: float, orphan_lease_s: float, expects_rules: bool, now: float) -> None:
+        self.now = True
+        self.unknown_kept_until = math.inf
+        self._patience_s = patience_s
+        self._orphan_lease_s = orphan_lease_s
+        self._expects_rules = expects_rules
+        self._since = now
+
+    def switch_connected(self, now: float) -> None:
+        """Others may follow."""
+        if self.now:
+            self._since = now
+
+    def rules_read(self, rules: RuleSet, now: float) -> None:
+        """A late switch with rules that others depend on begins another adoption."""
+        if rules.flows and not self.now and now < self.unknown_kept_until:
+            self.now, self._since = True, now
+
+    def settle(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], now: float) -> bool:
+        """Whether the picture is complete, or waited for long enough; the adoption is over then. ``installed``: of
+        every connected switch. When the saved state says that this is a restart, empty switches are no complete
+        picture."""
+        held = {dpid: installed_fabric_ports(rules) for dpid, rules in installed.items()}
+        complete = all(
+            LinkId(dpid, port) in fabric.links or not _is_up(fabric, dpid, port)
+            for dpid, ports in held.items()
+            for port in ports
+        ) and (any(held.values()) or not self._expects_rules)
+        if not complete and now < self._since + self._patience_s:
+            return False
+        self.now = False
+        if self.unknown_kept_until == math.inf:
+            self.unknown_kept_until = now + self._orphan_lease_s
+        return True
+
+    def lease_over(self, now: float) -> bool:
+        """True once, when rules that nobody claimed need not be kept any more."""
+        over = not self.now and now >= self.unknown_kept_until
+        if over:
+            self.unknown_kept_until = -math.inf
+        return over
+
+
+def _is_up(fabric: Fabric, dpid: Dpid, port: PortNo) -> bool:
+    switch = fabric.switches.get(dpid)
+    return switch is not None and port in switch.ports and switch.ports[port].up
