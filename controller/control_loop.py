@@ -8,6 +8,7 @@ the running routes, and ``_advance`` turns those into desired rules and sends th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from controller.messages import (
     ArpSeen,
     Command,
     Compared,
+    ConnectionRefused,
     Counters,
     DeregisterJob,
     Explain,
@@ -37,6 +39,7 @@ from controller.messages import (
     Message,
     Planned,
     PortChanged,
+    RefusalReason,
     RegisterJob,
     RenewLease,
     Replan,
@@ -63,6 +66,7 @@ from controller.replanning import Replanning
 from controller.tables.adoption import installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
 from controller.tables.counters import flow_bytes, link_bytes
+from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
@@ -70,6 +74,8 @@ from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pi
 from controller.tables.switch_sync import SwitchSync
 
 ANSWER_AFTER_S = 0.5
+NARROWING_S = 0.1
+"""How long the full computation waits, at most, for the switches to confirm what takes lost next hops away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +113,14 @@ class ControlLoop:
         self.confirmed_pins: tuple[Pin, ...] = ()
         self.routes_generation: dict[JobId, int] = {}
         self.counters_at: dict[Dpid, float] = {}
+        self.refused_connections: Counter[RefusalReason] = Counter()
         self._declared = tuple(declared)
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
         self.repair_s: float | None = None
         self._lost: frozenset[LinkId] = frozenset()
+        self._links: Mapping[LinkId, Link] = {}
+        self._narrowing_until = -math.inf
         self._broken_since: float | None = None
         self._saved_shares: Shares = saved.shares
         self._routes_changed = 0
@@ -136,7 +145,9 @@ class ControlLoop:
         of a request become its reply; anything else that raises is a bug."""
         commands = [command for message in messages for command in self._take(message, now)]
         if self._stale and not self.adopting:
-            commands += self._repair_if_broken(now)
+            self._narrow(now)
+            if not self.narrowing(now):
+                commands += self._repair_if_broken(now)
         return self._advance(now) + commands
 
     def _take(self, message: Message, now: float) -> list[Command]:
@@ -195,6 +206,8 @@ class ControlLoop:
                 self._diff_due = True
             case Counters():
                 self._count(message)
+            case ConnectionRefused(_, _, reason):
+                self.refused_connections[reason] += 1
             case ArpSeen():
                 return self._arp(message, now)
         return []
@@ -288,6 +301,23 @@ class ControlLoop:
         runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
         return self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
 
+    def _narrow(self, now: float) -> None:
+        """The first answer to lost links; the full computation, which takes longer, waits until it is confirmed."""
+        links, self._links = self._links, self.fabric.links
+        lost = [link for link in links if link not in self._links] if links is not self._links else []
+        leaves = {host.at.dpid for host in self.fabric.hosts.values()}
+        fewer = narrowed(self.desired, links, lost, leaves) if lost else {}
+        if fewer:
+            self.desired = {**self.desired, **fewer}
+            self._diff_due = True
+            self._narrowing_until = now + NARROWING_S
+
+    def narrowing(self, now: float) -> bool:
+        """Next hops are being taken away from lost links: whatever can wait should."""
+        if self._narrowing_until <= now or not (self._diff_due or self.sync.busy):
+            self._narrowing_until = -math.inf
+        return self._narrowing_until > now
+
     def _repair_if_broken(self, now: float) -> list[Command]:
         """A link that routes use is a reason to plan at once, neither after a quiet time nor with the next tick."""
         lost = self.routes.lost_links(self.fabric)
@@ -312,7 +342,7 @@ class ControlLoop:
     # ---- what follows: desired rules, the next stage, those who wait for it
 
     def _advance(self, now: float) -> list[Command]:
-        if self._stale:
+        if self._stale and not self.narrowing(now):
             self._stale, self._desired_for = False, self.fabric.generation
             self._make_desired(now)
             self._diff_due = True

@@ -125,6 +125,20 @@ class Counters:
     flows: Mapping[FlowKey, int]
 
 
+RefusalReason = Literal["malformed", "version", "silent", "not_reading", "tls", "duplicate_dpid"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionRefused:
+    """An OpenFlow connection was ended for what came by it, or failed to. ``malformed``: bytes that are not OpenFlow.
+    ``version``: none in common. ``silent``: no handshake in time. ``not_reading``: what it was sent piled up. ``tls``:
+    no or a wrong certificate. ``duplicate_dpid``: a second switch with a known dpid. ``peer``: its address and port."""
+
+    peer: str
+    dpid: Dpid | None
+    reason: RefusalReason
+
+
 # ---- api -> loop. The loop resolves ``reply`` (with a value or a SignalboxError) through a Reply command.
 
 
@@ -253,6 +267,7 @@ Message = (
     | SwitchRules
     | StageDone
     | Counters
+    | ConnectionRefused
     | Request
     | Planned
     | Compared

@@ -13,7 +13,7 @@ from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import Strategy
+from controller.messages import RefusalReason, Strategy
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route
@@ -86,7 +86,8 @@ class Status:
     """``plan_reason``: what became of the newest plan, and why. ``baseline_levels``: of
     other strategies on the plan's problem. ``repair``: the latest. ``repair_s``: from the moment
     that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
-    ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first."""
+    ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first.
+    ``refused_connections``: since the start, by reason; a reason without one is missing."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -106,6 +107,7 @@ class Status:
     repairs_total: int = 0
     repaired_flows_total: int = 0
     counters_at: float | None = None
+    refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
     alarms: tuple[str, ...] = ()
 
     @property

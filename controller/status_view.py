@@ -42,6 +42,7 @@ def build_status(loop: ControlLoop) -> Status:
         repairs_total=loop.replanning.repairs_total,
         repaired_flows_total=loop.replanning.repaired_flows_total,
         counters_at=min(loop.counters_at.values(), default=None),
+        refused_connections=dict(loop.refused_connections),
         alarms=tuple(_alarms(loop)),
     )
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from typing import Literal, NamedTuple, get_args
 
 from controller.fabric.topology import LinkId
-from controller.messages import Strategy
+from controller.messages import RefusalReason, Strategy
 from controller.planning.plan import Plan
 from controller.status import JobState, JobStatus, LinkStatus, Status
 
@@ -107,6 +107,12 @@ def _foreign_rules(snapshot: Snapshot) -> Iterator[Sample]:
         yield (snapshot.status.fabric.name(dpid),), switch.foreign_rules
 
 
+def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every reason has a series, also without refusals: an increase needs the 0 before it."""
+    for reason in get_args(RefusalReason):
+        yield (reason,), snapshot.status.refused_connections.get(reason, 0)
+
+
 def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
     """Every state has a series, also without jobs: a rule on ``pending`` needs the 0."""
     states = Counter(job.state for job in snapshot.status.jobs.values())
@@ -177,6 +183,13 @@ FAMILIES: tuple[Family, ...] = (
         "Flows that somebody else put on the switch; never touched.",
         _foreign_rules,
         ("switch",),
+    ),
+    Family(
+        "signalbox_refused_connections_total",
+        "counter",
+        "OpenFlow connections that were ended for what came by them, or failed to.",
+        _refused_connections,
+        ("reason",),
     ),
     Family(
         "signalbox_counters_age_seconds",

@@ -105,5 +105,6 @@ def status(of: Fabric | None = None) -> Status:
         repairs_total=1,
         repaired_flows_total=2,
         counters_at=100.0,
+        refused_connections={"malformed": 3},
         alarms=("switch leaf2 is out of sync",),
     )

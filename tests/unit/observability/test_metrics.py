@@ -112,6 +112,11 @@ def test_counter_age_grows_with_the_clock_between_polls() -> None:
     assert Scrape(exposition(example.status(), now=130.0)).value("signalbox_counters_age_seconds") == 30.0
 
 
+def test_refused_connections_are_counted_by_reason_from_zero_on(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_refused_connections_total", reason="malformed") == 3
+    assert scrape.value("signalbox_refused_connections_total", reason="duplicate_dpid") == 0
+
+
 def test_what_left_leaves_no_series_behind() -> None:
     board = StatusBoard()
     registry = CollectorRegistry()
