@@ -8,7 +8,8 @@ the running routes, and ``_advance`` turns those into desired rules and sends th
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -114,7 +115,9 @@ class ControlLoop:
         self.routes_generation: dict[JobId, int] = {}
         self.counters_at: dict[Dpid, float] = {}
         self.refused_connections: Counter[RefusalReason] = Counter()
-        self._declared = tuple(declared)
+        self._declared: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
+        for host in declared:
+            self._declared[host.switch].append(host)
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
         self.repair_s: float | None = None
@@ -176,7 +179,7 @@ class ControlLoop:
             case SwitchConnected(dpid, name, ports):
                 self.adoption.switch_connected(now)
                 self.topology.switch_connected(dpid, name, ports, now)
-                place_declared(self.topology, self._declared)
+                place_declared(self.topology, self._declared, dpid)
                 self._changed(now)
                 return [self.sync.connected(dpid)]
             case SwitchLeft(dpid):
@@ -186,7 +189,7 @@ class ControlLoop:
                 self._changed(now)
             case PortChanged(dpid, port, removed):
                 if self.topology.port_changed(dpid, port, removed, now):
-                    place_declared(self.topology, self._declared)
+                    place_declared(self.topology, self._declared, dpid)
                     self._changed(now)
             case LinkSeen(src, dst):
                 self.topology.link_seen(src, dst, now)
@@ -305,9 +308,8 @@ class ControlLoop:
         """The first answer to lost links; the full computation, which takes longer, waits until it is confirmed."""
         links, self._links = self._links, self.fabric.links
         lost = [link for link in links if link not in self._links] if links is not self._links else []
-        leaves = {host.at.dpid for host in self.fabric.hosts.values()}
-        fewer = narrowed(self.desired, links, lost, leaves) if lost else {}
-        if fewer:
+        leaves = {host.at.dpid for host in self.fabric.hosts.values()} if lost else set()
+        if fewer := narrowed(self.desired, links, lost, leaves):
             self.desired = {**self.desired, **fewer}
             self._diff_due = True
             self._narrowing_until = now + NARROWING_S
@@ -353,7 +355,8 @@ class ControlLoop:
             commands = [stage] if stage else []
             for dpid in self.sync.settled:
                 self.topology.switch_ready(dpid, now)
-            self._confirm()
+            if not self.narrowing(now):
+                self._confirm()
         reached = not (self._stale or self.sync.busy or self.sync.unsettled)
         if reached and not self._lost and self._broken_since is not None:
             self.repair_s, self._broken_since = now - self._broken_since, None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
@@ -219,14 +219,14 @@ class DeclaredHost:
     port: str
 
 
-def place_declared(state: TopologyState, declared: Iterable[DeclaredHost]) -> None:
-    """Put the declared hosts of every connected switch at their ports."""
-    ports: dict[tuple[str, str], PortRef] = {}
-    for switch in state.fabric.switches.values():
-        ports |= {(switch.name, p.name): PortRef(switch.dpid, p.number) for p in switch.ports.values()}
+def place_declared(state: TopologyState, declared: Mapping[str, Iterable[DeclaredHost]], dpid: Dpid) -> None:
+    """Put the declared hosts of one connected switch at their ports. ``declared``: by the names of the switches."""
+    switch = state.fabric.switches[dpid]
+    hosts = declared.get(switch.name, ())
+    ports = {port.name: PortRef(dpid, port.number) for port in switch.ports.values()} if hosts else {}
     known = state.fabric.hosts
-    for host in declared:
-        at = ports.get((host.switch, host.port))
+    for host in hosts:
+        at = ports.get(host.port)
         if at and (host.ip not in known or known[host.ip].at != at):
             state.place_host(host.ip, host.mac, at)
 

@@ -25,7 +25,7 @@ def mods(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
         (desired.flows, installed.flows),
     )
     for wanted, held in pairs:
-        if wanted == held:  # quick: most rules are the same objects as before
+        if wanted is held or wanted == held:  # quick: most rules are the same objects as before
             continue
         for key, rule in wanted.items():
             before = held.get(key)

@@ -118,7 +118,9 @@ class SwitchSync:
             if before and before[0] is wanted and before[1] is held:
                 continue
             if wanted is not None and wanted == held:
-                self._equal[dpid] = wanted, held
+                # From here on most rules are the same objects on both sides, which compare at once.
+                self.installed[dpid] = wanted
+                self._equal[dpid] = wanted, wanted
             else:
                 self._equal.pop(dpid, None)
         differing = [dpid for dpid in self.installed if dpid in desired and dpid not in self._equal]

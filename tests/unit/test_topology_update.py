@@ -161,8 +161,11 @@ def test_a_port_claims_only_so_many_addresses(state: TopologyState) -> None:
 
 
 def test_declared_hosts_are_placed_by_names(state: TopologyState) -> None:
-    declared = [DeclaredHost("10.0.0.9", None, "s1", "eth2"), DeclaredHost("10.0.0.8", None, "elsewhere", "eth1")]
-    place_declared(state, declared)
+    declared = {
+        "s1": [DeclaredHost("10.0.0.9", None, "s1", "eth2"), DeclaredHost("10.0.0.8", None, "s1", "no such port")],
+        "elsewhere": [DeclaredHost("10.0.0.7", None, "elsewhere", "eth1")],
+    }
+    place_declared(state, declared, Dpid(1))
     assert {ip: host.at for ip, host in state.fabric.hosts.items()} == {"10.0.0.9": EDGE}
     assert state.fabric.hosts["10.0.0.9"].uplink == LinkId(Dpid(1), PortNo(2), "in")
 

@@ -1,0 +1,72 @@
+"""The first answer to a lost link: which next hops to take away, without working out anything else.
+
+In: the rules that are wanted so far, the links, those that are lost. Out: the rules of the switches that change, with
+fewer buckets in their groups. A group that would lose its last next hop stays as it is, because a wrong picture is less
+certain than an empty group; instead, who sends to that switch on the way to the same destination stops doing so. This
+only ever takes next hops away, so it is safe at any time (DESIGN section 4), and costs in proportion to the groups that
+change; the full computation of ``pipeline`` follows and comes to the same, or more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from controller.fabric.topology import Dpid, Link, LinkId, PortNo
+from controller.tables.pipeline import ecmp_group_id, path_group_id
+from controller.tables.rules import GroupRule, RuleSet
+
+
+def narrowed(
+    desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], lost: Iterable[LinkId], leaves: Iterable[Dpid]
+) -> dict[Dpid, RuleSet]:
+    """The rule sets that change. ``links``: of the fabric before the loss; ``lost``: some of them; ``leaves``: switches
+    with hosts, which is what groups lead to."""
+    return _Narrowing(desired, links, leaves).without(lost)
+
+
+class _Narrowing:
+    def __init__(self, desired: Mapping[Dpid, RuleSet], links: Mapping[LinkId, Link], leaves: Iterable[Dpid]) -> None:
+        self._desired = desired
+        self._links = links
+        self._leaf_of = {ecmp_group_id(leaf): leaf for leaf in leaves}
+        self._groups: dict[Dpid, dict[int, GroupRule]] = {}
+        self._cut_off: dict[tuple[Dpid, Dpid], None] = {}
+
+    def without(self, lost: Iterable[LinkId]) -> dict[Dpid, RuleSet]:
+        for link in lost:
+            for group in list(self._groups_at(link.dpid).values()):
+                self._take(link.dpid, group, link.port)
+        waiting = list(self._cut_off)
+        while waiting:
+            dpid, leaf = waiting.pop()
+            known = len(self._cut_off)
+            for link in self._links_into.get(dpid, ()):
+                for group_id in (ecmp_group_id(leaf), path_group_id(leaf, link.port)):
+                    if upstream := self._groups_at(link.dpid).get(group_id):
+                        self._take(link.dpid, upstream, link.port)
+            waiting += list(self._cut_off)[known:]
+        return {dpid: replace(self._desired[dpid], groups=groups) for dpid, groups in self._groups.items()}
+
+    def _take(self, dpid: Dpid, group: GroupRule, port: PortNo) -> None:
+        left = tuple(bucket for bucket in group.buckets if bucket.watch_port != port)
+        if len(left) == len(group.buckets):
+            return
+        if left:
+            groups = self._groups.setdefault(dpid, dict(self._desired[dpid].groups))
+            groups[group.group_id] = replace(group, buckets=left)
+        elif group.group_id in self._leaf_of:
+            self._cut_off[dpid, self._leaf_of[group.group_id]] = None
+
+    def _groups_at(self, dpid: Dpid) -> Mapping[int, GroupRule]:
+        rules = self._desired.get(dpid)
+        return self._groups.get(dpid, rules.groups) if rules else {}
+
+    @cached_property
+    def _links_into(self) -> Mapping[Dpid, list[LinkId]]:
+        into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        for link_id, link in self._links.items():
+            into[link.dst.dpid].append(link_id)
+        return into
