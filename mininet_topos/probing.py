@@ -1,0 +1,92 @@
+"""Probes in the hosts of a lab: started once, steered while they run, read at the end.
+
+Owns the probing processes, one per host, and who sends to whom how often. Out: every stream between two hosts, from
+which any window of time can be judged afterwards; and what the queues of the emulated links threw away meanwhile,
+which is the network's own business and not the controller's.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+from mininet_topos.lab import Lab, LabHost
+from mininet_topos.lab_record import run
+from mininet_topos.probe import LINGER_S, MIN_FRAME_BYTES
+from mininet_topos.probe_report import Pair, Stream, read_streams
+
+STOP_TIMEOUT_S = 30.0
+
+
+class Probing:
+    """Probing processes in ``hosts`` while it is entered. ``raw``: directory for their reports."""
+
+    def __init__(self, lab: Lab, hosts: Iterable[LabHost], raw: Path) -> None:
+        self._lab = lab
+        self._hosts = tuple(hosts)
+        self._raw = raw
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._running: set[Pair] = set()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._raw.mkdir(parents=True, exist_ok=True)
+        for host in self._hosts:
+            argv = [sys.executable, "-m", "mininet_topos.probe", "--bind", host.ip, "--out", str(self._report(host))]
+            log = self._stack.enter_context((self._raw / f"{host.name}.log").open("w"))
+            self._processes[host.ip] = self._lab.popen(host.name, argv, stdin=subprocess.PIPE, stderr=log, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.communicate()
+        self._stack.close()
+
+    def send(self, pair: Pair, interval_s: float, frame_bytes: int = MIN_FRAME_BYTES) -> None:
+        """From now on a frame every ``interval_s``; 0 for none."""
+        stdin = self._processes[pair[0]].stdin
+        assert stdin
+        stdin.write(f"{pair[1]} {interval_s} {frame_bytes}\n")
+        stdin.flush()
+        (self._running.add if interval_s else self._running.discard)(pair)
+
+    def finish(self) -> tuple[dict[Pair, Stream], int]:
+        """End all probes and return the streams, and how many packets the probing processes were too late for."""
+        for pair in tuple(self._running):
+            self.send(pair, 0)
+        time.sleep(LINGER_S)  # for what is still in a queue: nobody's listening ends before everybody's sending has
+        for process in self._processes.values():
+            assert process.stdin
+            process.stdin.close()
+        for host in self._hosts:
+            if self._processes[host.ip].wait(STOP_TIMEOUT_S):
+                raise RuntimeError(f"the probes of {host.name} failed, see {self._raw / host.name}.log")
+        return read_streams(self._report(host) for host in self._hosts)
+
+    def _report(self, host: LabHost) -> Path:
+        return self._raw / f"probes-{host.name}.json"
+
+
+def queue_drops(lab: Lab) -> dict[str, int]:
+    """Packets that each shaped interface of the lab has thrown away because its queue was full, by interface."""
+    namespaces = [[], *(["-n", f"signalbox-{lab.leaf_spine.prefix}{host.name}"] for host in lab.hosts)]
+    ours = {interface for host in lab.hosts for interface in [lab.leaf_spine.interface(host.name, 0)]}
+    for cable in lab.links:
+        ours.add(lab.leaf_spine.interface(cable.b, cable.b_port))
+        ours.add(lab.leaf_spine.interface(cable.a, cable.a_port))
+    qdiscs: list[dict[str, Any]] = []
+    for namespace in namespaces:
+        qdiscs += json.loads(run("tc", *namespace, "-s", "-j", "qdisc", "show"))
+    return {q["dev"]: q["drops"] for q in qdiscs if q["kind"] == "tbf" and q["dev"] in ours}
+
+
+def drops_between(before: dict[str, int], after: dict[str, int]) -> int:
+    """A queue that was made anew counts from 0."""
+    return sum(count - before.get(name, 0) if count >= before.get(name, 0) else count for name, count in after.items())
