@@ -1,0 +1,283 @@
+"""What switches answer: OpenFlow 1.3 bytes to our rules, counters and frames, every length checked.
+
+In: bodies of multipart replies and whole packet-ins as they came. Out: rules, or None for what somebody else's rule
+says that ours cannot; counts; frames. Raises ``Malformed`` where the bytes are not what the specification promises, and
+nothing else. Section numbers are those of OpenFlow 1.3.5.
+
+The same entries are read every few seconds, so what their bytes say is remembered, up to a bound.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from controller.fabric.topology import PortNo
+from controller.messages import PortCount
+from controller.southbound.framework import ofp
+from controller.southbound.malformed import Malformed
+from controller.southbound.openflow_parts import actions_of, instructions, length_of, match_fields, match_of, structures
+from controller.tables.rules import (
+    Action,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    MeterRule,
+    Table,
+    ToController,
+    is_ours,
+)
+
+UNSUPPORTED = (1 << 64) - 1
+"""Section 7.3.5: all bits of a counter that the switch does not have."""
+
+REMEMBERED = 1 << 15
+REMEMBERED_SIZE = 256
+"""Flow entries that are remembered, and their largest size in bytes: no switch fills the memory."""
+
+COMMON_SIZE = 2048
+"""The largest group, in bytes, that is remembered."""
+
+_TABLES = {int(table): table for table in Table}
+_GROUP_KINDS: dict[int, Literal["select", "fast_failover"]] = {
+    ofp.OFPGT_SELECT: "select",
+    ofp.OFPGT_FF: "fast_failover",
+}
+_METER_FLAGS = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST
+
+_MULTIPART = struct.Struct("!BBHIHH4x")
+_PACKET_IN = struct.Struct("!IHBBQ")
+_PACKET_IN_AT = 8
+_ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
+"""How the match of nearly every packet-in begins: 12 bytes, of which 8 are the field ``in_port``."""
+_U16 = struct.Struct("!H")
+_U32 = struct.Struct("!I")
+_FLOW = struct.Struct("!HBxIIHHHH4xQQQ")
+_FLOW_ID = struct.Struct("!HHHH4xQ")
+_GROUP_DESC = struct.Struct("!HBxI")
+_BUCKET = struct.Struct("!HHII4x")
+_METER_CONFIG = struct.Struct("!HHI")
+_BAND = struct.Struct("!HHII4x")
+_METER_STATS = struct.Struct("!IH6xIQQII")
+_METER_BAND_STATS = struct.Struct("!QQ")
+_AGGREGATE = struct.Struct("!QQI4x")
+_PORT_STATS = np.dtype(
+    {
+        "names": ["port", "rx_bytes", "tx_bytes"],
+        "formats": [">u4", ">u8", ">u8"],
+        "offsets": [0, 24, 32],
+        "itemsize": 112,
+    }
+)
+
+
+class Reply(NamedTuple):
+    """One part of a multipart reply (section 7.3.5). ``kind``: OFPMP_*. ``more``: another part follows."""
+
+    xid: int
+    kind: int
+    more: bool
+    body: bytes
+
+
+class FlowCount(NamedTuple):
+    """One flow entry: the rule, None when it is not ours or says what our rules cannot, and its bytes so far, None
+    where the switch does not count them."""
+
+    rule: FlowRule | None
+    byte_count: int | None
+
+
+class MeterDrops(NamedTuple):
+    """Packets that the bands of one meter have dropped so far; None where the switch does not count them."""
+
+    meter_id: int
+    packets: int | None
+
+
+def multipart_reply(message: bytes) -> Reply:
+    """A whole message, the header included."""
+    if len(message) < _MULTIPART.size:
+        raise Malformed(f"a multipart reply of {len(message)} bytes")
+    _, _, _, xid, kind, flags = _MULTIPART.unpack_from(message)
+    return Reply(xid, kind, bool(flags & ofp.OFPMPF_REPLY_MORE), message[_MULTIPART.size :])
+
+
+def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
+    """The port that a frame came in by, and the frame, of a whole message (section 7.4.1)."""
+    at = _PACKET_IN_AT + _PACKET_IN.size
+    if message.startswith(_ONLY_IN_PORT, at) and len(message) >= at + 18:
+        return PortNo(_U32.unpack_from(message, at + 8)[0]), message[at + 18 :]
+    if len(message) < at + 8:
+        raise Malformed(f"a packet-in of {len(message)} bytes")
+    fields, end = match_fields(message, at, len(message))
+    if end + 2 > len(message):
+        raise Malformed("a packet-in that ends within its padding")
+    in_port = next((value for number, value, _ in fields if number == ofp.OFPXMT_OFB_IN_PORT), None)
+    return (None if in_port is None else PortNo(int.from_bytes(in_port, "big"))), message[end + 2 :]
+
+
+# ---- flows
+
+
+_known: dict[bytes, FlowRule | None] = {}
+
+
+def flow_stats(body: bytes) -> list[FlowCount]:
+    """Section 7.3.5.2."""
+    counts = []
+    at, end = 0, len(body)
+    known = _known
+    while at < end:
+        if end - at < _FLOW.size + 8:
+            raise Malformed(f"{end - at} bytes are no flow entry")
+        (length,) = _U16.unpack_from(body, at)
+        if length < _FLOW.size + 8 or length % 8 or length > end - at:
+            raise Malformed(f"a flow entry of {length} bytes where {end - at} are left")
+        # Table, priority, time-outs, flags and cookie; match and instructions: not the duration and the counters.
+        says = body[at + 2 : at + 3] + body[at + 12 : at + 32] + body[at + _FLOW.size : at + length]
+        try:
+            rule = known[says]
+        except KeyError:
+            rule = _remember(says)
+        byte_count = int.from_bytes(body[at + 40 : at + 48], "big")
+        counts.append(FlowCount(rule, None if byte_count == UNSUPPORTED else byte_count))
+        at += length
+    return counts
+
+
+def _remember(says: bytes) -> FlowRule | None:
+    rule = _flow_rule(says)
+    if len(says) <= REMEMBERED_SIZE:
+        if len(_known) >= REMEMBERED:
+            _known.clear()
+        _known[says] = rule
+    return rule
+
+
+def _flow_rule(says: bytes) -> FlowRule | None:
+    """``says``: what ``flow_stats`` takes together. What is nobody's business is checked all the same."""
+    priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(says, 1)
+    fields, at = match_fields(says, 1 + _FLOW_ID.size, len(says))
+    match = match_of(fields)
+    done = instructions(says[at:])
+    table = _TABLES.get(says[0])
+    if match is None or done is None or table is None or not is_ours(cookie) or idle_timeout or hard_timeout:
+        return None
+    actions, goto, meter = done
+    return FlowRule(FlowKey(table, priority, match), cookie, actions, goto, meter)
+
+
+# ---- groups, meters
+
+
+def group_descs(body: bytes) -> list[GroupRule | None]:
+    """Section 7.3.5.10; None for a group that says what our rules cannot."""
+    groups: list[GroupRule | None] = []
+    at, end = 0, len(body)
+    while at < end:
+        length = length_of(body, at, end, _GROUP_DESC.size, "a group")
+        _, number, group_id = _GROUP_DESC.unpack_from(body, at)
+        kind = _GROUP_KINDS.get(number)
+        read = _common_buckets if length <= COMMON_SIZE else _buckets
+        buckets = read(body[at + _GROUP_DESC.size : at + length])
+        groups.append(None if kind is None or buckets is None else GroupRule(group_id, kind, buckets))
+        at += length
+    return groups
+
+
+def _buckets(data: bytes) -> tuple[Bucket, ...] | None:
+    buckets: list[Bucket | None] = []
+    at, end = 0, len(data)
+    while at < end:
+        length = length_of(data, at, end, _BUCKET.size, "a bucket")
+        _, _, watch_port, watch_group = _BUCKET.unpack_from(data, at)
+        actions = actions_of(data, at + _BUCKET.size, at + length)
+        buckets.append(_bucket(actions, watch_port, watch_group))
+        at += length
+    whole = tuple(bucket for bucket in buckets if bucket is not None)
+    return whole if len(whole) == len(buckets) else None
+
+
+_common_buckets = lru_cache(maxsize=1 << 11)(_buckets)
+"""Groups to different destinations have the same buckets."""
+
+
+def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: int) -> Bucket | None:
+    if actions is None or len(actions) != 1 or isinstance(actions[0], ToController):
+        return None
+    return Bucket(
+        actions[0],
+        None if watch_port == ofp.OFPP_ANY else PortNo(watch_port),
+        None if watch_group == ofp.OFPG_ANY else watch_group,
+    )
+
+
+def meter_configs(body: bytes) -> list[MeterRule | None]:
+    """Section 7.3.5.13; None for a meter that says what our rules cannot."""
+    meters: list[MeterRule | None] = []
+    at, end = 0, len(body)
+    while at < end:
+        length = length_of(body, at, end, _METER_CONFIG.size, "a meter")
+        _, flags, meter_id = _METER_CONFIG.unpack_from(body, at)
+        bands = list(_bands(body, at + _METER_CONFIG.size, at + length))
+        ours = flags & (ofp.OFPMF_KBPS | _METER_FLAGS) == _METER_FLAGS and len(bands) == 1
+        kind, rate, burst = bands[0] if ours else (None, 0, 0)
+        meters.append(MeterRule(meter_id, rate, burst) if kind == ofp.OFPMBT_DROP else None)
+        at += length
+    return meters
+
+
+def _bands(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Section 7.3.4.4: type, rate and burst of each band."""
+    for kind, start, stop in structures(data, at, end, "a band"):
+        if stop - start < _BAND.size:
+            raise Malformed(f"a band of {stop - start} bytes")
+        _, _, rate, burst = _BAND.unpack_from(data, start)
+        yield kind, rate, burst
+
+
+def meter_stats(body: bytes) -> list[MeterDrops]:
+    """Section 7.3.5.12."""
+    drops = []
+    at, end = 0, len(body)
+    while at < end:
+        if end - at < _METER_STATS.size:
+            raise Malformed(f"{end - at} bytes are no meter")
+        meter_id, length, *_ = _METER_STATS.unpack_from(body, at)
+        if length < _METER_STATS.size or length > end - at or (length - _METER_STATS.size) % _METER_BAND_STATS.size:
+            raise Malformed(f"a meter of {length} bytes where {end - at} are left")
+        bands = _METER_BAND_STATS.iter_unpack(body[at + _METER_STATS.size : at + length])
+        packets = [count for count, _ in bands if count != UNSUPPORTED]
+        drops.append(MeterDrops(meter_id, sum(packets) if packets else None))
+        at += length
+    return drops
+
+
+# ---- counts
+
+
+def flow_count(body: bytes) -> int:
+    """Section 7.3.5.3: how many flow entries there are."""
+    if len(body) != _AGGREGATE.size:
+        raise Malformed(f"aggregate statistics of {len(body)} bytes")
+    flows: int = _AGGREGATE.unpack(body)[2]
+    return flows
+
+
+def port_stats(body: bytes) -> dict[PortNo, PortCount]:
+    """Bytes per port (section 7.3.5.6), without the switch's own reserved ports."""
+    if len(body) % _PORT_STATS.itemsize:
+        raise Malformed(f"port statistics of {len(body)} bytes")
+    stats = np.frombuffer(body, _PORT_STATS)
+    rows = zip(stats["port"].tolist(), stats["tx_bytes"].tolist(), stats["rx_bytes"].tolist(), strict=True)
+    return {
+        PortNo(port): PortCount(None if tx == UNSUPPORTED else tx, None if rx == UNSUPPORTED else rx)
+        for port, tx, rx in rows
+        if port <= ofp.OFPP_MAX
+    }

@@ -1,0 +1,305 @@
+"""What a switch tells of the rules it was sent is those rules; bytes that are wrong are refused, and nothing worse."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.topology import PortNo
+from controller.messages import PortCount
+from controller.southbound import openflow_decode as decode
+from controller.southbound import openflow_encode as encode
+from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
+from controller.southbound.malformed import Malformed
+from controller.tables.rules import (
+    ETH_IPV4,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    Prefix,
+    RuleMod,
+    Table,
+    ToController,
+    ToGroup,
+    cookie,
+)
+from tests.unit.southbound.rule_strategies import flow_rules, group_rules, meter_rules, ryu_message
+
+UNSUPPORTED = (1 << 64) - 1
+FLOW_MOD_SIZE, GROUP_MOD_SIZE, METER_MOD_SIZE = 48, 16, 16
+
+
+def sent(rule: Any) -> bytes:
+    return bytes(encode.mod_message(RuleMod("add", rule)).buf)
+
+
+def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
+    """The entry as a switch tells it."""
+    body = sent(rule)[FLOW_MOD_SIZE:]
+    return flow_head(len(body), rule, byte_count, **changed) + body
+
+
+def flow_head(size: int, rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
+    fields = {"table": int(rule.key.table), "idle": 0, "hard": 0, "cookie": rule.cookie} | changed
+    return struct.pack(
+        ofp.OFP_FLOW_STATS_0_PACK_STR,
+        ofp.OFP_FLOW_STATS_0_SIZE + size,
+        *(fields["table"], 17, 4, rule.key.priority, fields["idle"], fields["hard"], 0, fields["cookie"]),
+        *(3, byte_count),
+    )
+
+
+def group_entry(rule: GroupRule) -> bytes:
+    body = sent(rule)[GROUP_MOD_SIZE:]
+    kind = ofp.OFPGT_SELECT if rule.kind == "select" else ofp.OFPGT_FF
+    size = ofp.OFP_GROUP_DESC_STATS_SIZE + len(body)
+    return struct.pack(ofp.OFP_GROUP_DESC_STATS_PACK_STR, size, kind, rule.group_id) + body
+
+
+def meter_entry(rule: MeterRule, flags: int = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST) -> bytes:
+    body = sent(rule)[METER_MOD_SIZE:]
+    return struct.pack("!HHI", 8 + len(body), flags, rule.meter_id) + body
+
+
+def meter_count(meter_id: int, *drops: int) -> bytes:
+    head = struct.pack("!IH6xIQQII", meter_id, 40 + 16 * len(drops), 1, 9, 9, 9, 9)
+    return head + b"".join(struct.pack("!QQ", drop, 0) for drop in drops)
+
+
+def port_entry(number: int, tx: int, rx: int) -> bytes:
+    return struct.pack(ofp.OFP_PORT_STATS_PACK_STR, number, 0, 0, rx, tx, *[0] * 10)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(flow_rules, st.integers(0, UNSUPPORTED - 1)), max_size=4))
+def test_flow_rules_come_back_with_their_counters(rules: list[tuple[FlowRule, int]]) -> None:
+    body = b"".join(flow_entry(rule, count) for rule, count in rules)
+    assert decode.flow_stats(body) == rules
+    assert decode.flow_stats(body) == rules, "read again, from memory"
+
+
+@settings(deadline=None)
+@given(flow_rules)
+def test_ryu_reads_the_entry_of_a_flow_like_we_do(rule: FlowRule) -> None:
+    theirs = ofp_parser.OFPFlowStats.parser(flow_entry(rule, 99), 0)
+    asked = ryu_message(RuleMod("add", rule))
+    asked.serialize()
+    assert (theirs.priority, theirs.table_id, theirs.cookie, theirs.byte_count) == (*rule.key[1::-1], rule.cookie, 99)
+    assert dict(theirs.match.items()) == dict(asked.match.items())
+    assert [i.to_jsondict() for i in theirs.instructions] == [i.to_jsondict() for i in asked.instructions]
+
+
+@settings(deadline=None)
+@given(st.lists(group_rules, max_size=3))
+def test_group_rules_come_back(rules: list[GroupRule]) -> None:
+    assert decode.group_descs(b"".join(map(group_entry, rules))) == rules
+
+
+@settings(deadline=None)
+@given(st.lists(meter_rules, max_size=3))
+def test_meter_rules_come_back(rules: list[MeterRule]) -> None:
+    assert decode.meter_configs(b"".join(map(meter_entry, rules))) == rules
+
+
+PIN = FlowRule(
+    FlowKey(Table.PINNED, 100, Match(eth_type=ETH_IPV4, ipv4_dst=Prefix("10.0.1.2"))),
+    cookie(Table.PINNED, 5),
+    (ToGroup(9),),
+)
+
+
+@pytest.mark.parametrize("changed", [{"cookie": 0}, {"table": 7}, {"idle": 10}, {"hard": 10}])
+def test_an_entry_of_somebody_else_is_none(changed: dict[str, int]) -> None:
+    assert decode.flow_stats(flow_entry(PIN, **changed))[0].rule is None
+
+
+def ryu_entry(match: Any = None, instructions: tuple[Any, ...] = ()) -> bytes:
+    body = bytearray()
+    (match or ofp_parser.OFPMatch(eth_type=ETH_IPV4)).serialize(body, 0)
+    for instruction in instructions:
+        instruction.serialize(body, len(body))
+    return flow_head(len(body), PIN) + bytes(body)
+
+
+def apply(*actions: Any) -> Any:
+    return ofp_parser.OFPInstructionActions(ofp.OFPIT_APPLY_ACTIONS, list(actions))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ryu_entry(ofp_parser.OFPMatch(eth_type=ETH_IPV4, ip_dscp=6)),
+        ryu_entry(ofp_parser.OFPMatch(eth_type=ETH_IPV4, ipv4_dst=("10.0.0.1", "255.0.0.255"))),
+        ryu_entry(ofp_parser.OFPMatch(eth_dst=("01:00:00:00:00:00", "01:00:00:00:00:00"))),
+        ryu_entry(ofp_parser.OFPMatch(eth_type=ETH_IPV4, tcp_src=1, udp_dst=2)),
+        ryu_entry(instructions=(ofp_parser.OFPInstructionActions(ofp.OFPIT_WRITE_ACTIONS, []),)),
+        ryu_entry(instructions=(ofp_parser.OFPInstructionGotoTable(9),)),
+        ryu_entry(instructions=(apply(ofp_parser.OFPActionPopVlan()),)),
+        ryu_entry(instructions=(apply(ofp_parser.OFPActionOutput(ofp.OFPP_CONTROLLER, 128)),)),
+    ],
+)
+def test_an_entry_that_our_rules_cannot_say_is_none(entry: bytes) -> None:
+    assert [count.rule for count in decode.flow_stats(entry + flow_entry(PIN))] == [None, PIN]
+
+
+def test_a_counter_that_a_switch_does_not_have_is_none() -> None:
+    assert decode.flow_stats(flow_entry(PIN, UNSUPPORTED))[0].byte_count is None
+    body = port_entry(1, 5, UNSUPPORTED) + port_entry(ofp.OFPP_LOCAL, 1, 1) + port_entry(2, 3, 4)
+    assert decode.port_stats(body) == {1: PortCount(5, None), 2: PortCount(3, 4)}
+    assert decode.meter_stats(meter_count(3, UNSUPPORTED)) == [(3, None)]
+
+
+def test_the_largest_values_stay_exact() -> None:
+    largest = UNSUPPORTED - 1
+    assert decode.flow_stats(flow_entry(PIN, largest))[0].byte_count == largest
+    assert decode.port_stats(port_entry(1, largest, largest)) == {1: PortCount(largest, largest)}
+
+
+def test_drops_are_those_of_all_bands() -> None:
+    assert decode.meter_stats(meter_count(3, 5, 6) + meter_count(4)) == [(3, 11), (4, None)]
+
+
+def test_groups_and_meters_that_our_rules_cannot_say_are_none() -> None:
+    two_actions = struct.pack("!HHII4x", 48, 1, 1, ofp.OFPG_ANY) + 2 * struct.pack("!HHIH6x", 0, 16, 1, 0)
+    up = struct.pack("!HHII4x", 32, 1, 1, ofp.OFPG_ANY) + struct.pack("!HHIH6x", 0, 16, ofp.OFPP_CONTROLLER, 0xFFFF)
+    for kind, buckets in ((ofp.OFPGT_ALL, b""), (ofp.OFPGT_SELECT, two_actions), (ofp.OFPGT_SELECT, up)):
+        assert decode.group_descs(struct.pack("!HBxI", 8 + len(buckets), kind, 1) + buckets) == [None]
+    assert decode.meter_configs(struct.pack("!HHI", 8, ofp.OFPMF_PKTPS | ofp.OFPMF_BURST, 1)) == [None]
+    assert decode.meter_configs(meter_entry(MeterRule(1, 1, 1), ofp.OFPMF_KBPS | ofp.OFPMF_BURST)) == [None]
+
+
+def test_a_count_of_flows_is_read() -> None:
+    assert decode.flow_count(struct.pack("!QQI4x", 1, 2, 77)) == 77
+
+
+def packet_in_bytes(match: Any, frame: bytes) -> bytes:
+    body = bytearray(struct.pack("!IHBBQ", ofp.OFP_NO_BUFFER, len(frame), 0, 0, 0))
+    match.serialize(body, len(body))
+    body += b"\0\0" + frame
+    return struct.pack("!BBHI", 4, ofp.OFPT_PACKET_IN, 8 + len(body), 9) + bytes(body)
+
+
+@pytest.mark.parametrize(
+    ("match", "port"),
+    [
+        (ofp_parser.OFPMatch(in_port=7), 7),
+        (ofp_parser.OFPMatch(in_port=7, metadata=5), 7),
+        (ofp_parser.OFPMatch(metadata=5), None),
+    ],
+)
+def test_a_packet_in_tells_its_port_and_its_frame(match: Any, port: int | None) -> None:
+    message = packet_in_bytes(match, b"frame")
+    assert decode.packet_in(message) == (port, b"frame")
+    assert ofp_parser.msg_parser(PROTOCOL, 4, ofp.OFPT_PACKET_IN, len(message), 9, message).data == b"frame"
+
+
+def test_a_multipart_reply_tells_whose_part_it_is() -> None:
+    head = struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 18, 9, ofp.OFPMP_FLOW, ofp.OFPMPF_REPLY_MORE)
+    assert decode.multipart_reply(head + b"ab") == decode.Reply(9, ofp.OFPMP_FLOW, True, b"ab")
+
+
+# ---- bytes that are wrong
+
+GROUP = GroupRule(
+    7,
+    "select",
+    (Bucket(Output(PortNo(1)), PortNo(1)), Bucket(ToGroup(2), None, 2), Bucket(Output(PortNo(3)), PortNo(3))),
+)
+PUNT = FlowRule(
+    FlowKey(Table.CONTROL, 9, Match(in_port=PortNo(4), eth_type=ETH_IPV4, eth_dst="02:00:00:00:00:01")),
+    cookie(Table.CONTROL),
+    (ToController(), Output(PortNo(3))),
+    Table.PINNED,
+    4,
+)
+READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
+    "flows": (decode.flow_stats, flow_entry(PIN, 5) + flow_entry(PUNT, 6) + ryu_entry()),
+    "groups": (decode.group_descs, group_entry(GROUP) * 2),
+    "meters": (decode.meter_configs, meter_entry(MeterRule(1, 2, 3)) * 2),
+    "drops": (decode.meter_stats, meter_count(1, 2) + meter_count(2, 3, 4)),
+    "count": (decode.flow_count, struct.pack("!QQI4x", 1, 2, 3)),
+    "ports": (decode.port_stats, port_entry(1, 2, 3) * 2),
+    "packet-in": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7, metadata=5), b"frame")),
+    "packet-in, plain": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7), b"frame")),
+    "part": (decode.multipart_reply, struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 16, 9, 1, 0)),
+}
+
+
+@pytest.mark.parametrize("name", ["flows", "groups", "meters", "drops"])
+def test_no_structure_may_be_empty_or_reach_beyond_its_end(name: str) -> None:
+    read, body = READERS[name]
+    at = 4 if name == "drops" else 0
+    for wrong in (b"\0\0", b"\0\4", b"\xff\xf8", struct.pack("!H", len(body) + 8)):
+        with pytest.raises(Malformed):
+            read(body[:at] + wrong + body[at + 2 :])
+
+
+@pytest.mark.parametrize("what", ["instruction", "action", "match", "field"])
+def test_no_piece_of_a_flow_may_be_empty_or_reach_beyond_its_end(what: str) -> None:
+    entry = flow_entry(PIN)
+    match_at = 48
+    instruction_at = match_at + 24
+    at = {
+        "match": 2 + match_at,
+        "field": match_at + 6,
+        "instruction": instruction_at + 2,
+        "action": instruction_at + 10,
+    }
+    for wrong in (0, 1, 3, 0xFF):
+        with pytest.raises(Malformed):
+            decode.flow_stats(entry[: at[what]] + (wrong << 8 | wrong).to_bytes(2, "big") + entry[at[what] + 2 :])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_body_that_is_cut_short_is_refused_or_ends_between_two_entries(name: str) -> None:
+    read, body = READERS[name]
+    whole = read(body)
+    for size in range(len(body)):
+        try:
+            part = read(body[:size])
+        except Malformed:
+            continue
+        if isinstance(whole, list):
+            assert part == whole[: len(part)]
+        elif isinstance(whole, dict):
+            assert part.items() <= whole.items()
+        else:
+            assert name.startswith("packet-in"), "only a frame can be any shorter"
+            assert part[0] == whole[0]
+            assert whole[1].startswith(part[1])
+
+
+@pytest.mark.parametrize("name", READERS)
+@settings(deadline=2000, max_examples=150)
+@given(st.data())
+def test_changed_bytes_are_read_or_refused(name: str, data: st.DataObject) -> None:
+    read, body = READERS[name]
+    changed = bytearray(body)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(changed) - 1))
+        if data.draw(st.booleans()):
+            changed[at] = data.draw(st.integers(0, 255))
+        else:
+            changed[at : at + data.draw(st.integers(0, 16))] = data.draw(st.binary(max_size=16))
+            changed = changed or bytearray(1)
+    with suppress(Malformed):
+        read(bytes(changed))
+
+
+def test_what_is_remembered_of_a_switch_that_never_says_the_same_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "REMEMBERED", 100)
+    for owner in range(1000):
+        (read,) = decode.flow_stats(flow_entry(PIN, cookie=cookie(Table.PINNED, owner)))
+        assert read.rule is not None
+        assert read.rule.cookie == cookie(Table.PINNED, owner)
+    assert len(decode._known) <= 100

@@ -1,0 +1,124 @@
+"""Every message that is packed by hand is the one that Ryu would have serialised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.topology import PortNo
+from controller.jobs.source_ports import PortClass
+from controller.southbound import openflow_encode as encode
+from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
+from controller.tables.rules import (
+    COOKIE_MAGIC,
+    COOKIE_MASK,
+    ETH_IPV4,
+    IP_TCP,
+    IP_UDP,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    Prefix,
+    RuleMod,
+    Table,
+    cookie,
+)
+from tests.unit.southbound.rule_strategies import mods, ryu_message
+
+XID = 0x1234_5678
+
+
+def same(ours: encode.Encoded, ryus: Any) -> bool:
+    for message in (ours, ryus):
+        message.set_xid(XID)
+        message.serialize()
+    assert bytes(ours.buf) == bytes(ryus.buf)
+    return True
+
+
+@settings(deadline=None, max_examples=400)
+@given(mods)
+def test_a_change_of_a_rule_is_what_ryu_would_send(mod: RuleMod) -> None:
+    assert same(encode.mod_message(mod), ryu_message(mod))
+
+
+def of_ours(kind: Any, table: int, cookie_: int, mask: int) -> Any:
+    return kind(PROTOCOL, 0, table, ofp.OFPP_ANY, ofp.OFPG_ANY, cookie_, mask, ofp_parser.OFPMatch())
+
+
+@pytest.mark.parametrize(
+    ("ours", "ryus"),
+    [
+        (encode.barrier(), ofp_parser.OFPBarrierRequest(PROTOCOL)),
+        (encode.port_stats_request(), ofp_parser.OFPPortStatsRequest(PROTOCOL, 0, ofp.OFPP_ANY)),
+        (encode.group_desc_request(), ofp_parser.OFPGroupDescStatsRequest(PROTOCOL, 0)),
+        (encode.meter_config_request(), ofp_parser.OFPMeterConfigStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
+        (encode.meter_stats_request(), ofp_parser.OFPMeterStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
+        (encode.flow_count_request(), of_ours(ofp_parser.OFPAggregateStatsRequest, ofp.OFPTT_ALL, 0, 0)),
+        (
+            encode.flow_stats_request(Table.PINNED),
+            of_ours(ofp_parser.OFPFlowStatsRequest, 1, COOKIE_MAGIC << 48, COOKIE_MASK),
+        ),
+        (
+            encode.flow_stats_request(),
+            of_ours(ofp_parser.OFPFlowStatsRequest, ofp.OFPTT_ALL, COOKIE_MAGIC << 48, COOKIE_MASK),
+        ),
+    ],
+)
+def test_a_request_is_what_ryu_would_send(ours: encode.Encoded, ryus: Any) -> None:
+    assert same(ours, ryus)
+
+
+@given(st.integers(1, ofp.OFPP_MAX), st.binary(min_size=14, max_size=80))
+def test_a_frame_to_send_is_what_ryu_would_send(port: int, frame: bytes) -> None:
+    action = ofp_parser.OFPActionOutput(port, 0)
+    ryus = ofp_parser.OFPPacketOut(PROTOCOL, ofp.OFP_NO_BUFFER, ofp.OFPP_CONTROLLER, [action], frame)
+    assert same(encode.packet_out(PortNo(port), frame), ryus)
+
+
+@pytest.mark.parametrize("prefix", [Prefix("10.0.1.2", 24), Prefix("0.0.0.0", 0), Prefix("10.0.1.2", 33)])
+def test_a_prefix_that_a_switch_would_not_keep_is_an_error(prefix: Prefix) -> None:
+    rule = FlowRule(FlowKey(Table.DEFAULT, 1, Match(eth_type=ETH_IPV4, ipv4_dst=prefix)), cookie(Table.DEFAULT))
+    with pytest.raises(ValueError, match="prefix"):
+        encode.mod_message(RuleMod("add", rule))
+
+
+@pytest.mark.parametrize(
+    ("match", "why"),
+    [
+        (Match(eth_type=ETH_IPV4, src_port=PortClass(2, 6)), "need IPv4 and TCP or UDP"),
+        (Match(ip_proto=IP_TCP, src_port=PortClass(2, 6)), "need IPv4 and TCP or UDP"),
+        (Match(eth_type=ETH_IPV4, ip_proto=1, dst_port=PortClass(2, 6)), "need IPv4 and TCP or UDP"),
+        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(3, 6)), "class of ports"),
+        (Match(eth_type=ETH_IPV4, ip_proto=IP_UDP, dst_port=PortClass(0, 0)), "class of ports"),
+    ],
+)
+def test_ports_that_a_switch_would_not_keep_are_an_error(match: Match, why: str) -> None:
+    rule = FlowRule(FlowKey(Table.PINNED, 102, match), cookie(Table.PINNED))
+    with pytest.raises(ValueError, match=why):
+        encode.mod_message(RuleMod("add", rule))
+
+
+def test_a_meter_without_burst_is_an_error_because_a_switch_would_change_it() -> None:
+    with pytest.raises(ValueError, match="burst"):
+        encode.mod_message(RuleMod("add", MeterRule(1, 10, 0)))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        GroupRule(1, "select", (Bucket(Output(PortNo(1))),) * 2100),
+        FlowRule(FlowKey(Table.CONTROL, 1 << 16, Match()), cookie(Table.CONTROL)),
+        FlowRule(FlowKey(Table.CONTROL, 1, Match(in_port=PortNo(1 << 32))), cookie(Table.CONTROL)),
+    ],
+)
+def test_what_does_not_fit_into_a_message_is_an_error(rule: Any) -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        encode.mod_message(RuleMod("add", rule))
