@@ -37,6 +37,7 @@ class OpenFlowConfig(_Section):
     echo_interval_s: Seconds = 5.0
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0
+    audit_interval_s: Seconds = 60.0
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -75,15 +76,19 @@ class MetricsConfig(_Section):
 
 
 class DiscoveryConfig(_Section):
-    """``link_timeout_s``: silence after which a link whose ports are up is lost. ``hold_down_s``: how long a link that
-    came back stays excluded. ``edge_after_s``: how long a port must have been up without LLDP before it may be an
-    edge port. ``adoption_patience_s``: how long a started controller waits for switches and links that installed rules
-    name before it changes any of them. ``punt_rate_pps``: LLDP and ARP packets per second a port may hand to the
-    controller."""
+    """``link_timeout_s``: silence after which a link whose ports are up is lost, when three probes were missed by then.
+    ``max_probes_per_s``: large fabrics are probed less often than every ``probe_interval_s`` to keep it.
+    ``hold_down_s``: how long a link that came back stays excluded, twice as long each time, ``max_hold_down_s`` at
+    most, until it has held for four times as long as it was last excluded. ``edge_after_s``: how long a port must have
+    been up without LLDP before it may be an edge port. ``adoption_patience_s``: how long a started controller waits for
+    switches and links that installed rules name before it changes any of them. ``punt_rate_pps``: LLDP and ARP packets
+    per second a port may hand to the controller."""
 
     probe_interval_s: Seconds = 1.0
     link_timeout_s: Seconds = 5.0
+    max_probes_per_s: float = Field(default=1500.0, ge=1, allow_inf_nan=False)
     hold_down_s: Seconds = 2.0
+    max_hold_down_s: Seconds = 60.0
     edge_after_s: Seconds = 2.5
     adoption_patience_s: Seconds = 15.0
     punt_rate_pps: int = Field(default=50, ge=1)

@@ -107,7 +107,7 @@ class ControlLoop:
         self.routes = RunningRoutes(saved.shares)
         self.load = LinkLoad(config.counters.window_s, config.counters.noise_fraction)
         self.replanning = Replanning(config, self.routes, self.load, now)
-        self.sync = SwitchSync()
+        self.sync = SwitchSync(config.openflow.audit_interval_s)
         self.desired: Mapping[Dpid, RuleSet] = {}
         self.pins: tuple[Pin, ...] = ()
         self.confirmed: Mapping[FlowId, Route] = {}
@@ -196,14 +196,15 @@ class ControlLoop:
             case LinkLost(src, dst):
                 self.topology.link_lost(src, dst, now)
                 self._changed(now)
-            case SwitchRules(dpid, rules, _):
-                self.sync.rules_read(message)
-                self.adoption.rules_read(rules, now)
-                for ip, at in installed_hosts({dpid: rules}):
-                    if ip not in self.fabric.hosts:
-                        self.topology.place_host(ip, None, at)
-                self._changed(now)
-                self._diff_due = True
+            case SwitchRules(dpid, rules):
+                news = self.sync.rules_read(message, self.fabric, now)
+                self._stale |= news == "changed"
+                if news == "first":
+                    self.adoption.rules_read(rules, now)
+                    for ip, at in installed_hosts({dpid: rules}):
+                        if ip not in self.fabric.hosts:
+                            self.topology.place_host(ip, None, at)
+                    self._changed(now)
             case StageDone():
                 self.sync.stage_done(message, now)
                 self._diff_due = True
@@ -280,7 +281,8 @@ class ControlLoop:
     # ---- time
 
     def _tick(self, now: float) -> list[Command]:
-        commands: list[Command] = [*self.sync.due_reads(now)]
+        commands: list[Command] = [*self.sync.tick(now)]
+        self._diff_due |= self.sync.retrying
         self.topology.advance(now)
         if self.registry.expire(now):
             commands.append(self._save())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.spec import JobId, JobSpec
@@ -82,12 +82,13 @@ class ArpSeen:
 
 @dataclass(frozen=True, slots=True)
 class SwitchRules:
-    """The read-back of one switch: everything with our cookie, all groups and meters, and how many flow rules are
-    somebody else's."""
+    """The read-back of one switch: everything with our cookie, all groups and meters, how many flow rules are somebody
+    else's, and the keys of those of them that a rule of ours could have."""
 
     dpid: Dpid
     rules: RuleSet
     foreign: int
+    foreign_keys: frozenset[FlowKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,26 @@ class ConnectionRefused:
     peer: str
     dpid: Dpid | None
     reason: RefusalReason
+
+
+PacketRefusal = Literal["foreign", "malformed", "forged", "replayed", "reflected", "not_a_port", "malformed_arp"]
+
+
+class RefusedPacket(NamedTuple):
+    """A packet that came in at ``at`` and is not believed. ``foreign``: LLDP of somebody else. ``malformed``: our LLDP,
+    not whole. ``forged``: not signed with this process's key. ``replayed``: a probe that was used before, or that is
+    old. ``reflected``: sent back into the port it left. ``not_a_port``: from or to a port that is not up.
+    ``malformed_arp``: not whole, or in another station's name."""
+
+    at: PortRef
+    reason: PacketRefusal
+
+
+@dataclass(frozen=True, slots=True)
+class PacketsRefused:
+    """How many packets were refused since the last such message, which is a second ago at least."""
+
+    counts: Mapping[RefusedPacket, int]
 
 
 # ---- api -> loop. The loop resolves ``reply`` (with a value or a SignalboxError) through a Reply command.
@@ -268,6 +289,7 @@ Message = (
     | StageDone
     | Counters
     | ConnectionRefused
+    | PacketsRefused
     | Request
     | Planned
     | Compared
@@ -283,6 +305,13 @@ class ReadRules:
     """Read back flows, groups and meters of a switch; answered by ``SwitchRules`` (nothing when it leaves)."""
 
     dpid: Dpid
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePorts:
+    """These switches have confirmed their rules and hand probes up from now on: probe what is not linked yet."""
+
+    dpids: frozenset[Dpid]
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,4 +392,6 @@ class SaveState:
     state: SavedState
 
 
-Command = ReadRules | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Foresee | Reply | SaveState
+Command = (
+    ReadRules | ProbePorts | InstallStage | SendArpRequest | SendArpReply | SolvePlan | Foresee | Reply | SaveState
+)

@@ -10,8 +10,8 @@ the counting rule of the whole flow: packets of no subflow go to ECMP and are co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from controller.tables.rules import (
     Match,
     Output,
     Prefix,
+    RuleSet,
     Table,
     ToGroup,
     cookie,
@@ -171,6 +172,17 @@ def counting_rule(pin: Pin, distance: int) -> FlowRule:
     the subflows that take its place have their rules."""
     key, ours = pin_key(pin.flow, pin.part), cookie(Table.PINNED, pin.owner)
     return FlowRule(key, ours, goto=Table.DEFAULT, distance=distance)
+
+
+def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
+    """The rules of a switch that cannot have the groups ``missing``: pins to them only count and leave the choice to
+    the default table. The same object when there are none."""
+    counting = {
+        key: FlowRule(key, rule.cookie, goto=Table.DEFAULT, distance=rule.distance)
+        for key, rule in (rules.flows.items() if missing else ())
+        if key.table == Table.PINNED and any(isinstance(a, ToGroup) and a.group_id in missing for a in rule.actions)
+    }
+    return replace(rules, flows={**rules.flows, **counting}) if counting else rules
 
 
 def miss_rule() -> FlowRule:

@@ -1,25 +1,35 @@
-"""Keeps every switch at its desired rules: read back after each connect, deltas after that.
+"""Keeps every switch at its desired rules: read back after each connect, deltas after that, an audit now and then.
 
 Owns what each switch is believed to hold and the stages that are under way. No queue of stages is kept: after each
 barrier the difference to the newest desired rules is taken again and its first stage sent. What only takes next hops
-away does not wait even for that: no switch that is slow to answer delays a repair on the others. A rule that a switch
-refuses is not sent again until it changes or the switch reconnects; a switch that does not answer is read back before
-anything else is sent to it. Pure.
+away does not wait even for that: no switch that is slow to answer delays a repair on the others. A switch that does not
+answer in time is read back before anything else is sent to it. One switch after the other is read back at intervals:
+what somebody else did to rules of ours is undone by the normal difference. Pure.
+
+A rule that a switch refuses (a full table, a group it cannot have) is tried again when rules were deleted there, and
+after pauses that grow; until then its flow stays on ECMP, and so does a pin whose path group was refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, Fabric
 from controller.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables import rules_diff
+from controller.tables.ownership import divided
+from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage
 
 RuleId = tuple[Dpid, object]
 REREAD_AFTER_S = 2.0
-MAX_REREAD_AFTER_S = 60.0
+RETRY_AFTER_S = 5.0
+MAX_PAUSE_S = 60.0
+HELD = "held by a rule of somebody else"
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
@@ -35,87 +45,172 @@ class Refusal:
     reason: str
 
 
+@dataclass(slots=True)
+class _Connected:
+    """What is known of a connected switch beside its rules. Times are monotonic seconds, infinite for never.
+
+    ``sent``: stages that went to it; ``read_since``: how many of them when it was asked for its rules, None while it is
+    not asked. ``others``: groups and meters there that are not ours.
+    """
+
+    sent: int = 0
+    read_since: int | None = None
+    read_at: float = -math.inf
+    reread_at: float = math.inf
+    reread_after_s: float = REREAD_AFTER_S
+    retry_at: float = math.inf
+    retry_after_s: float = RETRY_AFTER_S
+    foreign: SwitchRules | None = None
+    others: RuleSet = field(default_factory=RuleSet)
+
+
 class SwitchSync:
     """State for all switches; the control loop asks it what to send next.
 
     ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to send, and the rest.
+    ``healed``: per switch how many rules of ours were found missing, changed or added by somebody else, since the
+    start. ``retrying``: rules that were refused are due again, which ``next_stage`` sends.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, audit_interval_s: float = math.inf) -> None:
         self.installed: dict[Dpid, RuleSet] = {}
-        self.foreign: dict[Dpid, int] = {}
         self.refused: dict[RuleId, Refusal] = {}
         self.settled: frozenset[Dpid] = frozenset()
         self.unsettled: frozenset[Dpid] = frozenset()
-        self._connected: set[Dpid] = set()
-        self._reread_at: dict[Dpid, float] = {}
-        self._reread_after_s: dict[Dpid, float] = {}
+        self.healed: Counter[Dpid] = Counter()
+        self._audit_interval_s = audit_interval_s
+        self._audit_at = math.inf
+        self._connected: dict[Dpid, _Connected] = {}
         self._under_way: dict[int, Stage] = {}
+        self._late: set[int] = set()
         self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
         self._equal: dict[Dpid, tuple[RuleSet, RuleSet]] = {}
+        self._again: set[RuleId] = set()
 
     @property
     def busy(self) -> bool:
-        """A stage is on its way."""
-        return bool(self._under_way)
+        """A stage is on its way that the next one waits for."""
+        return self._under_way.keys() > self._late
+
+    @property
+    def retrying(self) -> bool:
+        return bool(self._again)
+
+    @property
+    def foreign(self) -> dict[Dpid, int]:
+        """Per switch how many rules are somebody else's."""
+        return {
+            dpid: switch.foreign.foreign + len(switch.others)
+            for dpid, switch in self._connected.items()
+            if switch.foreign
+        }
+
+    # ---- connections and read-backs
 
     def connected(self, dpid: Dpid) -> ReadRules:
         self.left(dpid)
-        self._connected.add(dpid)
-        return ReadRules(dpid)
+        switch = self._connected[dpid] = _Connected()
+        return self._read(dpid, switch)
 
     def left(self, dpid: Dpid) -> None:
-        self._connected.discard(dpid)
+        self._connected.pop(dpid, None)
         self.installed.pop(dpid, None)
         self._equal.pop(dpid, None)
-        self.foreign.pop(dpid, None)
-        self._reread_at.pop(dpid, None)
-        self._reread_after_s.pop(dpid, None)
-        self._under_way = {
-            change: Stage(stage.name, {d: mods for d, mods in stage.mods.items() if d != dpid})
-            for change, stage in self._under_way.items()
-        }
+        for change in list(self._under_way):
+            self._answered(change, [dpid])
         self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
         self.refused = {rule: why for rule, why in self.refused.items() if rule[0] != dpid}
+        self._again = {rule for rule in self._again if rule[0] != dpid}
 
-    def rules_read(self, message: SwitchRules) -> None:
-        if message.dpid in self._connected:
-            self.installed[message.dpid] = message.rules
-            self.foreign[message.dpid] = message.foreign
+    def rules_read(
+        self, message: SwitchRules, fabric: Fabric, now: float
+    ) -> Literal["first", "changed", "same", "outdated"]:
+        """What a switch holds. ``first``: nothing was known of it; ``changed``: an audit found rules of ours as we did
+        not leave them; ``outdated``: it changed while it was read, or was not asked, and nothing follows."""
+        dpid = message.dpid
+        switch = self._connected.get(dpid)
+        if switch is None or switch.read_since is None:
+            return "outdated"
+        outdated = switch.read_since != switch.sent or self._is_waited_for(dpid)
+        switch.read_since = None
+        if outdated:
+            return "outdated"
+        believed = self.installed.get(dpid)
+        ours, switch.others = divided(dpid, message.rules, believed or RuleSet(), fabric)
+        switch.foreign, switch.read_at = message, now
+        self.refused = {r: why for r, why in self.refused.items() if r[0] != dpid or why.reason != HELD}
+        if believed is None:
+            self.installed[dpid] = ours
+            return "first"
+        changes = sum(1 for _ in rules_diff.mods(believed, ours))
+        if changes:
+            self.installed[dpid] = ours
+            self.healed[dpid] += changes
+        return "changed" if changes else "same"
 
-    def due_reads(self, now: float) -> list[ReadRules]:
-        """Read-backs of switches that did not answer earlier."""
-        due = [dpid for dpid, at in self._reread_at.items() if at <= now]
-        for dpid in due:
-            del self._reread_at[dpid]
-        return [ReadRules(dpid) for dpid in due]
+    def tick(self, now: float) -> list[ReadRules]:
+        """Read-backs of switches that did not answer earlier, and of the one whose audit is due."""
+        reads = []
+        for dpid, switch in self._connected.items():
+            if switch.retry_at <= now:
+                self._retry(dpid, switch)
+            if switch.reread_at <= now and switch.read_since is None and not self._is_waited_for(dpid):
+                reads.append(self._read(dpid, switch))
+        return reads + self._audit(now)
+
+    def _audit(self, now: float) -> list[ReadRules]:
+        """One switch at a time, each once in the interval: the one that was read longest ago."""
+        pause_s = self._audit_interval_s / max(1, len(self.installed))
+        self._audit_at = min(self._audit_at, now + pause_s)
+        if now < self._audit_at or any(switch.read_since is not None for switch in self._connected.values()):
+            return []
+        idle = [dpid for dpid in self.installed if not self._is_waited_for(dpid)]
+        if not idle:
+            return []
+        self._audit_at = max(now, self._audit_at + pause_s)
+        due = min(idle, key=lambda dpid: self._connected[dpid].read_at)
+        return [self._read(due, self._connected[due])]
+
+    @staticmethod
+    def _read(dpid: Dpid, switch: _Connected) -> ReadRules:
+        switch.read_since, switch.reread_at = switch.sent, math.inf
+        return ReadRules(dpid)
+
+    def _is_waited_for(self, dpid: Dpid) -> bool:
+        return any(dpid in stage.mods for stage in self._under_way.values())
 
     @property
     def all_read(self) -> bool:
         """Every connected switch has been read back."""
-        return self._connected == self.installed.keys()
+        return self._connected.keys() == self.installed.keys()
+
+    # ---- what to send
 
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
         """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
         on its way yet. None when there is none."""
         stages = rules_diff.stages(*self._unequal(desired))
-        left = {rule_id(dpid, mod.rule) for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
-        self.refused = {rule: why for rule, why in self.refused.items() if rule in left}
-        stages = [stage for stage in (_filtered(stage, self._is_refused) for stage in stages) if stage.mods]
+        left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
+        held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
+        self._keep_refused({rule: why for rule, why in self.refused.items() if rule in left} | held)
+        stages = [stage for stage in (_filtered(stage, self._is_possible) for stage in stages) if stage.mods]
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
-        if self._under_way:
-            repairs = (_filtered(stage, self._is_sent) for stage in stages if stage.name == rules_diff.NARROW)
-            stages = [stage for stage in repairs if stage.mods]
+        if self.busy:
+            repairs = (_filtered(s, self._overtakes) for s in stages if s.name == rules_diff.NARROW)
+        else:
+            repairs = (_filtered(s, self._overtakes if s.name == rules_diff.NARROW else self._is_idle) for s in stages)
+        stages = [stage for stage in repairs if stage.mods]
         return self._send(stages[0]) if stages else None
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
         """Desired and installed rules of the switches where they differ; the others are compared once, not again."""
+        groupless = self._groupless()
         for dpid, held in self.installed.items():
             wanted = desired.get(dpid)
             before = self._equal.get(dpid)
-            if before and before[0] is wanted and before[1] is held:
+            if before and before[0] is wanted and before[1] is held and dpid not in groupless:
                 continue
             if wanted is not None and wanted == held:
                 # From here on most rules are the same objects on both sides, which compare at once.
@@ -124,51 +219,135 @@ class SwitchSync:
             else:
                 self._equal.pop(dpid, None)
         differing = [dpid for dpid in self.installed if dpid in desired and dpid not in self._equal]
-        return {dpid: desired[dpid] for dpid in differing}, {dpid: self.installed[dpid] for dpid in differing}
+        for dpid in differing:
+            self._claim(dpid, desired[dpid])
+        wanted_of = {dpid: on_ecmp(desired[dpid], groupless.get(dpid, ())) for dpid in differing}
+        return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
+
+    def _groupless(self) -> dict[Dpid, set[int]]:
+        """Groups that switches refuse to make: what would point at them cannot stand either."""
+        missing: dict[Dpid, set[int]] = {}
+        for (dpid, _), refusal in self.refused.items():
+            rule = refusal.mod.rule
+            if isinstance(rule, GroupRule) and rule.group_id not in self.installed.get(dpid, RuleSet()).groups:
+                missing.setdefault(dpid, set()).add(rule.group_id)
+        return missing
+
+    def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
+        """Groups and meters that nobody needed and that are wanted now are ours, whoever made them."""
+        others, held = self._connected[dpid].others, self.installed[dpid]
+        groups = {number: group for number, group in others.groups.items() if number in wanted.groups}
+        meters = {number: meter for number, meter in others.meters.items() if number in wanted.meters}
+        if groups or meters:
+            self.installed[dpid] = RuleSet(held.flows, {**held.groups, **groups}, {**held.meters, **meters})
+            self._connected[dpid].others = RuleSet(
+                {},
+                {number: group for number, group in others.groups.items() if number not in groups},
+                {number: meter for number, meter in others.meters.items() if number not in meters},
+            )
+
+    def _keep_refused(self, refused: dict[RuleId, Refusal]) -> None:
+        self.refused = refused
+        self._again = {rule for rule in self._again if rule in refused and refused[rule].reason != HELD}
+        unhappy = {dpid for dpid, _ in refused}
+        for dpid, switch in self._connected.items():
+            if dpid not in unhappy:
+                switch.retry_at, switch.retry_after_s = math.inf, RETRY_AFTER_S
 
     def _send(self, stage: Stage) -> InstallStage:
         self._changes += 1
         self._under_way[self._changes] = stage
         for dpid, mods in stage.mods.items():
-            self._newest |= {rule_id(dpid, mod.rule): (self._changes, mod) for mod in mods}
+            self._connected[dpid].sent += 1
+            sent = {rule_id(dpid, mod.rule): (self._changes, mod) for mod in mods}
+            self._newest |= sent
+            self._again -= sent.keys()
         return InstallStage(self._changes, stage)
 
-    def _is_refused(self, dpid: Dpid, mod: RuleMod) -> bool:
-        refusal = self.refused.get(rule_id(dpid, mod.rule))
-        return refusal is not None and refusal.mod == mod
+    def _is_possible(self, dpid: Dpid, mod: RuleMod) -> bool:
+        rule = rule_id(dpid, mod.rule)
+        refusal = self.refused.get(rule)
+        return refusal is None or (refusal.reason != HELD and (refusal.mod != mod or rule in self._again))
 
-    def _is_sent(self, dpid: Dpid, mod: RuleMod) -> bool:
+    def _is_held_by_others(self, dpid: Dpid, mod: RuleMod) -> bool:
+        """A flow that is added takes the place of another with the same match (OpenFlow 1.3.5, 6.4)."""
+        read = self._connected[dpid].foreign
+        return (
+            mod.op == "add"
+            and isinstance(mod.rule, FlowRule)
+            and read is not None
+            and mod.rule.key in read.foreign_keys
+        )
+
+    def _overtakes(self, dpid: Dpid, mod: RuleMod) -> bool:
+        """Is not on its way, and finds its rule there whatever is."""
         sent = self._newest.get(rule_id(dpid, mod.rule))
-        return sent is not None and sent[1] == mod
+        return sent is None or (sent[1] != mod and sent[1].op != "delete")
+
+    def _is_idle(self, dpid: Dpid, _mod: RuleMod) -> bool:
+        return not self._is_waited_for(dpid)
+
+    # ---- what became of it
 
     def stage_done(self, message: StageDone, now: float) -> None:
         """Take over what the switches confirmed, unless something newer was sent for the same rule meanwhile, which may
-        even have been confirmed before."""
-        stage = self._under_way.pop(message.change_id, Stage("", {}))
-        for dpid, mods in stage.mods.items():
-            result = message.results.get(dpid, SwitchResult(timed_out=True))
-            newest = [mod for mod in mods if self._newest.get(rule_id(dpid, mod.rule)) == (message.change_id, mod)]
-            for mod in newest:
-                del self._newest[rule_id(dpid, mod.rule)]
-            if result.timed_out:
-                self._read_later(dpid, now)
-            elif dpid in self.installed:
-                self._reread_after_s.pop(dpid, None)
-                refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
-                self.refused |= refusals
-                accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
-                self.installed[dpid] = _apply(self.installed[dpid], accepted)
+        even have been confirmed before. Switches without a result are late: they hold up nobody else from now on."""
+        mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
+        for dpid, result in message.results.items():
+            if dpid in mods_of:
+                self._take_over(message.change_id, dpid, mods_of[dpid], result, now)
+        self._late.add(message.change_id)
+        self._answered(message.change_id, message.results)
 
-    def _read_later(self, dpid: Dpid, now: float) -> None:
+    def _answered(self, change: int, dpids: Iterable[Dpid]) -> None:
+        gone = set(dpids)
+        if change in self._under_way:
+            stage = self._under_way[change]
+            left = {dpid: mods for dpid, mods in stage.mods.items() if dpid not in gone}
+            self._under_way[change] = Stage(stage.name, left)
+            if not left:
+                del self._under_way[change]
+        self._late &= self._under_way.keys()
+
+    def _take_over(self, change: int, dpid: Dpid, mods: tuple[RuleMod, ...], result: SwitchResult, now: float) -> None:
+        newest = [mod for mod in mods if self._newest.get(rule_id(dpid, mod.rule)) == (change, mod)]
+        for mod in newest:
+            del self._newest[rule_id(dpid, mod.rule)]
+        switch = self._connected[dpid]
+        if result.timed_out:
+            self._read_later(dpid, switch, now)
+        elif dpid in self.installed:
+            switch.reread_after_s = REREAD_AFTER_S
+            refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
+            accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
+            self.installed[dpid] = _apply(self.installed[dpid], accepted)
+            if refusals:
+                self._note_refusals(switch, refusals, now)
+            elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
+                self._retry(dpid, switch)
+
+    def _note_refusals(self, switch: _Connected, refusals: dict[RuleId, Refusal], now: float) -> None:
+        """Try again later, less and less often; and see whether the switch holds what it was believed to hold."""
+        self.refused |= refusals
+        if switch.retry_at == math.inf:
+            switch.retry_at = now + switch.retry_after_s
+            switch.retry_after_s = min(2 * switch.retry_after_s, MAX_PAUSE_S)
+            switch.reread_at = min(switch.reread_at, now)
+
+    def _retry(self, dpid: Dpid, switch: _Connected) -> None:
+        self._again |= {rule for rule, why in self.refused.items() if rule[0] == dpid and why.reason != HELD}
+        switch.retry_at = math.inf
+
+    def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
         """What the switch holds is not known any more; ask it, less and less often while it stays silent."""
         self.installed.pop(dpid, None)
-        pause_s = self._reread_after_s.get(dpid, REREAD_AFTER_S)
-        self._reread_after_s[dpid] = min(2 * pause_s, MAX_REREAD_AFTER_S)
-        self._reread_at[dpid] = now + pause_s
+        self._equal.pop(dpid, None)
+        switch.reread_at = now + switch.reread_after_s
+        switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
 
 
-def _filtered(stage: Stage, unwanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
-    mods = {dpid: tuple(mod for mod in mods if not unwanted(dpid, mod)) for dpid, mods in stage.mods.items()}
+def _filtered(stage: Stage, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
+    mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in stage.mods.items()}
     return Stage(stage.name, {dpid: left for dpid, left in mods.items() if left})
 
 

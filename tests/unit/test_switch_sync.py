@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.fabric.topology import Dpid, PortNo
+from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.messages import InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables import rules_diff
 from controller.tables.rules import (
@@ -20,6 +20,7 @@ from controller.tables.rules import (
 from controller.tables.switch_sync import REREAD_AFTER_S, SwitchSync
 
 LEAF, SPINE = Dpid(1), Dpid(2)
+NO_FABRIC = Fabric()
 
 
 def flow(port: int, in_port: int = 1, distance: int = 0) -> FlowRule:
@@ -41,7 +42,7 @@ def synced(sync: SwitchSync, **rules: RuleSet) -> None:
     for name, held in rules.items():
         dpid = {"leaf": LEAF, "spine": SPINE}[name]
         sync.connected(dpid)
-        sync.rules_read(SwitchRules(dpid, held, 0))
+        sync.rules_read(SwitchRules(dpid, held, 0), NO_FABRIC, 0)
 
 
 def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
@@ -174,9 +175,9 @@ def test_a_switch_that_does_not_answer_is_read_back_before_anything_else() -> No
     desired = {LEAF: RuleSet.of([flow(1)]), SPINE: RuleSet.of([flow(1)])}
     sync.stage_done(done(sync.next_stage(desired), leaf=SwitchResult(timed_out=True)), now=10)
     assert sync.next_stage(desired) is None
-    assert sync.due_reads(10) == []
-    assert [read.dpid for read in sync.due_reads(10 + REREAD_AFTER_S)] == [LEAF]
-    sync.rules_read(SwitchRules(LEAF, desired[LEAF], 0))
+    assert sync.tick(10) == []
+    assert [read.dpid for read in sync.tick(10 + REREAD_AFTER_S)] == [LEAF]
+    sync.rules_read(SwitchRules(LEAF, desired[LEAF], 0), NO_FABRIC, 20)
     assert sync.next_stage(desired) is None
     assert sync.settled == {LEAF, SPINE}
 
@@ -189,7 +190,7 @@ def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     sync.stage_done(done(stage, leaf=SwitchResult(timed_out=True)), 0)
     assert not sync.busy
     assert not sync.installed
-    assert sync.due_reads(100) == []
+    assert sync.tick(100) == []
 
 
 def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None:
@@ -198,7 +199,8 @@ def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None
     assert sync.next_stage(wanted) is None
     assert sync.next_stage(wanted) is None
     assert sync.settled == {LEAF}
-    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0))
+    sync.connected(LEAF)
+    sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 0)
     assert done(sync.next_stage(wanted)), "somebody took the rule away"
     assert sync.unsettled == {LEAF}
     other = SwitchSync()
