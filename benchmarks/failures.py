@@ -29,8 +29,9 @@ from mininet_topos.demo_report import read_rank_log
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe_lane import LANE_TOS, drops_since, open_lanes, queue_drops, switch_drops
 from mininet_topos.probe_report import Pair
-from mininet_topos.probing import Probing, drops_between, queue_drops
+from mininet_topos.probing import Probing
 from tests.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010
@@ -99,7 +100,7 @@ class Scene:
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], None], until: Callable[[], bool]
     ) -> None:
         """Do something, wait until the controller has dealt with it, and for ``QUIET_S`` longer."""
-        drops = queue_drops(self.lab)
+        drops, refused = queue_drops(self.lab), switch_drops()
         start = time.monotonic()
         act()
         done = time.monotonic()
@@ -108,8 +109,9 @@ class Scene:
         time.sleep(QUIET_S)
         self.training.read_on()
         end = time.monotonic()
-        dropped = drops_between(drops, queue_drops(self.lab))
-        self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped))
+        dropped = drops_since(drops, queue_drops(self.lab))
+        in_switches = {why: n - refused.get(why, 0) for why, n in switch_drops().items() if n > refused.get(why, 0)}
+        self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped, in_switches))
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
@@ -139,9 +141,7 @@ def _spine(scene: Scene, turn: int) -> None:
     left = scene.links - 2 * sum(cable.b == spine for cable in scene.lab.links)
     with scene.closely((up, down)):
         scene.phase("spine killed", spine, roles, lambda: scene.lab.stop_switch(spine), lambda: scene.in_order(left))
-        scene.phase(
-            "spine returned", spine, roles, lambda: scene.lab.start_switch(spine), lambda: scene.in_order(scene.links)
-        )
+        scene.phase("spine returned", spine, roles, lambda: _start(scene, spine), lambda: scene.in_order(scene.links))
 
 
 def _leaf(scene: Scene, turn: int) -> None:
@@ -159,9 +159,7 @@ def _leaf(scene: Scene, turn: int) -> None:
         scene.phase(
             "leaf deleted", leaf, roles, lambda: scene.lab.stop_switch(leaf), lambda: settled(scene.client, left)
         )
-        scene.phase(
-            "leaf re-created", leaf, roles, lambda: scene.lab.start_switch(leaf), lambda: scene.in_order(scene.links)
-        )
+        scene.phase("leaf re-created", leaf, roles, lambda: _start(scene, leaf), lambda: scene.in_order(scene.links))
 
 
 def _controller(scene: Scene, turn: int) -> None:
@@ -185,6 +183,11 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
         scene.phase(
             "cable replugged", name, roles, lambda: scene.lab.plug(leaf, spine), lambda: scene.in_order(scene.links)
         )
+
+
+def _start(scene: Scene, switch: str) -> None:
+    scene.lab.start_switch(switch)
+    open_lanes(scene.lab)  # its links' queues were made anew
 
 
 def _kill(scene: Scene) -> None:
@@ -221,11 +224,12 @@ def scene_of(leaf_spine: LeafSpine, folder: Path, raw: Path, elements: int, jobs
     """Jobs that train on their pins, and probes that run. Nothing is announced but the jobs."""
     with ExitStack() as stack:
         lab, controller, client = stack.enter_context(running_fabric(leaf_spine, folder, mbps))
+        open_lanes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
         training.start()
         watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
-        probing = stack.enter_context(Probing(lab, lab.hosts, raw))
+        probing = stack.enter_context(Probing(lab, lab.hosts, raw, LANE_TOS))
         scene = Scene(lab, controller, client, training, probing, watch)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):

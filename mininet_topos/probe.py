@@ -97,10 +97,11 @@ def overflows(snmp: str) -> int:
     return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
 
 
-def run(ip: str, control: int) -> dict[str, object]:
+def run(ip: str, tos: int, control: int) -> dict[str, object]:
     """Probe until ``control`` (a file descriptor) ends; returns the report."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         sock.bind((ip, PORT))
         sock.setblocking(False)
         prober = Prober(sock)
@@ -135,9 +136,10 @@ def main() -> None:
     """Parsed without typer: a benchmark starts one of these in every host of an emulated fabric on two cores."""
     parser = argparse.ArgumentParser(description="Probe other hosts as standard input says.")
     parser.add_argument("--bind", required=True, help="this host's address")
+    parser.add_argument("--tos", type=int, default=0, help="type of service, in the header of every packet")
     parser.add_argument("--out", required=True, type=Path, help="file for the report")
     options = parser.parse_args()
-    report = run(options.bind, control=0)
+    report = run(options.bind, options.tos, control=0)
     options.out.write_text(json.dumps(report, separators=(",", ":")))
 
 

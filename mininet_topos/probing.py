@@ -1,23 +1,20 @@
 """Probes in the hosts of a lab: started once, steered while they run, read at the end.
 
 Owns the probing processes, one per host, and who sends to whom how often. Out: every stream between two hosts, from
-which any window of time can be judged afterwards; and what the queues of the emulated links threw away meanwhile,
-which is the network's own business and not the controller's.
+which any window of time can be judged afterwards.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from mininet_topos.lab import Lab, LabHost
-from mininet_topos.lab_record import run
 from mininet_topos.probe import LINGER_S, MIN_FRAME_BYTES
 from mininet_topos.probe_report import Pair, Stream, read_streams
 
@@ -25,12 +22,14 @@ STOP_TIMEOUT_S = 30.0
 
 
 class Probing:
-    """Probing processes in ``hosts`` while it is entered. ``raw``: directory for their reports."""
+    """Probing processes in ``hosts`` while it is entered. ``raw``: directory for their reports. ``tos``: in the header
+    of every packet."""
 
-    def __init__(self, lab: Lab, hosts: Iterable[LabHost], raw: Path) -> None:
+    def __init__(self, lab: Lab, hosts: Iterable[LabHost], raw: Path, tos: int = 0) -> None:
         self._lab = lab
         self._hosts = tuple(hosts)
         self._raw = raw
+        self._tos = tos
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._running: set[Pair] = set()
         self._stack = ExitStack()
@@ -38,7 +37,8 @@ class Probing:
     def __enter__(self) -> Self:
         self._raw.mkdir(parents=True, exist_ok=True)
         for host in self._hosts:
-            argv = [sys.executable, "-m", "mininet_topos.probe", "--bind", host.ip, "--out", str(self._report(host))]
+            options = ["--bind", host.ip, "--tos", str(self._tos), "--out", str(self._report(host))]
+            argv = [sys.executable, "-m", "mininet_topos.probe", *options]
             log = self._stack.enter_context((self._raw / f"{host.name}.log").open("w"))
             self._processes[host.ip] = self._lab.popen(host.name, argv, stdin=subprocess.PIPE, stderr=log, text=True)
         return self
@@ -72,21 +72,3 @@ class Probing:
 
     def _report(self, host: LabHost) -> Path:
         return self._raw / f"probes-{host.name}.json"
-
-
-def queue_drops(lab: Lab) -> dict[str, int]:
-    """Packets that each shaped interface of the lab has thrown away because its queue was full, by interface."""
-    namespaces = [[], *(["-n", f"signalbox-{lab.leaf_spine.prefix}{host.name}"] for host in lab.hosts)]
-    ours = {interface for host in lab.hosts for interface in [lab.leaf_spine.interface(host.name, 0)]}
-    for cable in lab.links:
-        ours.add(lab.leaf_spine.interface(cable.b, cable.b_port))
-        ours.add(lab.leaf_spine.interface(cable.a, cable.a_port))
-    qdiscs: list[dict[str, Any]] = []
-    for namespace in namespaces:
-        qdiscs += json.loads(run("tc", *namespace, "-s", "-j", "qdisc", "show"))
-    return {q["dev"]: q["drops"] for q in qdiscs if q["kind"] == "tbf" and q["dev"] in ours}
-
-
-def drops_between(before: dict[str, int], after: dict[str, int]) -> int:
-    """A queue that was made anew counts from 0."""
-    return sum(count - before.get(name, 0) if count >= before.get(name, 0) else count for name, count in after.items())

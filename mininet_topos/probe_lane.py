@@ -1,0 +1,105 @@
+"""A lane of their own for probes on every emulated link, so that what they lose is nobody's queue.
+
+A link that training fills drops packets by its nature, and a probe that it dropped would be taken for one that a
+failure cost. So the link's token bucket becomes two that share its rate: packets with ``LANE_TOS`` go first, all others
+wait in the same short queue as before. Owns the queueing disciplines that do that and what they count; Linux's
+``htb`` and ``u32`` are the only ones that every kernel we met has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from mininet_topos.lab import Lab
+from mininet_topos.lab_record import LabError, run
+from mininet_topos.leaf_spine import BURST_FRAMES, FRAME_BYTES, CableSpec, queue_bytes
+
+LANE_TOS = 0x10
+LANE_SHARE = 0.2
+"""Of a link's rate that probes may always have: one every millisecond takes 480 kbit/s."""
+
+
+class Drops(NamedTuple):
+    """Packets that found a queue full."""
+
+    data: int
+    probes: int
+
+
+QueueDrops = Mapping[tuple[str, str], int]
+"""By interface and lane."""
+
+
+def open_lanes(lab: Lab) -> None:
+    """Give probes their lane on every link that has none. A switch that was started again has new queues without."""
+    rates = {interface: mbps for cable in lab.links for interface, mbps in _ends(lab, cable)}
+    for namespace in _namespaces(lab):
+        plain = [q["dev"] for q in _qdiscs(namespace) if q["kind"] == "tbf" and q["dev"] in rates]
+        lines = [line for device in plain for line in _lane(device, rates[device])]
+        _batch(namespace, lines)
+
+
+def queue_drops(lab: Lab) -> QueueDrops:
+    """What every queue of the lab has dropped since it was made."""
+    ours = {interface for cable in lab.links for interface, _ in _ends(lab, cable)}
+    lanes = {"tbf": "data", "10:": "probes", "20:": "data"}
+    return {
+        (q["dev"], lanes[q["kind"] if q["kind"] == "tbf" else q["handle"]]): q["drops"]
+        for namespace in _namespaces(lab)
+        for q in _qdiscs(namespace)
+        if q["dev"] in ours and q["kind"] in ("tbf", "bfifo")
+    }
+
+
+def drops_since(before: QueueDrops, after: QueueDrops) -> Drops:
+    """A queue that was made anew counts from 0."""
+    lost = {"data": 0, "probes": 0}
+    for (interface, lane), count in after.items():
+        earlier = before.get((interface, lane), 0)
+        lost[lane] += count - earlier if count >= earlier else count
+    return Drops(**lost)
+
+
+def switch_drops() -> dict[str, int]:
+    """What Open vSwitch says it has dropped, by reason, since it runs (ovs-vswitchd's coverage counters)."""
+    counted = re.findall(r"^(\w*drop\w*) .*total: (\d+)$", run("ovs-appctl", "coverage/show"), re.MULTILINE)
+    return {reason: int(total) for reason, total in counted}
+
+
+def _lane(device: str, mbps: float) -> Iterator[str]:
+    kbit, burst = round(mbps * 1000), f"burst {BURST_FRAMES * FRAME_BYTES} cburst {BURST_FRAMES * FRAME_BYTES}"
+    probes = round(kbit * LANE_SHARE)
+    yield f"qdisc replace dev {device} root handle 2: htb default 20"
+    yield f"class add dev {device} parent 2: classid 2:1 htb rate {kbit}kbit {burst}"
+    yield f"class add dev {device} parent 2:1 classid 2:10 htb rate {probes}kbit ceil {kbit}kbit {burst} prio 0"
+    yield f"class add dev {device} parent 2:1 classid 2:20 htb rate {kbit - probes}kbit ceil {kbit}kbit {burst} prio 1"
+    for lane in ("10", "20"):
+        yield f"qdisc add dev {device} parent 2:{lane} handle {lane}: bfifo limit {queue_bytes(mbps)}"
+    yield f"filter add dev {device} parent 2: protocol ip prio 1 u32 match ip tos {LANE_TOS:#x} 0xff flowid 2:10"
+
+
+def _ends(lab: Lab, cable: CableSpec) -> Iterator[tuple[str, float]]:
+    for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
+        yield lab.leaf_spine.interface(end, port), cable.mbps
+
+
+def _namespaces(lab: Lab) -> list[list[str]]:
+    """The arguments with which tc is told where to look: switches are here, hosts elsewhere."""
+    return [[], *(["-n", f"signalbox-{lab.leaf_spine.prefix}{host.name}"] for host in lab.hosts)]
+
+
+def _qdiscs(namespace: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run("tc", *namespace, "-s", "-j", "qdisc", "show"))
+    return found
+
+
+def _batch(namespace: list[str], lines: list[str]) -> None:
+    done = subprocess.run(
+        ["tc", *namespace, "-batch", "-"], input="\n".join(lines), text=True, capture_output=True, check=False
+    )
+    if done.returncode:
+        raise LabError(f"cannot give probes a lane: {done.stderr.strip()}")
