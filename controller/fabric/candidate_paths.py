@@ -1,27 +1,17 @@
 """Equal-cost shortest paths in the switch multigraph.
 
-In: a ``Fabric``. Out: per pair of switches the candidate paths of the planner, and per destination the next hops of
-every switch, from which the default table's ECMP groups are built. Only switches forward; hosts never do.
+In: a ``Fabric``. Out: per pair of switches the candidate paths of the planner. Only switches forward; hosts never do.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from controller.fabric.shortest_paths import Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
-
-Hops = Mapping[Dpid, tuple[LinkId, ...]]
-"""Towards one destination: per switch that reaches it the links out of it that lie on a shortest path, sorted. The
-destination has no entry; parallel cables are separate next hops."""
-
-
-def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
-    """The next hops towards each destination. One breadth-first search each."""
-    into = _links_into(fabric)
-    return {dst: _hops_towards(into, dst) for dst in destinations}
 
 
 class CandidatePaths:
@@ -138,30 +128,6 @@ class CandidatePaths:
         if dst not in self._towards:
             self._towards |= next_hops(self._fabric, [dst])
         return tuple(islice(_paths(self._fabric, self._towards[dst], src, dst), self._max_paths))
-
-
-def _links_into(fabric: Fabric) -> Mapping[Dpid, Sequence[tuple[Dpid, LinkId]]]:
-    """Per switch where its links come from, and which they are."""
-    into: defaultdict[Dpid, list[tuple[Dpid, LinkId]]] = defaultdict(list)
-    for link_id, link in fabric.links.items():
-        into[link.dst.dpid].append((link.src.dpid, link_id))
-    return into
-
-
-def _hops_towards(into: Mapping[Dpid, Sequence[tuple[Dpid, LinkId]]], dst: Dpid) -> dict[Dpid, tuple[LinkId, ...]]:
-    """Level by level from the destination: links from switches that were not reached before lead one level closer."""
-    hops: dict[Dpid, tuple[LinkId, ...]] = {}
-    reached, level = {dst}, [dst]
-    while level:
-        found: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
-        for dpid in level:
-            for src, link in into.get(dpid, ()):
-                if src not in reached:
-                    found[src].append(link)
-        hops |= {dpid: tuple(sorted(links)) for dpid, links in found.items()}
-        reached |= found.keys()
-        level = list(found)
-    return dict(sorted(hops.items()))
 
 
 def _paths(fabric: Fabric, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network
 
-from controller.fabric.candidate_paths import Hops, next_hops
+from controller.fabric.shortest_paths import Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import Pin, read_pin_key

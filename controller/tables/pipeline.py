@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from controller.fabric.candidate_paths import Hops, next_hops
+from controller.fabric.shortest_paths import Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.fabric.topology_update import hosts_by_leaf
 from controller.tables import control_table, default_table, pinned_table
