@@ -27,7 +27,8 @@ from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.questions.answering import ForesightWorker
 from controller.planning.worker import PlanningWorker
-from controller.southbound.framework import Outbox, run_hub
+from controller.southbound.framework import Outbox
+from controller.southbound.run_hub import run_hub
 from controller.status import StatusBoard
 from controller.status_view import build_status
 

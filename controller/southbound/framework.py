@@ -1,8 +1,8 @@
 """Everything about Ryu, eventlet and threads; the only file that names the ryu package.
 
-Owns how the hub runs: in the main thread, nothing monkey-patched, Ryu's ``AppManager`` started from here (DESIGN
-section 3). In: commands from any thread through an ``Outbox``. Out: the names of Ryu that the rest of the southbound
-uses, so that os-ken can stand in by changing the imports of this file.
+Owns how code gets into the hub, which runs in the main thread with nothing monkey-patched (DESIGN section 3):
+commands from any thread through an ``Outbox``, events through ``on``. Out: the names of Ryu that the rest of the
+southbound uses.
 
 Every handler, the ticker and the command loop have one guard: what they raise ends ``run_hub``, which raises it.
 """
@@ -10,14 +10,13 @@ Every handler, the ticker and the command loop have one guard: what they raise e
 from __future__ import annotations
 
 import functools
-import signal
 import socket
-import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -27,35 +26,46 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import eventlet.hubs
     import eventlet.wsgi
+    from eventlet.green.socket import socket as green_socket
 
     # Ryu 4.34 imports a name that eventlet dropped in 0.30.3.
     eventlet.wsgi.ALREADY_HANDLED = object()
     from ryu import cfg
-    from ryu.base.app_manager import AppManager, RyuApp
-    from ryu.controller import ofp_event
-    from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+    from ryu.base.app_manager import AppManager, RyuApp, lookup_service_brick
+    from ryu.controller import ofp_event, ofp_handler
+    from ryu.controller.handler import DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
     from ryu.lib import hub
     from ryu.ofproto import ofproto_v1_3 as ofp
     from ryu.ofproto import ofproto_v1_3_parser as ofp_parser
     from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
-from controller.config import Config, OpenFlowConfig
-from controller.messages import Command, Message
+from controller.messages import Command
+from controller.southbound.malformed import Malformed
 
 __all__ = [
     "DEAD_DISPATCHER",
+    "HANDSHAKE_DISPATCHER",
     "MAIN_DISPATCHER",
     "PROTOCOL",
-    "Connection",
-    "ListenError",
+    "TURN_S",
+    "AppManager",
+    "EventSource",
+    "OfpPort",
     "Outbox",
+    "ProtocolDesc",
+    "RawMessage",
     "RyuApp",
+    "cfg",
+    "green_socket",
+    "guard",
+    "hub",
     "ofp",
     "ofp_event",
+    "ofp_handler",
     "ofp_parser",
     "on",
+    "parse_message",
     "pause",
-    "run_hub",
     "spawn",
 ]
 
@@ -64,11 +74,11 @@ log = structlog.get_logger(__name__)
 PROTOCOL = ProtocolDesc(ofp.OFP_VERSION)
 """Stands where messages that are built before their connection is known want a datapath."""
 
-APP_MODULE = "controller.southbound.app"
+TURN_S = 0.003
+"""Work in the hub gives way to others after this long."""
 
-
-class ListenError(OSError):
-    """The OpenFlow address cannot be listened on."""
+Handler = Callable[[Any, Any], None]
+OfpPort = ofp_parser.OFPPort
 
 
 class Outbox:
@@ -121,49 +131,82 @@ class Outbox:
             self._wake.send(b"\0")
 
 
-class Connection:
-    """Sends to one connected switch; never blocks the caller, so that one stuck switch delays nobody else."""
+@dataclass(frozen=True, slots=True)
+class RawMessage:
+    """What an event carries for handlers that read bytes themselves. ``body``: what comes after the header, of a
+    multipart reply after the multipart header, whose "more parts follow" is ``more``. Nothing of it has been checked.
+    ``datapath``: the ``Connection``."""
 
-    def __init__(self, datapath: Any) -> None:
-        self.datapath = datapath
-        self._queue: Any = hub.Queue()
-        hub.spawn(self._flush)
-
-    def send(self, message: Any) -> int:
-        """Queues a message and returns its transaction id. A message to a connection that has ended is dropped."""
-        xid: int = self.datapath.set_xid(message)
-        message.serialize()
-        self._queue.put(bytes(message.buf))
-        return xid
-
-    def close(self) -> None:
-        """Ends the connection; Ryu then reports it dead. In a greenlet of its own, because Ryu waits for room in the
-        app's event queue, which the caller may be emptying."""
-        self._queue.put(None)
-        hub.spawn(self.datapath.close)
-
-    def _flush(self) -> None:
-        while (chunk := self._queue.get()) is not None:
-            chunks = [chunk]
-            while not self._queue.empty() and len(chunks) < 256 and (more := self._queue.get()) is not None:
-                chunks.append(more)
-            if not self.datapath.send(b"".join(chunks)):
-                return
+    datapath: Any
+    xid: int
+    body: bytes
+    more: bool = False
 
 
-def on(event: Any, dispatcher: str) -> Callable[[Callable[[Any, Any], None]], Callable[[Any, Any], None]]:
-    """Subscribes a method of the app; what it raises goes to ``self.outbox`` and ends the process."""
+def parse_message(connection: Any, version: int, kind: int, xid: int, data: bytes) -> Any:
+    """The framework's object for a message of OpenFlow 1.3. Check the bytes first: its parsers trust every length."""
+    return ofp_parser.msg_parser(connection, version, kind, len(data), xid, data)
 
-    def decorate(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+
+class EventSource:
+    """Where events of switches go to the app, as if from the framework's own OpenFlow service."""
+
+    def __init__(self) -> None:
+        self._service = lookup_service_brick(ofp_event.NAME)
+
+    def wanted(self, event: Any, state: str) -> bool:
+        """Whether a handler is subscribed to this class of events."""
+        return any(not states or state in states for states in self._service.observers.get(event, {}).values())
+
+    def raw(self, event: Any) -> bool:
+        """Whether its handler reads bytes itself."""
+        return event in _RAW_EVENTS
+
+    def send(self, event: Any, state: str) -> None:
+        """Waits for room in the app's queue."""
+        self._service.send_event_to_observers(event, state)
+
+
+_RAW_EVENTS: set[Any] = set()
+
+
+def on(event: Any, dispatcher: str, raw: bool = False) -> Callable[[Handler], Handler]:
+    """Subscribes a method of the app; what it raises goes to ``self.outbox`` and ends the process, but ``Malformed``
+    only the connection that the message came by. ``raw``: the event's ``msg`` is a ``RawMessage``."""
+
+    def decorate(handler: Handler) -> Handler:
+        turn = _Turn()
+
         @functools.wraps(handler)
         def guarded(self: Any, ev: Any) -> None:
-            with _guard(self.outbox, handler.__name__):
-                handler(self, ev)
+            with guard(self.outbox, handler.__name__), turn:
+                try:
+                    handler(self, ev)
+                except Malformed as error:
+                    ev.msg.datapath.refuse("malformed", str(error))
 
-        subscribed: Callable[[Any, Any], None] = set_ev_cls(event, dispatcher)(guarded)
+        if raw:
+            _RAW_EVENTS.add(event)
+        subscribed: Handler = set_ev_cls(event, dispatcher)(guarded)
         return subscribed
 
     return decorate
+
+
+class _Turn:
+    """Lets others run once a handler's work has added up: the framework empties the app's queue without a pause."""
+
+    def __init__(self) -> None:
+        self._spent = self._began = 0.0
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._spent += time.monotonic() - self._began
+        if self._spent > TURN_S:
+            self._spent = 0.0
+            hub.sleep(0)
 
 
 def pause(seconds: float = 0.0) -> None:
@@ -175,86 +218,17 @@ def spawn(outbox: Outbox, body: Callable[[], None]) -> None:
     """Runs a body in the hub; what it raises ends the process."""
 
     def guarded() -> None:
-        with _guard(outbox, body.__name__):
+        with guard(outbox, getattr(body, "__name__", "greenlet")):
             body()
 
     hub.spawn(guarded)
 
 
 @contextmanager
-def _guard(outbox: Outbox, where: str) -> Iterator[None]:
+def guard(outbox: Outbox, where: str) -> Iterator[None]:
+    """What the block raises is logged and ends the process."""
     try:
         yield
     except Exception as error:
         log.exception("southbound handler failed; stopping", handler=where)
         outbox.fail(error)
-
-
-def run_hub(
-    config: Config, put: Callable[[Message], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
-) -> None:
-    """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
-
-    ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
-    switches can connect. Raises ``ListenError``, or what a handler or command raised.
-    """
-    _check_address(config.openflow)
-    _configure(config.openflow)
-    with _stop_signals(outbox):
-        apps = AppManager()
-        apps.load_apps([APP_MODULE])
-        threads = apps.instantiate_apps(config=config, put=put, outbox=outbox)
-        for thread in threads:
-            thread.link(lambda _: outbox.fail(ListenError("the OpenFlow listener ended")))
-        app = next(app for app in apps.applications.values() if type(app).__module__ == APP_MODULE)
-        try:
-            hub.sleep(0)  # lets the listener start
-            on_ready()
-            for command in outbox.receive():
-                app.carry_out(command)
-            log.info("stopping")
-        finally:
-            app.disconnect()
-            apps.close()
-            outbox.close()
-
-
-def _configure(openflow: OpenFlowConfig) -> None:
-    conf = cfg.CONF
-    conf(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
-    conf.set_override("ofp_listen_host", openflow.host)
-    conf.set_override("ofp_tcp_listen_port", openflow.port)
-    # Ryu gives up at the first interval's end with more than the maximum unanswered, having sent the first at once,
-    # and takes a maximum of 0 for "off": n + 1 intervals of n / (n + 1) make the promised n whole ones.
-    misses = openflow.echo_misses
-    conf.set_override("maximum_unreplied_echo_requests", misses)
-    conf.set_override("echo_request_interval", openflow.echo_interval_s * misses / (misses + 1))
-
-
-def _check_address(openflow: OpenFlowConfig) -> None:
-    """eventlet listens with SO_REUSEPORT: a second controller would silently get every other switch."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(openflow.host, openflow.port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-            probe.listen()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ListenError(f"cannot listen for OpenFlow on {openflow.host} port {openflow.port}: {reason}") from None
-
-
-@contextmanager
-def _stop_signals(outbox: Outbox) -> Iterator[None]:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        # No logging here: the signal may have interrupted the logger.
-        outbox.stop()
-
-    if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("the hub needs the main thread")
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -20,7 +20,8 @@ DEADLINE_S = 30.0
 
 
 def _serve(config: Config, pipe: Connection) -> None:
-    from controller.southbound.framework import Outbox, run_hub
+    from controller.southbound.framework import Outbox
+    from controller.southbound.run_hub import run_hub
 
     outbox = Outbox()
 

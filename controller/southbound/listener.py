@@ -1,0 +1,130 @@
+"""Accepts the connections of switches, and counts and logs those that are refused.
+
+In: an address that nobody else listens on. Out: one greenlet per connection, which ends alone whatever its peer does;
+``ConnectionRefused`` messages.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from controller.config import OpenFlowConfig
+from controller.fabric.topology import Dpid
+from controller.messages import ConnectionRefused, RefusalReason
+from controller.southbound.connection import Connection
+from controller.southbound.framework import Outbox, green_socket, hub, spawn
+
+log = structlog.get_logger(__name__)
+
+BACKLOG = 512
+MAX_STRANGERS = 256
+"""Connections that are not a switch's yet; beyond, the oldest of them ends."""
+LOG_S = 10.0
+LOG_LINES = 10
+"""Refusals that are logged in each ``LOG_S``; the rest is only counted."""
+PAUSE_S = 0.5
+
+
+class ListenError(OSError):
+    """The OpenFlow address cannot be listened on."""
+
+
+def listen(openflow: OpenFlowConfig) -> Any:
+    """A listening socket, not shared with anybody. Raises ``ListenError``."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(openflow.host, openflow.port, type=socket.SOCK_STREAM)[0]
+        sock = green_socket(family, kind)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ListenError(f"cannot listen for OpenFlow on {openflow.host} port {openflow.port}: {reason}") from None
+    return sock
+
+
+class Listener:
+    """From ``start`` on, switches can connect."""
+
+    def __init__(
+        self,
+        sock: Any,
+        openflow: OpenFlowConfig,
+        tls: ssl.SSLContext | None,
+        put: Callable[[ConnectionRefused], None],
+        outbox: Outbox,
+    ) -> None:
+        self._socket = sock
+        self._openflow = openflow
+        self._tls = tls
+        self._put = put
+        self._outbox = outbox
+        self._strangers: dict[Connection, None] = {}
+        self._dropped: Counter[str] = Counter()
+        self._logged = 0
+
+    def start(self) -> None:
+        spawn(self._outbox, self._report)
+        spawn(self._outbox, self._accept)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, address = self._socket.accept()
+            except OSError as error:
+                # No file descriptors are left, or the peer has gone again. It is worth another try.
+                log.warning("cannot accept a connection", why=str(error))
+                hub.sleep(PAUSE_S)
+                continue
+            peer = f"{address[0]}:{address[1]}"
+            connection = Connection(sock, peer, self._openflow, self._tls, self._refused, self._dropped)
+            self._make_room()
+            self._strangers[connection] = None
+            spawn(self._outbox, partial(self._serve, connection))
+
+    def _serve(self, connection: Connection) -> None:
+        try:
+            connection.serve()
+        finally:
+            self._strangers.pop(connection, None)
+
+    def _make_room(self) -> None:
+        for connection in [stranger for stranger in self._strangers if stranger.id is not None]:
+            del self._strangers[connection]
+        if len(self._strangers) >= MAX_STRANGERS:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.refuse("silent", f"{MAX_STRANGERS} other connections are no switches either")
+
+    def _refused(self, connection: Connection, reason: RefusalReason, why: str) -> None:
+        dpid = None if connection.id is None else Dpid(connection.id)
+        self._put(ConnectionRefused(connection.peer, dpid, reason))
+        self._logged += 1
+        if self._logged <= LOG_LINES:
+            switch = {} if dpid is None else {"dpid": f"{dpid:#x}"}
+            log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
+
+    def _report(self) -> None:
+        """What was not worth a line of its own, now and then."""
+        while True:
+            if self._logged > LOG_LINES:
+                log.warning("more connections refused", count=self._logged - LOG_LINES)
+            if self._dropped:
+                log.warning("messages that nobody asked for", **self._dropped)
+            self._logged = 0
+            self._dropped.clear()
+            hub.sleep(LOG_S)

@@ -1,0 +1,76 @@
+"""Runs the southbound: the framework's hub in the main thread, the app in it, the listener beside it.
+
+In: the configuration, commands through the ``Outbox``. Out: messages for the control loop.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import structlog
+
+from controller.config import Config
+from controller.messages import Message
+from controller.southbound.framework import AppManager, Outbox, cfg, ofp_handler
+from controller.southbound.listener import Listener, listen
+
+log = structlog.get_logger(__name__)
+
+APP_MODULE = "controller.southbound.app"
+
+
+def run_hub(
+    config: Config, put: Callable[[Message], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
+) -> None:
+    """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
+
+    ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
+    switches can connect. Raises ``ListenError``, or what a handler or command raised.
+    """
+    listener = Listener(listen(config.openflow), config.openflow, None, put, outbox)
+    cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
+    # The framework's own server shares its port, fails at the second TLS connection and raises what peers do wrong.
+    ofp_handler.OpenFlowController = _NoServer
+    with _stop_signals(outbox):
+        apps = AppManager()
+        apps.load_apps([APP_MODULE])
+        apps.instantiate_apps(config=config, put=put, outbox=outbox)
+        app = next(app for app in apps.applications.values() if type(app).__module__ == APP_MODULE)
+        try:
+            listener.start()
+            on_ready()
+            for command in outbox.receive():
+                app.carry_out(command)
+            log.info("stopping")
+        finally:
+            listener.close()
+            app.disconnect()
+            apps.close()
+            outbox.close()
+
+
+class _NoServer:
+    """What the framework starts in its server's place."""
+
+    def __call__(self) -> None:
+        """Nothing: our listener accepts the switches."""
+
+
+@contextmanager
+def _stop_signals(outbox: Outbox) -> Iterator[None]:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        # No logging here: the signal may have interrupted the logger.
+        outbox.stop()
+
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("the hub needs the main thread")
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
