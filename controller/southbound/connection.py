@@ -35,7 +35,7 @@ from controller.southbound.framework import (
     ofp_event,
     parse_message,
 )
-from controller.southbound.framing import Frame, Splitter
+from controller.southbound.framing import HEADER, Frame, Splitter
 from controller.southbound.handshake import VERSION, Handshake, NoCommonVersion, message
 from controller.southbound.malformed import Malformed
 from controller.southbound.wire import CHUNK, PlainWire, TlsWire
@@ -231,21 +231,20 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
         if kind is None or not self._events.wanted(kind, self.state):
             return None
         if self._events.raw(kind):
-            return kind(RawMessage(self, frame.xid, frame.body))
+            return kind(RawMessage(self, frame.data))
         if frame.kind != ofp.OFPT_PACKET_IN:
             message_guard.check(frame.kind, frame.body)
         return kind(self._parsed(frame))
 
     def _multipart_event(self, frame: Frame) -> Any | None:
-        body = frame.body
-        if len(body) < _MULTIPART.size:
-            raise Malformed(f"multipart reply of {len(body)} bytes")
-        number, flags = _MULTIPART.unpack_from(body)
+        if len(frame.data) < HEADER.size + _MULTIPART.size:
+            raise Malformed(f"multipart reply of {len(frame.data)} bytes")
+        number, _ = _MULTIPART.unpack_from(frame.data, HEADER.size)
         kind = MULTIPART_EVENTS.get(number)
         if kind is None or not self._events.wanted(kind, self.state):
             return None
         if self._events.raw(kind):
-            return kind(RawMessage(self, frame.xid, body[_MULTIPART.size :], bool(flags & ofp.OFPMPF_REPLY_MORE)))
+            return kind(RawMessage(self, frame.data))
         return kind(self._parsed(frame))
 
     def _parsed(self, frame: Frame) -> Any:

@@ -133,14 +133,12 @@ class Outbox:
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
-    """What an event carries for handlers that read bytes themselves. ``body``: what comes after the header, of a
-    multipart reply after the multipart header, whose "more parts follow" is ``more``. Nothing of it has been checked.
-    ``datapath``: the ``Connection``."""
+    """What an event carries for handlers that read bytes themselves. ``buf``: the whole message, with its header; of a
+    multipart reply the multipart header is there as well. Nothing else has been checked. ``datapath``: the
+    ``Connection``."""
 
     datapath: Any
-    xid: int
-    body: bytes
-    more: bool = False
+    buf: bytes
 
 
 def parse_message(connection: Any, version: int, kind: int, xid: int, data: bytes) -> Any:
