@@ -38,8 +38,10 @@ from controller.messages import (
     LinkLost,
     LinkSeen,
     Message,
+    PacketsRefused,
     Planned,
     PortChanged,
+    ProbePorts,
     RefusalReason,
     RegisterJob,
     RenewLease,
@@ -63,13 +65,14 @@ from controller.messages import (
 )
 from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
+from controller.refused_packets import RefusedPackets
 from controller.replanning import Replanning
 from controller.tables.adoption import installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
 from controller.tables.counters import flow_bytes, link_bytes
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
-from controller.tables.pipeline import PipelineSettings, desired_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pins, confirmed_routes, possible_links
 from controller.tables.switch_sync import SwitchSync
@@ -98,8 +101,12 @@ class ControlLoop:
             config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, saved != SavedState(), now
         )
         self.strategy = saved.strategy or config.planning.strategy
+        declared = tuple(declared)
         settings = TopologySettings(
-            config.discovery.hold_down_s, config.discovery.edge_after_s, partial(configured_capacity, config)
+            (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
+            config.discovery.edge_after_s,
+            partial(configured_capacity, config),
+            {host.ip: host.mac for host in declared},
         )
         self.topology = TopologyState(settings)
         self.hosts = HostDiscovery(self.topology)
@@ -115,11 +122,12 @@ class ControlLoop:
         self.routes_generation: dict[JobId, int] = {}
         self.counters_at: dict[Dpid, float] = {}
         self.refused_connections: Counter[RefusalReason] = Counter()
+        self.refused_packets = RefusedPackets()
         self._declared: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
         for host in declared:
             self._declared[host.switch].append(host)
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
-        self._pipeline = PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length)
+        self._pipeline = Pipeline(PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length))
         self.repair_s: float | None = None
         self._lost: frozenset[LinkId] = frozenset()
         self._links: Mapping[LinkId, Link] = {}
@@ -210,6 +218,8 @@ class ControlLoop:
                 self._diff_due = True
             case Counters():
                 self._count(message)
+            case PacketsRefused():
+                self.refused_packets.count(message, self.fabric, now)
             case ConnectionRefused(_, _, reason):
                 self.refused_connections[reason] += 1
             case ArpSeen():
@@ -284,6 +294,7 @@ class ControlLoop:
         commands: list[Command] = [*self.sync.tick(now)]
         self._diff_due |= self.sync.retrying
         self.topology.advance(now)
+        self.refused_packets.forget_old(now)
         if self.registry.expire(now):
             commands.append(self._save())
             self._changed(now)
@@ -294,9 +305,8 @@ class ControlLoop:
             self._stale = True
         if self._desired_for != self.fabric.generation:
             self._changed(now)
-        silent = [host.ip for host in self.fabric.hosts.values() if host.mac is None]
         missing = [ip for job in self.registry.jobs.values() for ip in missing_hosts(self.fabric, job)]
-        commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.ask(missing + silent, now)]
+        commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.advance(missing, now)]
         self.replanning.take_counters(self.fabric, now)
         if not self.adopting or not self.fabric.switches:
             commands += self._plan_if_due(now)
@@ -355,8 +365,8 @@ class ControlLoop:
             self._diff_due = False
             stage = self.sync.next_stage(self.desired)
             commands = [stage] if stage else []
-            for dpid in self.sync.settled:
-                self.topology.switch_ready(dpid, now)
+            ready = frozenset(dpid for dpid in self.sync.settled if self.topology.switch_ready(dpid))
+            commands += [ProbePorts(ready)] if ready else []
             if not self.narrowing(now):
                 self._confirm()
         reached = not (self._stale or self.sync.busy or self.sync.unsettled)
@@ -380,7 +390,7 @@ class ControlLoop:
         self.pins = self.routes.pins(self.fabric, jobs)
         ports = {PortRef(dpid, port) for dpid, switch in self.fabric.switches.items() for port in switch.ports}
         self.load.forget(ports)
-        self.desired = desired_rules(self.fabric, self.pins, self.sync.installed, self._pipeline)
+        self.desired = self._pipeline.desired(self.fabric, self.pins, self.sync.installed)
         if now < self.adoption.unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
         if self._candidates is None or self._candidates[0] is not self.fabric.links:
@@ -389,7 +399,7 @@ class ControlLoop:
 
     def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:
         """While adopting: what the switch has, and what discovery needs."""
-        control = control_rules(self.fabric.switches[dpid], frozenset(), self._pipeline.punt_rate_pps)
+        control = control_rules(self.fabric.switches[dpid], frozenset(), self.config.discovery.punt_rate_pps)
         return RuleSet({**installed.flows, **control.flows}, installed.groups, {**installed.meters, **control.meters})
 
     def _confirm(self) -> None:

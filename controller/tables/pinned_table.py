@@ -10,7 +10,7 @@ the counting rule of the whole flow: packets of no subflow go to ECMP and are co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -122,18 +122,16 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
 
 
 def both_directions(
-    routes: Mapping[FlowId, Route | None], backwards: Mapping[Path, Path], announced: Mapping[FlowId, Announcement]
-) -> Iterator[Pin]:
-    """Every announced virtual link and its acknowledgements. A direction that is announced itself follows its own
-    route; acknowledgements ride on it. ``backwards``: the cables of each path the other way."""
-    for flow, route in routes.items():
-        owner, parts = announced[flow]
-        paths = [path for path, _ in route or ()]
-        yield from _one_direction(flow, owner, paths, parts)
-        back = FlowId(flow.dst_ip, flow.src_ip)
-        if back not in routes:
-            answers = [part._replace(answers=True) for part in parts]
-            yield from _one_direction(back, owner, [backwards.get(path) for path in paths], answers)
+    flow: FlowId, route: Route | None, back: Sequence[Path | None], announced: Announcement, answered: bool
+) -> tuple[Pin, ...]:
+    """An announced virtual link and, unless they are ``answered`` for by an announcement of their own, its
+    acknowledgements, which ride on it. ``back``: the cables of each subflow's path the other way."""
+    owner, parts = announced
+    pins = tuple(_one_direction(flow, owner, [path for path, _ in route or ()], parts))
+    if answered:
+        return pins
+    answers = [part._replace(answers=True) for part in parts]
+    return pins + tuple(_one_direction(FlowId(flow.dst_ip, flow.src_ip), owner, back, answers))
 
 
 def _one_direction(flow: FlowId, owner: int, paths: Sequence[Path | None], parts: Sequence[Part]) -> Iterator[Pin]:
@@ -153,14 +151,14 @@ def path_group(group_id: int, port: PortNo, usable: bool, ecmp_group_id: int, di
     return GroupRule(group_id, "fast_failover", (*planned, fallback), distance)
 
 
-def pin_rule(pin: Pin, here: Dpid, next_hops: Mapping[Dpid, tuple[LinkId, ...]], group_id: GroupId) -> FlowRule | None:
+def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: GroupId) -> FlowRule | None:
     """The table-1 entry of a pin on one switch, None where the default table is left to decide.
 
     The source's switch always has one; others on the path only where the default table would choose another way.
-    ``next_hops``: towards the destination's switch. ``group_id``: of the path group out of a port.
+    ``next_hops``: here, towards the destination's switch. ``group_id``: of the path group out of a port.
     """
     for index, hop in enumerate(pin.path or ()):
-        if hop.dpid == here and (index == 0 or next_hops.get(here, ()) != (hop,)):
+        if hop.dpid == here and (index == 0 or next_hops != (hop,)):
             key, ours = pin_key(pin.flow, pin.part), cookie(Table.PINNED, pin.owner)
             distance = len(pin.path or ()) - index
             return FlowRule(key, ours, (ToGroup(group_id(hop.port)),), distance=distance)

@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from controller.fabric.shortest_paths import Hops, next_hops
-from controller.fabric.topology import Dpid, Fabric, PortNo
+from controller.fabric.shortest_paths import ShortestPaths, Towards
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
 from controller.fabric.topology_update import hosts_by_leaf
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
@@ -41,40 +42,95 @@ def path_group_id(leaf: Dpid, port: PortNo) -> int:
     return stable_hash(GROUP_ID_BITS, "path", leaf, port)
 
 
+class Pipeline:
+    """Computes what every connected switch should hold, and remembers what it computed that from: a switch for which
+    nothing changed gets the same ``RuleSet`` object again, which is equal to what it holds at a glance."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        self._settings = settings
+        self._paths = ShortestPaths()
+        self._hosts: Mapping[str, Host] = {}
+        self._leaves: Mapping[Dpid, list[Host]] = {}
+        self._prefixes: Mapping[Prefix, Dpid] = {}
+        self._known: dict[Dpid, tuple[_Here, RuleSet]] = {}
+
+    def desired(self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet]) -> dict[Dpid, RuleSet]:
+        """The rules of every switch.
+
+        A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may
+        be wrong, and an empty group is certain loss.
+        """
+        self._place(fabric, installed)
+        towards = self._paths.towards(fabric, self._leaves)
+        pins_at = _pins_by_switch(fabric, pins)
+        fabric_ports: dict[Dpid, set[PortNo]] = defaultdict(set)
+        for link in fabric.links:
+            fabric_ports[link.dpid].add(link.port)
+        before, self._known = self._known, {}
+        for dpid, switch in fabric.switches.items():
+            control = control_table.control_rules(switch, fabric_ports[dpid], self._settings.punt_rate_pps)
+            here = _look_from(dpid, control, towards, pins_at[dpid], installed.get(dpid, RuleSet()))
+            known = before.get(dpid)
+            self._known[dpid] = known if known and known[0] == here else (here, self._rules(fabric, here))
+        return {dpid: rules for dpid, (_, rules) in self._known.items()}
+
+    def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
+        """Where prefixes lead follows from the hosts."""
+        if fabric.hosts is self._hosts:
+            return
+        self._hosts, self._leaves, self._known = fabric.hosts, hosts_by_leaf(fabric), {}
+        length = self._settings.leaf_prefix_length
+        present = _present_owners(installed, self._leaves, length)
+        self._prefixes = default_table.destination_prefixes(fabric, length, present)
+
+    def _rules(self, fabric: Fabric, here: _Here) -> RuleSet:
+        groups = _ecmp_groups(here)
+        pinned = _pinned_flows(fabric, here, groups)
+        group_of = {leaf: ecmp_group_id(leaf) for leaf in here.leaves if ecmp_group_id(leaf) in groups}
+        flows = [
+            *here.control.flows.values(),
+            pinned_table.miss_rule(),
+            *pinned,
+            *default_table.host_rules(self._leaves.get(here.dpid, [])),
+            *default_table.routed_rules(here.dpid, self._prefixes, group_of, here.distances),
+        ]
+        return RuleSet.of(flows, groups.values(), here.control.meters.values())
+
+
 def desired_rules(
     fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet], settings: PipelineSettings
 ) -> dict[Dpid, RuleSet]:
-    """What every connected switch should hold.
+    """What every connected switch should hold, computed from nothing; see ``Pipeline.desired``."""
+    return Pipeline(settings).desired(fabric, pins, installed)
 
-    A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may be
-    wrong, and an empty group is certain loss.
-    """
-    by_leaf = hosts_by_leaf(fabric)
-    present = _present_owners(installed, by_leaf, settings.leaf_prefix_length)
-    prefixes = default_table.destination_prefixes(fabric, settings.leaf_prefix_length, present)
-    towards = next_hops(fabric, by_leaf)
-    distance = {leaf: _distances(fabric, leaf, hops) for leaf, hops in towards.items()}
-    pins_at = _pins_by_switch(fabric, pins)
-    fabric_ports: dict[Dpid, set[PortNo]] = defaultdict(set)
-    for link in fabric.links:
-        fabric_ports[link.dpid].add(link.port)
-    desired = {}
-    for dpid, switch in fabric.switches.items():
-        control = control_table.control_rules(switch, fabric_ports[dpid], settings.punt_rate_pps)
-        distance_here = {leaf: distance[leaf].get(dpid, 1) for leaf in towards}
-        groups = _ecmp_groups(dpid, towards, distance_here, installed.get(dpid, RuleSet()))
-        group_of = {leaf: ecmp_group_id(leaf) for leaf in towards if ecmp_group_id(leaf) in groups}
-        routed = default_table.routed_rules(dpid, prefixes, group_of, distance_here)
-        pinned = _pinned_flows(fabric, dpid, pins_at[dpid], towards, distance_here, groups)
-        flows = [
-            *control.flows.values(),
-            pinned_table.miss_rule(),
-            *pinned,
-            *default_table.host_rules(by_leaf.get(dpid, [])),
-            *routed,
-        ]
-        desired[dpid] = RuleSet.of(flows, groups.values(), control.meters.values())
-    return desired
+
+class _Here(NamedTuple):
+    """All that the rules of one switch follow from, beside the hosts. Of each of the other ``leaves`` the next hops,
+    none where it is out of reach, and the distance. ``kept``: groups that the switch has towards leaves
+    out of reach."""
+
+    dpid: Dpid
+    control: RuleSet
+    leaves: tuple[Dpid, ...]
+    hops: tuple[tuple[LinkId, ...], ...]
+    distance: tuple[int, ...]
+    kept: tuple[GroupRule, ...]
+    pins: tuple[Pin, ...]
+
+    @property
+    def distances(self) -> dict[Dpid, int]:
+        return dict(zip(self.leaves, self.distance, strict=True))
+
+
+def _look_from(
+    dpid: Dpid, control: RuleSet, towards: Mapping[Dpid, Towards], pins: Iterable[Pin], installed: RuleSet
+) -> _Here:
+    leaves = tuple(leaf for leaf in towards if leaf != dpid)
+    hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)
+    distance = tuple(towards[leaf].distance.get(dpid, 1) for leaf in leaves)
+    lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
+    kept = tuple(installed.groups[group_id] for group_id in lost if group_id in installed.groups)
+    return _Here(dpid, control, leaves, hops, distance, kept, tuple(pins))
 
 
 def _present_owners(
@@ -94,21 +150,6 @@ def _present_owners(
     return owners
 
 
-def _distances(fabric: Fabric, leaf: Dpid, hops: Hops) -> dict[Dpid, int]:
-    """Links to cross from each switch; next hops always lead one closer."""
-    distances = {leaf: 0}
-
-    def of(dpid: Dpid) -> int:
-        if dpid not in distances:
-            distances[dpid] = 1 + of(fabric.links[hops[dpid][0]].dst.dpid)
-        return distances[dpid]
-
-    for dpid, out in hops.items():
-        if out:
-            of(dpid)
-    return distances
-
-
 def _pins_by_switch(fabric: Fabric, pins: Iterable[Pin]) -> dict[Dpid, list[Pin]]:
     at: dict[Dpid, list[Pin]] = defaultdict(list)
     for pin in pins:
@@ -118,42 +159,33 @@ def _pins_by_switch(fabric: Fabric, pins: Iterable[Pin]) -> dict[Dpid, list[Pin]
     return at
 
 
-def _ecmp_groups(
-    here: Dpid, towards: Mapping[Dpid, Hops], distance: Mapping[Dpid, int], installed: RuleSet
-) -> dict[int, GroupRule]:
-    groups = {}
-    for leaf, hops in towards.items():
-        group_id = ecmp_group_id(leaf)
-        if leaf == here:
-            continue
-        if here in hops:
-            groups[group_id] = default_table.ecmp_group(group_id, hops[here], distance[leaf])
-        elif group_id in installed.groups:
-            groups[group_id] = installed.groups[group_id]
+def _ecmp_groups(here: _Here) -> dict[int, GroupRule]:
+    groups = {group.group_id: group for group in here.kept}
+    for leaf, hops, distance in zip(here.leaves, here.hops, here.distance, strict=True):
+        if hops:
+            group_id = ecmp_group_id(leaf)
+            groups[group_id] = default_table.ecmp_group(group_id, hops, distance)
     return groups
 
 
-def _pinned_flows(
-    fabric: Fabric,
-    here: Dpid,
-    pins: list[Pin],
-    towards: Mapping[Dpid, Hops],
-    distance: Mapping[Dpid, int],
-    groups: dict[int, GroupRule],
-) -> list[FlowRule]:
+def _pinned_flows(fabric: Fabric, here: _Here, groups: dict[int, GroupRule]) -> list[FlowRule]:
     """The pinned table of one switch; adds the path groups that its pins point at to ``groups``."""
     flows = []
-    for pin in pins:
+    hops_to, distances = dict(zip(here.leaves, here.hops, strict=True)), here.distances
+    for pin in here.pins:
         leaf = fabric.hosts[pin.flow.dst_ip].at.dpid
-        rule = pinned_table.pin_rule(pin, here, towards[leaf], partial(path_group_id, leaf))
-        if rule is not None and _add_path_group(rule, pin, here, leaf, towards[leaf], groups):
+        hops = hops_to.get(leaf, ())
+        rule = pinned_table.pin_rule(pin, here.dpid, hops, partial(path_group_id, leaf))
+        if rule is not None and _add_path_group(rule, pin, here.dpid, leaf, hops, groups):
             flows.append(rule)
-        elif fabric.hosts[pin.flow.src_ip].at.dpid == here:
-            flows.append(pinned_table.counting_rule(pin, distance[leaf]))
+        elif fabric.hosts[pin.flow.src_ip].at.dpid == here.dpid:
+            flows.append(pinned_table.counting_rule(pin, distances.get(leaf, 0)))
     return flows
 
 
-def _add_path_group(rule: FlowRule, pin: Pin, here: Dpid, leaf: Dpid, hops: Hops, groups: dict[int, GroupRule]) -> bool:
+def _add_path_group(
+    rule: FlowRule, pin: Pin, here: Dpid, leaf: Dpid, hops: Iterable[LinkId], groups: dict[int, GroupRule]
+) -> bool:
     """False when the group cannot stand: nothing to fall back to, or (one in millions) its id is taken."""
     ecmp_id = ecmp_group_id(leaf)
     if ecmp_id not in groups:
@@ -161,5 +193,5 @@ def _add_path_group(rule: FlowRule, pin: Pin, here: Dpid, leaf: Dpid, hops: Hops
     (action,) = rule.actions
     assert isinstance(action, ToGroup)
     hop = next(hop for hop in pin.path or () if hop.dpid == here)
-    group = pinned_table.path_group(action.group_id, hop.port, hop in hops.get(here, ()), ecmp_id, rule.distance)
+    group = pinned_table.path_group(action.group_id, hop.port, hop in hops, ecmp_id, rule.distance)
     return groups.setdefault(group.group_id, group) == group

@@ -8,13 +8,13 @@ of split flows, which no rule holds, come from the saved state. Pins of jobs tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import takewhile
+from collections.abc import Container, Iterable, Mapping, Set
+from itertools import chain, takewhile
 from typing import Protocol
 
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.link_load import Counted
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId, Transport
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
@@ -50,6 +50,8 @@ class RunningRoutes:
         self.orphans: tuple[Pin, ...] = ()
         self._saved = dict(saved or {})
         self._back: dict[Path, Path] = {}
+        self._links: Mapping[LinkId, Link] = {}
+        self._pins: dict[FlowId, tuple[tuple[object, ...], tuple[Pin, ...]]] = {}
 
     @property
     def shares(self) -> dict[tuple[str, str], tuple[float, ...]]:
@@ -111,19 +113,32 @@ class RunningRoutes:
             for src, dst in sorted(job.pairs):
                 if src in fabric.hosts and dst in fabric.hosts:
                     announced[FlowId(src, dst)] = of_job
-        routes = {flow: self.routes.get(flow) for flow in announced}
-        paths = {path for route in routes.values() for path, _ in route or () if path}
-        self._back = {path: back for path in paths if (back := self._backwards(fabric, path))}
-        pins = tuple(both_directions(routes, self._back, announced))
+        self._turn_round(fabric, {path for flow in announced for path, _ in self.routes.get(flow, ()) if path})
+        self._pins = {flow: self._pins_of(flow, of_job, announced) for flow, of_job in announced.items()}
+        pins = tuple(chain.from_iterable(pins for _, pins in self._pins.values()))
         taken = {pin.flow for pin in pins}
         return pins + tuple(
             pin for pin in self.orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow)
         )
 
-    def _backwards(self, fabric: Fabric, path: Path) -> Path | None:
+    def _pins_of(
+        self, flow: FlowId, of_job: Announcement, announced: Container[FlowId]
+    ) -> tuple[tuple[object, ...], tuple[Pin, ...]]:
+        """What the pins of a flow follow from, and the pins: the same objects while that stays."""
+        route = self.routes.get(flow)
+        back = tuple(self._back.get(path) for path, _ in route or ())
+        follow_from = (route, back, of_job, FlowId(flow.dst_ip, flow.src_ip) in announced)
+        known = self._pins.get(flow)
+        return known if known and known[0] == follow_from else (follow_from, both_directions(flow, *follow_from))
+
+    def _turn_round(self, fabric: Fabric, paths: Set[Path]) -> None:
         """The same cables the other way, also when one of them is not usable at the moment: acknowledgements then fail
         over at their path group, like the flow itself."""
-        return reverse_path(fabric, path) or self._back.get(path)
+        before, self._links = self._links, fabric.links
+        changed = {link for link in self._links.keys() | before.keys() if self._links.get(link) is not before.get(link)}
+        kept = {path: back for path, back in self._back.items() if path in paths and changed.isdisjoint(path)}
+        fresh = {path: reverse_path(fabric, path) or self._back.get(path) for path in paths - kept.keys()}
+        self._back = kept | {path: back for path, back in fresh.items() if back}
 
 
 def parts_of(job: PinnedJob) -> tuple[Part, ...]:

@@ -20,7 +20,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.status_view import build_status
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
-from controller.tables.pipeline import desired_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
 from controller.tables.rules_diff import stages
 from controller.tables.running_routes import RunningRoutes, in_place, parts_of
@@ -334,13 +334,13 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
     """Switches carry out a stage in any order, each its own mods in the order that they are sent."""
     order, running = random.Random(seed), RunningRoutes()
     jobs = list(connected.loop.registry.jobs.values())
-    pipeline = connected.loop._pipeline
+    pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
     for routes in changes:
         running.routes = dict(routes)
         pins = running.pins(connected.loop.fabric, jobs)
         while True:
             installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
-            left = stages(desired_rules(connected.loop.fabric, pins, installed, pipeline), installed)
+            left = stages(pipeline.desired(connected.loop.fabric, pins, installed), installed)
             if not left:
                 break
             for dpid in order.sample(sorted(left[0].mods), len(left[0].mods)):
