@@ -61,7 +61,7 @@ class Scene:
         return 2 * sum(cable.b.startswith("spine") for cable in self.lab.links)
 
     def routes(self) -> dict[Pair, tuple[str, ...]]:
-        prefix = self.lab.leaf_spine.prefix
+        prefix = self.lab.topo.prefix
         return {
             pair: tuple(switch.removeprefix(prefix) for switch in path)
             for change in self.watch.in_force().values()

@@ -1,10 +1,12 @@
-"""The emulated fabric: a leaf–spine on Open vSwitch with hosts in namespaces, up in one ``with`` and gone after it.
+"""The emulated fabric: Open vSwitch and hosts in namespaces, up in one ``with`` and gone after it.
 
-Owns the life of a lab. In: a ``LeafSpine`` and the controller's address. Out: programs run in hosts, cables pulled and
-plugged, switches stopped and started. Mininet makes namespaces and cables; bridges are made here, in one transaction.
-Whatever happens to the owner, the lab goes: on Ctrl-C and SIGTERM at once, after a SIGKILL with the next lab's start.
+Owns the life of a lab. In: a ``LeafSpine`` or a ``FatTree``, and the controller's address. Out: programs run in hosts,
+cables pulled and plugged, switches stopped and started. Mininet makes namespaces and cables;
+bridges are made here, in one transaction. Whatever happens to the owner, the lab goes: on Ctrl-C and SIGTERM at once,
+after a SIGKILL with the next lab's start.
 
     python -m mininet_topos.lab --leaves 4 --spines 4 --hosts 4
+    python -m mininet_topos.lab --fabric fat-tree --k 4
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Literal, NoReturn, Self, TextIO
@@ -27,8 +30,10 @@ from mininet.node import Switch
 from rich.console import Console
 from rich.table import Table
 
+from mininet_topos.fabric_topo import CableSpec, FabricTopo, SwitchSpec
+from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab_record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
-from mininet_topos.leaf_spine import CableSpec, LeafSpine, SwitchSpec
+from mininet_topos.leaf_spine import LeafSpine
 
 Datapath = Literal["kernel", "userspace"]
 
@@ -38,7 +43,8 @@ _TARGET = r"(tcp|ssl|unix):\S+"
 
 @dataclass(frozen=True, slots=True)
 class LabHost:
-    """A host: its address, MAC, the name of its leaf, and the leaf's port it is plugged into."""
+    """A host: its address, MAC, the name of its leaf (in three tiers: edge switch), and the port it is plugged into
+    there."""
 
     name: str
     ip: str
@@ -73,25 +79,25 @@ class Lab:
     when names are taken.
     """
 
-    def __init__(self, leaf_spine: LeafSpine, controller: str | None = "tcp:127.0.0.1:6653") -> None:
+    def __init__(self, topo: FabricTopo, controller: str | None = "tcp:127.0.0.1:6653") -> None:
         if controller and not re.fullmatch(_TARGET, controller):
             raise ValueError(f"'{controller}' is no controller that a switch can connect to; write tcp:ADDRESS:PORT")
-        self.leaf_spine = leaf_spine
+        self.topo = topo
         self.controller = controller
-        self.links: tuple[CableSpec, ...] = leaf_spine.cable_specs
-        self.switches: tuple[SwitchSpec, ...] = leaf_spine.switch_specs
+        self.links: tuple[CableSpec, ...] = topo.cable_specs
+        self.switches: tuple[SwitchSpec, ...] = topo.switch_specs
         ports = {cable.a: cable.b_port for cable in self.links}
-        self.hosts = tuple(LabHost(h.name, h.ip, h.mac, h.leaf, ports[h.name]) for h in leaf_spine.host_specs)
+        self.hosts = tuple(LabHost(h.name, h.ip, h.mac, h.leaf, ports[h.name]) for h in topo.host_specs)
         self.datapath: Datapath = "userspace"
         self._cut: set[CableSpec] = set()
         self._stopped: set[str] = set()
         self._programs: list[subprocess.Popen[Any]] = []
         self._net: Mininet | None = None
         self._record = LabRecord(
-            prefix=leaf_spine.prefix,
+            prefix=topo.prefix,
             owner=os.getpid(),
             bridges=tuple(switch.bridge for switch in self.switches),
-            namespaces=tuple(f"signalbox-{host.node}" for host in leaf_spine.host_specs),
+            namespaces=tuple(f"signalbox-{host.node}" for host in topo.host_specs),
             interfaces=tuple(name for switch in self.switches for _, name, _ in self._ports(switch.name)),
         )
 
@@ -161,9 +167,9 @@ class Lab:
 
     def _bring_up(self) -> None:
         self.datapath = available_datapath()
-        self._net = Mininet(self.leaf_spine, switch=_Bridge, controller=None, build=False)
+        self._net = Mininet(self.topo, switch=_Bridge, controller=None, build=False)
         self._net.build()
-        for host, namespace in zip(self.leaf_spine.host_specs, self._record.namespaces, strict=True):
+        for host, namespace in zip(self.topo.host_specs, self._record.namespaces, strict=True):
             run("ip", "netns", "attach", namespace, str(self._net[host.node].pid))
         missing = [name for name in self._record.interfaces if not interface_exists(name)]
         if missing:
@@ -195,7 +201,7 @@ class Lab:
         for cable in self.links:
             for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
                 if end == switch:
-                    yield port, self.leaf_spine.interface(switch, port), cable
+                    yield port, self.topo.interface(switch, port), cable
 
     def _settle(self, *ends: tuple[str, CableSpec]) -> None:
         """Bring cable ends at switches up or down. A veth end that is down takes the carrier from both; a cut downs the
@@ -203,13 +209,13 @@ class Lab:
         for switch, cable in ends:
             port = cable.b_port if cable.b == switch else cable.a_port
             dead = switch in self._stopped or (cable in self._cut and cable.b == switch)
-            run("ip", "link", "set", self.leaf_spine.interface(switch, port), "down" if dead else "up")
+            run("ip", "link", "set", self.topo.interface(switch, port), "down" if dead else "up")
 
     def _node(self, name: str) -> Any:
         if self._net is None:
             raise LabError("the lab is not up")
         try:
-            return self._net[f"{self.leaf_spine.prefix}{name}"]
+            return self._net[f"{self.topo.prefix}{name}"]
         except KeyError:
             raise LabError(f"there is no {name} in this lab") from None
 
@@ -260,21 +266,40 @@ def _show(lab: Lab, console: Console) -> None:
     )
 
 
+class Shape(StrEnum):
+    LEAF_SPINE = "leaf-spine"
+    FAT_TREE = "fat-tree"
+
+
+def _topo(shape: Shape, sizes: dict[str, int | None], host_mbps: float, fabric_mbps: float, prefix: str) -> FabricTopo:
+    """Raises ``ValueError`` for sizes that cannot be, and for those of another shape."""
+    given = {name: size for name, size in sizes.items() if size is not None}
+    foreign = given.keys() & ({"k"} if shape is Shape.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
+    if foreign:
+        raise ValueError(f"a {shape} has no {', '.join(sorted(foreign))}")
+    if shape is Shape.FAT_TREE:
+        return FatTree(given.get("k", 4), host_mbps, fabric_mbps, prefix)
+    leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
+    return LeafSpine(leaves, spines, hosts, host_mbps, fabric_mbps, given.get("cables", 1), prefix)
+
+
 def main(
-    leaves: Annotated[int, typer.Option(help="Leaf switches.")] = 4,
-    spines: Annotated[int, typer.Option(help="Spine switches.")] = 4,
-    hosts: Annotated[int, typer.Option(help="Hosts per leaf.")] = 4,
+    fabric: Annotated[Shape, typer.Option(help="What is built.")] = Shape.LEAF_SPINE,
+    leaves: Annotated[int | None, typer.Option(help="Leaf switches; 4 unless told.")] = None,
+    spines: Annotated[int | None, typer.Option(help="Spine switches; 4 unless told.")] = None,
+    hosts: Annotated[int | None, typer.Option(help="Hosts per leaf; 4 unless told.")] = None,
+    cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair; 1 unless told.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches; 4 unless told.")] = None,
     host_mbps: Annotated[float, typer.Option(help="Rate of a host's link, Mbit/s.")] = 5,
-    fabric_mbps: Annotated[float, typer.Option(help="Rate of a leaf-spine link, Mbit/s.")] = 5,
-    cables: Annotated[int, typer.Option(help="Parallel cables per leaf-spine pair.")] = 1,
+    fabric_mbps: Annotated[float, typer.Option(help="Rate of a link between switches, Mbit/s.")] = 5,
     prefix: Annotated[str, typer.Option(help="Put before names, so that several labs can run.")] = "",
     controller: Annotated[str, typer.Option(help="As Open vSwitch writes it.")] = "tcp:127.0.0.1:6653",
 ) -> None:
-    """Run an emulated leaf-spine fabric until Ctrl-C."""
+    """Run an emulated fabric until Ctrl-C."""
     console = Console()
     try:
-        leaf_spine = LeafSpine(leaves, spines, hosts, host_mbps, fabric_mbps, cables, prefix)
-        with Lab(leaf_spine, controller) as lab:
+        sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
+        with Lab(_topo(fabric, sizes, host_mbps, fabric_mbps, prefix), controller) as lab:
             with suppress(KeyboardInterrupt):
                 _show(lab, console)
                 signal.pause()

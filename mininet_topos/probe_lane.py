@@ -14,9 +14,9 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, CableSpec, queue_bytes
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import LabError, run
-from mininet_topos.leaf_spine import BURST_FRAMES, FRAME_BYTES, CableSpec, queue_bytes
 
 LANE_TOS = 0x10
 LANE_SHARE = 0.2
@@ -84,12 +84,12 @@ def _lane(device: str, mbps: float) -> Iterator[str]:
 
 def _ends(lab: Lab, cable: CableSpec) -> Iterator[tuple[str, float]]:
     for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
-        yield lab.leaf_spine.interface(end, port), cable.mbps
+        yield lab.topo.interface(end, port), cable.mbps
 
 
 def _namespaces(lab: Lab) -> list[list[str]]:
     """The arguments with which tc is told where to look: switches are here, hosts elsewhere."""
-    return [[], *(["-n", f"signalbox-{lab.leaf_spine.prefix}{host.name}"] for host in lab.hosts)]
+    return [[], *(["-n", f"signalbox-{lab.topo.prefix}{host.name}"] for host in lab.hosts)]
 
 
 def _qdiscs(namespace: list[str]) -> list[dict[str, Any]]:

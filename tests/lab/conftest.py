@@ -64,7 +64,7 @@ def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
             rules += [f"ip,nw_dst={host.ip},actions=output:{port}", f"arp,arp_tpa={host.ip},actions=output:{port}"]
         _feed(["ovs-ofctl", "-O", "OpenFlow13", "add-flows", switch.bridge, "-"], rules)
     for host in lab.hosts:
-        interface = lab.leaf_spine.interface(host.name, 0)
+        interface = lab.topo.interface(host.name, 0)
         neighbours = [f"neigh replace {o.ip} lladdr {o.mac} dev {interface}" for o in lab.hosts if o is not host]
         program = lab.popen(host.name, ["ip", "-batch", "-"], stdin=subprocess.PIPE, text=True)
         program.communicate("\n".join(neighbours))

@@ -104,7 +104,7 @@ def test_neighbours_refresh_while_the_controller_is_dead(fabric: Fabric) -> None
     controller.kill()
     try:
         for host in ("h1_2", "h3_2"):
-            interface = lab.leaf_spine.interface(host, 0)
+            interface = lab.topo.interface(host, 0)
             for setting in ("base_reachable_time_ms=100", "delay_first_probe_time=0", "gc_stale_time=1"):
                 assert lab.popen(host, ["sysctl", "-qw", f"net.ipv4.neigh.{interface}.{setting}"]).wait() == 0
             assert lab.popen(host, ["ip", "neigh", "change", *stale(lab, host)]).wait() == 0
@@ -117,12 +117,12 @@ def test_neighbours_refresh_while_the_controller_is_dead(fabric: Fabric) -> None
 def stale(lab: Lab, host: str) -> list[str]:
     """Arguments that make the host's entry for its partner stale."""
     partner = next(h for h in lab.hosts if h.name == {"h1_2": "h3_2", "h3_2": "h1_2"}[host])
-    return [partner.ip, "lladdr", partner.mac, "dev", lab.leaf_spine.interface(host, 0), "nud", "stale"]
+    return [partner.ip, "lladdr", partner.mac, "dev", lab.topo.interface(host, 0), "nud", "stale"]
 
 
 def test_a_cut_cable_is_repaired_and_comes_back(fabric: Fabric) -> None:
     lab, _, client = fabric
-    spine = spine_of(client, "ring")[address(lab, "h1_1")].removeprefix(lab.leaf_spine.prefix)
+    spine = spine_of(client, "ring")[address(lab, "h1_1")].removeprefix(lab.topo.prefix)
     lab.cut("leaf1", spine)
     try:
         wait_for(lambda: settled(client, LINKS - 2), "the cut is noticed and repaired", 20)

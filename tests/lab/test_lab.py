@@ -111,7 +111,7 @@ def test_a_cut_stops_packets_and_the_carrier_and_plugging_brings_both_back(lab: 
     lab.plug("leaf1", "spine1")
     wait_for(lambda: port_state(lab, "leaf1", cable.a_port) == "LIVE", "leaf1 to have the carrier")
     wait_for(lambda: pings(lab, "h1_1", address(lab, "h2_1")), "packets to pass")
-    assert "tbf" in run("tc", "qdisc", "show", "dev", lab.leaf_spine.interface("leaf1", cable.a_port))
+    assert "tbf" in run("tc", "qdisc", "show", "dev", lab.topo.interface("leaf1", cable.a_port))
 
 
 def test_a_cut_host_loses_its_leaf_and_keeps_its_route(lab: Lab) -> None:
@@ -131,7 +131,7 @@ def test_a_stopped_switch_takes_its_neighbours_carrier_and_returns_empty(lab: La
     lab.start_switch("spine1")
     wait_for(lambda: port_state(lab, "leaf1", cable.a_port) == "LIVE", "leaf1 to have the carrier")
     assert "actions" not in run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", spine.bridge)
-    assert "tbf" in run("tc", "qdisc", "show", "dev", lab.leaf_spine.interface("spine1", cable.b_port))
+    assert "tbf" in run("tc", "qdisc", "show", "dev", lab.topo.interface("spine1", cable.b_port))
     assert port_state(lab, "spine1", 2) == "LINK_DOWN"  # its cable is still cut
 
 
