@@ -22,6 +22,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -78,7 +79,8 @@ class Prober:
             if target.due <= now:
                 times = self.sent[ip]
                 times.append(time.monotonic())
-                self.sock.sendto(NUMBER.pack(len(times) - 1) + target.padding, target.address)
+                with suppress(OSError):  # no neighbour, no carrier: the network lost it
+                    self.sock.sendto(NUMBER.pack(len(times) - 1) + target.padding, target.address)
                 target.due = max(target.due + target.interval_s, now)
 
     def receive(self) -> None:
