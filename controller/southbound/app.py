@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import structlog
@@ -21,21 +22,25 @@ from controller.messages import (
     Command,
     InstallStage,
     Message,
+    PacketsRefused,
     PortChanged,
+    ProbePorts,
     ReadRules,
+    RefusedPacket,
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
     SwitchLeft,
 )
 from controller.southbound import arp
-from controller.southbound import openflow_codec as codec
+from controller.southbound import openflow_decode as decode
+from controller.southbound import openflow_objects as objects
+from controller.southbound.connection import Connection
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.discovery import Discovery
 from controller.southbound.framework import (
     DEAD_DISPATCHER,
     MAIN_DISPATCHER,
-    Connection,
     Outbox,
     RyuApp,
     ofp,
@@ -45,13 +50,24 @@ from controller.southbound.framework import (
     spawn,
 )
 from controller.southbound.installer import Installer
+from controller.southbound.packet_outs import PacketOuts
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.rules import ETH_ARP, ETH_LLDP
 
 log = structlog.get_logger(__name__)
 
 TICK_S = 0.05
+REPORT_REFUSED_S = 1.0
 LOG_EVERY_S = 10.0
+
+MULTIPART_REPLIES = (
+    ofp_event.EventOFPFlowStatsReply,
+    ofp_event.EventOFPAggregateStatsReply,
+    ofp_event.EventOFPGroupDescStatsReply,
+    ofp_event.EventOFPMeterConfigStatsReply,
+    ofp_event.EventOFPMeterStatsReply,
+    ofp_event.EventOFPPortStatsReply,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +84,13 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self.outbox = outbox
         self._put = put
         self._switches: dict[Dpid, _Switch] = {}
-        self._discovery = Discovery(config.discovery.probe_interval_s, config.discovery.link_timeout_s)
+        probing = config.discovery
+        self._discovery = Discovery(probing.probe_interval_s, probing.link_timeout_s, probing.max_probes_per_s)
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
         self._poller = CounterPoller(config.counters.interval_s, self._send, put)
         self._ignored: Counter[str] = Counter()
+        self._refusals_at = 0.0
         self._log_at = 0.0
 
     def start(self) -> None:
@@ -89,6 +107,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, ReadRules):
             if command.dpid in self._switches:
                 self._reader.read(command.dpid, time.monotonic())
+        elif isinstance(command, ProbePorts):
+            self._discovery.rules_confirmed(command.dpids)
         elif isinstance(command, SendArpRequest):
             for at in command.ports:
                 self._send_frame(at, arp.probe(command.ip))
@@ -109,15 +129,15 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     def _send_frame(self, at: PortRef, frame: bytes) -> None:
         if at.dpid in self._switches:
-            self._send(at.dpid, codec.PacketOut(at.port, frame))
+            self._send(at.dpid, PacketOuts([(at.port, frame)]))
 
     # ---- time
 
     def _keep_time(self) -> None:
         while True:
             now = time.monotonic()
-            for probe in self._discovery.tick(now):
-                self._send_frame(probe.at, probe.frame)
+            for dpid, probes in groupby(self._discovery.tick(now), key=lambda probe: probe.at.dpid):
+                self._send(dpid, PacketOuts((probe.at.port, probe.frame) for probe in probes))
             for link_lost in self._discovery.lost():
                 self._put(link_lost)
             self._installer.expire(now)
@@ -125,17 +145,22 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             for dpid in self._reader.failed(now):
                 log.warning("switch does not tell its rules; disconnecting", dpid=f"{dpid:#x}")
                 self._switches[dpid].connection.close()
+            self._report_refused(now)
             self._log_ignored(now)
             pause(TICK_S)
+
+    def _report_refused(self, now: float) -> None:
+        if now >= self._refusals_at and (refused := self._discovery.take_refused()):
+            self._refusals_at = now + REPORT_REFUSED_S
+            self._put(PacketsRefused(refused))
 
     def _log_ignored(self, now: float) -> None:
         if now < self._log_at:
             return
         self._log_at = now + LOG_EVERY_S
-        if self._ignored or self._discovery.refused:
-            log.warning("packets ignored", refused_probes=self._discovery.refused, **self._ignored)
+        if self._ignored:
+            log.warning("packets ignored", **self._ignored)
             self._ignored.clear()
-            self._discovery.refused = 0
 
     # ---- switches and ports
 
@@ -149,8 +174,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             log.warning("switch connected again; its old connection ends", switch=before.name)
             before.connection.close()
             self._end_conversations(dpid)
-        switch = self._switches[dpid] = _Switch(Connection(datapath), codec.switch_name(dpid, descs))
-        ports = tuple(port for port in map(codec.port, descs) if port)
+        switch = self._switches[dpid] = _Switch(datapath, objects.switch_name(dpid, descs))
+        ports = tuple(port for port in map(objects.port, descs) if port)
         log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports))
         self._discovery.switch_connected(dpid, ports)
@@ -176,7 +201,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _heard_from(self, datapath: Any) -> Dpid | None:
         """The switch that a connection speaks for; None when the connection was replaced by another."""
         switch = self._switches.get(datapath.id)
-        if switch is None or switch.connection.datapath is not datapath:
+        if switch is None or switch.connection is not datapath:
             return None
         dpid = Dpid(datapath.id)
         self._discovery.alive(dpid)
@@ -185,7 +210,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, ev: Any) -> None:
         dpid = self._heard_from(ev.msg.datapath)
-        port: Port | None = codec.port(ev.msg.desc)
+        port: Port | None = objects.port(ev.msg.desc)
         if dpid is None or port is None:
             return
         removed = ev.msg.reason == ofp.OFPPR_DELETE
@@ -194,21 +219,25 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     # ---- packets
 
-    @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
+    @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER, raw=True)
     def on_packet_in(self, ev: Any) -> None:
         dpid = self._heard_from(ev.msg.datapath)
-        port = ev.msg.match.get("in_port")
-        if dpid is None or port is None:
+        if dpid is None:
             return
-        at, frame = PortRef(dpid, port), bytes(ev.msg.data)
+        port, frame = decode.packet_in(ev.msg.buf)
+        if port is None:
+            return
+        at = PortRef(dpid, port)
         eth_type = int.from_bytes(frame[12:14], "big")
         if eth_type == ETH_LLDP:
             for news in self._discovery.received(at, frame):
                 self._put(news)
-        elif eth_type == ETH_ARP and (packet := arp.parse(frame)):
+        elif eth_type != ETH_ARP:
+            self._ignored["other_packets"] += 1
+        elif packet := arp.parse(frame):
             self._put(ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip))
         else:
-            self._ignored["malformed_arp" if eth_type == ETH_ARP else "other_packets"] += 1
+            self._discovery.refuse(RefusedPacket(at, "malformed_arp"))
 
     # ---- answers
 
@@ -217,7 +246,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         dpid = self._heard_from(ev.msg.datapath)
         if dpid is None:
             return
-        reason, xid = codec.error_reason(ev.msg), ev.msg.xid
+        reason, xid = objects.error_reason(ev.msg), ev.msg.xid
         if not (
             self._installer.error(dpid, xid, reason) or self._reader.error(dpid, xid) or self._poller.error(dpid, xid)
         ):
@@ -233,30 +262,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def on_echo_reply(self, ev: Any) -> None:
         self._heard_from(ev.msg.datapath)
 
-    @on(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
-    def on_flow_stats(self, ev: Any) -> None:
-        self._on_part(ev.msg)
-
-    @on(ofp_event.EventOFPAggregateStatsReply, MAIN_DISPATCHER)
-    def on_flow_count(self, ev: Any) -> None:
-        self._on_part(ev.msg)
-
-    @on(ofp_event.EventOFPGroupDescStatsReply, MAIN_DISPATCHER)
-    def on_group_desc(self, ev: Any) -> None:
-        self._on_part(ev.msg)
-
-    @on(ofp_event.EventOFPMeterConfigStatsReply, MAIN_DISPATCHER)
-    def on_meter_config(self, ev: Any) -> None:
-        self._on_part(ev.msg)
-
-    @on(ofp_event.EventOFPPortStatsReply, MAIN_DISPATCHER)
-    def on_port_stats(self, ev: Any) -> None:
-        self._on_part(ev.msg)
-
-    def _on_part(self, message: Any) -> None:
-        dpid = self._heard_from(message.datapath)
+    @on(MULTIPART_REPLIES, MAIN_DISPATCHER, raw=True)
+    def on_part(self, ev: Any) -> None:
+        dpid = self._heard_from(ev.msg.datapath)
         if dpid is None:
             return
-        more = bool(message.flags & ofp.OFPMPF_REPLY_MORE)
-        if not self._reader.part(dpid, message.xid, message.body, more):
-            self._poller.part(dpid, message.xid, message.body, more, time.monotonic())
+        reply = decode.multipart_reply(ev.msg.buf)
+        if not self._reader.part(dpid, reply):
+            self._poller.part(dpid, reply, time.monotonic())

@@ -1,37 +1,55 @@
-"""Polls counters: per switch and interval, port counters and the pinned table's flow counters, asked for together.
+"""Polls counters: per switch and interval, port counters and the pinned table's flow counters, asked for together, and
+now and then what the meters of the control table dropped.
 
 In: the time, replies in parts. Out: requests through ``send``, ``Counters`` messages. Switches are polled at
-staggered moments; one whose last poll is unanswered is skipped. ``now`` is monotonic seconds.
+staggered moments, each has one poll at a time: one whose last poll is unanswered is skipped, and after a few intervals
+that poll is given up and what it did answer is told. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
-from controller.fabric.topology import Dpid
-from controller.messages import Counters
-from controller.southbound import openflow_codec as codec
+from controller.fabric.topology import Dpid, PortNo
+from controller.messages import Counters, PortCount
+from controller.southbound import openflow_encode as encode
 from controller.southbound.discovery import GOLDEN
+from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered
-from controller.tables.rules import Table
+from controller.southbound.openflow_decode import Reply
+from controller.tables.rules import FlowKey, Table
 
-Request = Literal["ports", "flows"]
+METERS_EVERY = 5
+"""Every so many polls the meters are asked too: a host that floods is no news every second."""
+PATIENCE = 3
+"""Intervals after which a poll that is not answered is given up."""
 
 
 @dataclass(slots=True)
 class _Polled:
+    """``waited``: intervals that the open poll has taken so far. ``meters``: the switch has them, as far as is known.
+    ``polls``: so far."""
+
     next_at: float
-    asked: Gathered[Request] | None = None
+    asked: Gathered | None = None
+    asked_at: float = 0.0
+    waited: int = 0
+    meters: bool = True
+    polls: int = 0
 
 
 class CounterPoller:
-    def __init__(self, interval_s: float, send: Callable[[Dpid, Any], int], put: Callable[[Counters], None]) -> None:
+    def __init__(
+        self, interval_s: float, send: Callable[[Dpid, encode.Encoded], int], put: Callable[[Counters], None]
+    ) -> None:
         self._interval_s = interval_s
         self._send = send
         self._put = put
         self._switches: dict[Dpid, _Polled] = {}
+        self._ports = encode.port_stats_request()
+        self._flows = encode.flow_stats_request(Table.PINNED)
+        self._meters = encode.meter_stats_request()
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
         self._switches[dpid] = _Polled(now + self._interval_s * (dpid * GOLDEN % 1.0))
@@ -45,28 +63,59 @@ class CounterPoller:
             if polled.next_at > now:
                 continue
             polled.next_at += self._interval_s * (1 + (now - polled.next_at) // self._interval_s)
+            polled.waited += 1
+            if polled.asked is not None and polled.waited >= PATIENCE:
+                self._tell(dpid, polled, now)
             if polled.asked is None:
-                ports = self._send(dpid, codec.port_stats_request())
-                flows = self._send(dpid, codec.flow_stats_request(Table.PINNED))
-                polled.asked = Gathered({ports: "ports", flows: "flows"})
+                self._ask(dpid, polled, now)
 
-    def part(self, dpid: Dpid, xid: int, body: Any, more: bool, now: float) -> bool:
-        """One part of a reply; False when it answers no poll."""
+    def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+        kinds = {
+            self._send(dpid, self._ports): ofp.OFPMP_PORT_STATS,
+            self._send(dpid, self._flows): ofp.OFPMP_FLOW,
+        }
+        if polled.meters and polled.polls % METERS_EVERY == 0:
+            kinds[self._send(dpid, self._meters)] = ofp.OFPMP_METER
+        polled.asked, polled.asked_at, polled.waited = Gathered(kinds), now, 0
+        polled.polls += 1
+
+    def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
+        """One part of a reply; False when it answers no poll. Raises ``Malformed``."""
         polled = self._switches.get(dpid)
-        if polled is None or polled.asked is None or not polled.asked.part(xid, body, more):
+        if polled is None or polled.asked is None or not polled.asked.part(reply):
             return False
-        bodies = polled.asked.bodies
-        if bodies is not None:
-            polled.asked = None
-            rules = [(codec.flow_rule(stats), stats.byte_count) for stats in bodies["flows"]]
-            flows = {rule.key: byte_count for rule, byte_count in rules if rule}
-            self._put(Counters(dpid, now, codec.port_counts(bodies["ports"]), flows))
+        if polled.asked.complete:
+            self._tell(dpid, polled, now)
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
-        """The switch refused a poll: nothing of it is reported; False when it was none."""
+        """The switch refused one request of a poll, the others may still be answered; False when it was none."""
         polled = self._switches.get(dpid)
-        if polled is None or polled.asked is None or polled.asked.refused(xid) is None:
+        refused = polled.asked.refused(xid) if polled and polled.asked else None
+        if polled is None or polled.asked is None or refused is None:
             return False
-        polled.asked = None
+        polled.meters &= refused != ofp.OFPMP_METER
+        if polled.asked.complete:
+            self._tell(dpid, polled, polled.asked_at)
         return True
+
+    def _tell(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+        asked, polled.asked = polled.asked, None
+        assert asked is not None
+        ports: dict[PortNo, PortCount] = {}
+        for part in asked.of(ofp.OFPMP_PORT_STATS):
+            ports |= part
+        flows: dict[FlowKey, int] = {
+            count.rule.key: count.byte_count
+            for part in asked.of(ofp.OFPMP_FLOW)
+            for count in part
+            if count.rule is not None and count.byte_count is not None
+        }
+        drops = {
+            PortNo(meter.meter_id): meter.packets
+            for part in asked.of(ofp.OFPMP_METER)
+            for meter in part
+            if meter.packets is not None
+        }
+        if ports or flows or drops:
+            self._put(Counters(dpid, now, ports, flows, drops))

@@ -1,8 +1,8 @@
-"""Everything about Ryu, eventlet and threads; the only file that names the ryu package.
+"""Everything about Ryu, os-ken, eventlet and threads; the only file that names these packages.
 
 Owns how code gets into the hub, which runs in the main thread with nothing monkey-patched (DESIGN section 3):
 commands from any thread through an ``Outbox``, events through ``on``. Out: the names of Ryu that the rest of the
-southbound uses.
+southbound uses. os-ken, the maintained fork, can stand in for it: ``FRAMEWORK`` says which of them runs.
 
 Every handler, the ticker and the command loop have one guard: what they raise ends ``run_hub``, which raises it.
 """
@@ -10,6 +10,7 @@ Every handler, the ticker and the command loop have one guard: what they raise e
 from __future__ import annotations
 
 import functools
+import os
 import socket
 import time
 import warnings
@@ -17,9 +18,26 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import structlog
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.messages import Command
+from controller.southbound.malformed import Malformed
+
+CHOICE = "SIGNALBOX_OPENFLOW"
+
+
+def chosen() -> str:
+    """The framework to run on: what the environment variable ``SIGNALBOX_OPENFLOW`` names, ``ryu`` or ``os_ken``, else
+    Ryu when it is installed. Raises ``InvalidInput``."""
+    wanted = os.environ.get(CHOICE) or ("ryu" if find_spec("ryu") else "os_ken")
+    if wanted not in ("ryu", "os_ken"):
+        raise InvalidInput((FieldProblem(CHOICE, f"must be ryu or os_ken, not '{wanted}'"),))
+    return wanted
+
 
 with warnings.catch_warnings():
     # Deprecations inside eventlet, Ryu and WebOb are known (DESIGN section 3); no operator can act on them.
@@ -28,27 +46,40 @@ with warnings.catch_warnings():
     import eventlet.wsgi
     from eventlet.green.socket import socket as green_socket
 
-    # Ryu 4.34 imports a name that eventlet dropped in 0.30.3.
-    eventlet.wsgi.ALREADY_HANDLED = object()
-    from ryu import cfg
-    from ryu.base.app_manager import AppManager, RyuApp, lookup_service_brick
-    from ryu.controller import ofp_event, ofp_handler
-    from ryu.controller.handler import DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-    from ryu.lib import hub
-    from ryu.ofproto import ofproto_v1_3 as ofp
-    from ryu.ofproto import ofproto_v1_3_parser as ofp_parser
-    from ryu.ofproto.ofproto_protocol import ProtocolDesc
-
-from controller.messages import Command
-from controller.southbound.malformed import Malformed
+    FRAMEWORK = chosen()
+    if FRAMEWORK == "ryu":
+        # Ryu 4.34 imports a name that eventlet dropped in 0.30.3.
+        eventlet.wsgi.ALREADY_HANDLED = object()
+        from ryu import cfg
+        from ryu.base.app_manager import AppManager, RyuApp, lookup_service_brick
+        from ryu.controller import ofp_event, ofp_handler
+        from ryu.controller.handler import DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+        from ryu.lib import hub
+        from ryu.ofproto import ofproto_v1_3 as ofp
+        from ryu.ofproto import ofproto_v1_3_parser as ofp_parser
+        from ryu.ofproto.ofproto_protocol import ProtocolDesc
+    else:
+        # Its native hub lets the first exception end an app's event thread, and waits with a time limit for ever.
+        os.environ["OSKEN_HUB_TYPE"] = "eventlet"
+        from os_ken import cfg
+        from os_ken.base.app_manager import AppManager, lookup_service_brick
+        from os_ken.base.app_manager import OSKenApp as RyuApp
+        from os_ken.controller import ofp_event, ofp_handler
+        from os_ken.controller.handler import DEAD_DISPATCHER, HANDSHAKE_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
+        from os_ken.lib import hub
+        from os_ken.ofproto import ofproto_v1_3 as ofp
+        from os_ken.ofproto import ofproto_v1_3_parser as ofp_parser
+        from os_ken.ofproto.ofproto_protocol import ProtocolDesc
 
 __all__ = [
+    "CHOICE",
     "DEAD_DISPATCHER",
     "HANDSHAKE_DISPATCHER",
     "MAIN_DISPATCHER",
     "PROTOCOL",
     "TURN_S",
     "AppManager",
+    "FRAMEWORK",
     "EventSource",
     "OfpPort",
     "Outbox",
@@ -170,7 +201,9 @@ _RAW_EVENTS: set[Any] = set()
 
 def on(event: Any, dispatcher: str, raw: bool = False) -> Callable[[Handler], Handler]:
     """Subscribes a method of the app; what it raises goes to ``self.outbox`` and ends the process, but ``Malformed``
-    only the connection that the message came by. ``raw``: the event's ``msg`` is a ``RawMessage``."""
+    only the connection that the message came by. ``event``: a class of events or a tuple of them. ``raw``: the event's
+    ``msg`` is a ``RawMessage``."""
+    events = event if isinstance(event, tuple) else (event,)
 
     def decorate(handler: Handler) -> Handler:
         turn = _Turn()
@@ -184,8 +217,8 @@ def on(event: Any, dispatcher: str, raw: bool = False) -> Callable[[Handler], Ha
                     ev.msg.datapath.refuse("malformed", str(error))
 
         if raw:
-            _RAW_EVENTS.add(event)
-        subscribed: Handler = set_ev_cls(event, dispatcher)(guarded)
+            _RAW_EVENTS.update(events)
+        subscribed: Handler = set_ev_cls(list(events), dispatcher)(guarded)
         return subscribed
 
     return decorate

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
 
 from controller.fabric.topology import Dpid
 from controller.messages import InstallStage, StageDone, SwitchResult
-from controller.southbound import openflow_codec as codec
+from controller.southbound import openflow_encode as encode
 from controller.tables.rules import RuleMod
 
 log = structlog.get_logger(__name__)
@@ -43,7 +42,7 @@ class _OnSwitch:
 
 class Installer:
     def __init__(
-        self, barrier_timeout_s: float, send: Callable[[Dpid, Any], int], put: Callable[[StageDone], None]
+        self, barrier_timeout_s: float, send: Callable[[Dpid, encode.Encoded], int], put: Callable[[StageDone], None]
     ) -> None:
         self._barrier_timeout_s = barrier_timeout_s
         self._send = send
@@ -71,11 +70,11 @@ class Installer:
 
     def _send_mods(self, dpid: Dpid, on_switch: _OnSwitch, mods: tuple[RuleMod, ...]) -> None:
         if dpid in on_switch.stage.missing:
-            on_switch.mods |= {self._send(dpid, codec.mod_message(mod)): mod for mod in mods}
+            on_switch.mods |= {self._send(dpid, encode.mod_message(mod)): mod for mod in mods}
 
     def _send_barrier(self, dpid: Dpid, on_switch: _OnSwitch) -> None:
         if dpid in on_switch.stage.missing:
-            on_switch.barrier = self._send(dpid, codec.barrier())
+            on_switch.barrier = self._send(dpid, encode.barrier())
 
     def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
         """The switch rejected a message; False when it was none of a stage that is open."""

@@ -1,6 +1,6 @@
 """Our rules and requests as OpenFlow 1.3 bytes, packed by hand: thousands have to go out within a second.
 
-In: rule mods, frames, requests. Out: whole messages but for the transaction id, which the sender sets. What is packed
+In: rule mods and requests. Out: whole messages but for the transaction id, which the sender sets. What is packed
 is what Ryu would have serialised, byte for byte. Section numbers are those of OpenFlow 1.3.5.
 """
 
@@ -10,7 +10,6 @@ import struct
 from functools import lru_cache
 from ipaddress import IPv4Address
 
-from controller.fabric.topology import PortNo
 from controller.jobs.source_ports import PortClass
 from controller.southbound.framework import ofp
 from controller.tables.rules import (
@@ -43,7 +42,6 @@ _HEADER = struct.Struct("!BBHI")
 _FLOW_MOD = struct.Struct("!BBHIQQBBHHHIIIHxx")
 _GROUP_MOD = struct.Struct("!BBHIHBxI")
 _METER_MOD = struct.Struct("!BBHIHHI")
-_PACKET_OUT = struct.Struct("!BBHIIIH6x")
 _MULTIPART = struct.Struct("!BBHIHH4x")
 _FLOW_REQUEST = struct.Struct("!B3xII4xQQ")
 _MATCH = struct.Struct("!HH")
@@ -252,16 +250,7 @@ def _bucket(weight: int, bucket: Bucket) -> bytes:
     return _BUCKET.pack(_BUCKET.size + len(action), weight, watch_port, watch_group) + action
 
 
-# ---- frames, barriers, requests
-
-
-def packet_out(port: PortNo, frame: bytes) -> Encoded:
-    """A frame to send out of one port (section 7.3.7)."""
-    size = _PACKET_OUT.size + _OUTPUT.size + len(frame)
-    head = _PACKET_OUT.pack(
-        ofp.OFP_VERSION, ofp.OFPT_PACKET_OUT, size, 0, ofp.OFP_NO_BUFFER, ofp.OFPP_CONTROLLER, _OUTPUT.size
-    )
-    return Encoded(head + _OUTPUT.pack(ofp.OFPAT_OUTPUT, _OUTPUT.size, port, 0) + frame)
+# ---- barriers, requests
 
 
 def barrier() -> Encoded:

@@ -9,29 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import structlog
 
 from controller.fabric.topology import Dpid
 from controller.messages import SwitchRules
-from controller.southbound import openflow_codec as codec
+from controller.southbound import openflow_encode as encode
+from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered
+from controller.southbound.openflow_decode import Reply
 from controller.tables.rules import RuleSet
 
 log = structlog.get_logger(__name__)
 
-Request = Literal["flows", "count", "groups", "meters"]
-
 
 @dataclass(slots=True)
 class _Reading:
-    asked: Gathered[Request]
+    asked: Gathered
     deadline: float
 
 
 class RuleReader:
-    def __init__(self, timeout_s: float, send: Callable[[Dpid, Any], int], put: Callable[[SwitchRules], None]) -> None:
+    def __init__(
+        self, timeout_s: float, send: Callable[[Dpid, encode.Encoded], int], put: Callable[[SwitchRules], None]
+    ) -> None:
         self._timeout_s = timeout_s
         self._send = send
         self._put = put
@@ -39,21 +40,21 @@ class RuleReader:
 
     def read(self, dpid: Dpid, now: float) -> None:
         """Asks for everything; takes the place of a read of the same switch that is not answered yet."""
-        requests: dict[Request, Any] = {
-            "flows": codec.flow_stats_request(),
-            "count": codec.flow_count_request(),
-            "groups": codec.group_desc_request(),
-            "meters": codec.meter_config_request(),
+        requests = {
+            ofp.OFPMP_FLOW: encode.flow_stats_request(),
+            ofp.OFPMP_AGGREGATE: encode.flow_count_request(),
+            ofp.OFPMP_GROUP_DESC: encode.group_desc_request(),
+            ofp.OFPMP_METER_CONFIG: encode.meter_config_request(),
         }
-        asked = Gathered({self._send(dpid, request): name for name, request in requests.items()})
+        asked = Gathered({self._send(dpid, request): kind for kind, request in requests.items()})
         self._readings[dpid] = _Reading(asked, now + self._timeout_s)
 
-    def part(self, dpid: Dpid, xid: int, body: Any, more: bool) -> bool:
-        """One part of a reply; False when it answers no read."""
+    def part(self, dpid: Dpid, reply: Reply) -> bool:
+        """One part of a reply; False when it answers no read. Raises ``Malformed``."""
         reading = self._readings.get(dpid)
-        if reading is None or not reading.asked.part(xid, body, more):
+        if reading is None or not reading.asked.part(reply):
             return False
-        self._finish(dpid, reading)
+        self._finish(dpid, reading.asked)
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
@@ -63,8 +64,8 @@ class RuleReader:
         refused = reading.asked.refused(xid) if reading else None
         if reading is None or refused is None:
             return False
-        if refused == "meters":
-            self._finish(dpid, reading)
+        if refused == ofp.OFPMP_METER_CONFIG:
+            self._finish(dpid, reading.asked)
         else:
             reading.deadline = -math.inf
         return True
@@ -79,17 +80,16 @@ class RuleReader:
             del self._readings[dpid]
         return failed
 
-    def _finish(self, dpid: Dpid, reading: _Reading) -> None:
-        bodies = reading.asked.bodies
-        if bodies is None:
+    def _finish(self, dpid: Dpid, asked: Gathered) -> None:
+        if not asked.complete or self._readings[dpid].deadline == -math.inf:
             return
         del self._readings[dpid]
-        flows = [codec.flow_rule(stats) for stats in bodies["flows"]]
-        groups = [codec.group_rule(stats) for stats in bodies["groups"]]
-        meters = [codec.meter_rule(config) for config in bodies["meters"]]
+        flows = [count.rule for part in asked.of(ofp.OFPMP_FLOW) for count in part]
+        groups = [rule for part in asked.of(ofp.OFPMP_GROUP_DESC) for rule in part]
+        meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
         strange = sum(rule is None for rule in (*flows, *groups, *meters))
         if strange:
             log.warning("rules that are not ours to understand", dpid=f"{dpid:#x}", count=strange)
         rules = RuleSet.of(filter(None, flows), filter(None, groups), filter(None, meters))
-        total = sum(stats.flow_count for stats in bodies["count"][:1])
+        total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
         self._put(SwitchRules(dpid, rules, max(0, total - len(rules.flows))))

@@ -1,122 +1,220 @@
 from __future__ import annotations
 
+import struct
 from itertools import count
-from typing import Any
 
-from controller.fabric.topology import Dpid
+import pytest
+
+from controller.fabric.topology import Dpid, PortNo
 from controller.messages import Counters, PortCount
-from controller.southbound.counter_poller import CounterPoller
-from controller.southbound.framework import ofp_parser
-from controller.tables.rules import FlowKey, Match, Table, cookie
+from controller.southbound.counter_poller import METERS_EVERY, PATIENCE, CounterPoller
+from controller.southbound.framework import ofp
+from controller.southbound.malformed import Malformed
+from controller.southbound.openflow_decode import UNSUPPORTED, Reply
+from controller.southbound.openflow_encode import Encoded
+from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie
+from tests.unit.southbound.test_openflow_decode import flow_entry, meter_count, port_entry
 
 A = Dpid(1)
 INTERVAL = 2.0
+PORTS, FLOWS, METERS = ofp.OFPMP_PORT_STATS, ofp.OFPMP_FLOW, ofp.OFPMP_METER
 
 
 class Wire:
-    def __init__(self) -> None:
-        self.sent: list[tuple[float, Dpid, int, Any]] = []
+    """``open``: the requests that nobody has answered, per switch by kind. ``asked``: when, and of whom."""
+
+    def __init__(self, switches: int = 1) -> None:
+        self.asked: list[tuple[float, Dpid, int]] = []
+        self.open: dict[Dpid, dict[int, int]] = {}
         self.counters: list[Counters] = []
         self.now = 0.0
         self._xids = count(1)
         self.poller = CounterPoller(INTERVAL, self._send, self.counters.append)
+        for dpid in range(1, switches + 1):
+            self.poller.switch_connected(Dpid(dpid), 0.0)
 
-    def _send(self, dpid: Dpid, message: Any) -> int:
+    def _send(self, dpid: Dpid, message: Encoded) -> int:
         xid = next(self._xids)
-        self.sent.append((self.now, dpid, xid, message))
+        (kind,) = struct.unpack_from("!H", message.buf, 8)
+        self.asked.append((self.now, dpid, kind))
+        if kind == PORTS:
+            self.open[dpid] = {}
+        self.open[dpid][kind] = xid
         return xid
 
-    def run(self, until: float) -> None:
+    def run(self, intervals: float) -> None:
+        until = self.now + intervals * INTERVAL
         while self.now < until:
             self.now += 0.05
             self.poller.tick(self.now)
 
-    def answer_last(self, bodies: tuple[list[Any], list[Any]] = ([], [])) -> None:
-        for (_, dpid, xid, _), body in zip(self.sent[-2:], bodies, strict=True):
-            assert self.poller.part(dpid, xid, body, more=False, now=self.now)
+    def answer(self, kind: int, body: bytes = b"", more: bool = False) -> bool:
+        return self.poller.part(A, Reply(self.open[A][kind], kind, more, body), self.now)
+
+    def refuse(self, kind: int) -> bool:
+        return self.poller.error(A, self.open[A][kind])
+
+    def answer_all(self, ports: bytes = b"", flows: bytes = b"", meters: bytes = b"") -> None:
+        for kind, body in ((PORTS, ports), (FLOWS, flows), (METERS, meters)):
+            if kind in self.open[A]:
+                assert self.answer(kind, body)
+                del self.open[A][kind]
 
 
-def port_stats(number: int, tx: int, rx: int) -> Any:
-    return ofp_parser.OFPPortStats(number, 0, 0, rx, tx, *[0] * 10)
+def key(priority: int) -> FlowKey:
+    return FlowKey(Table.PINNED, priority, Match())
 
 
-def flow_stats(priority: int, byte_count: int, owner: int) -> Any:
-    return ofp_parser.OFPFlowStats(
-        1, 0, 0, priority, 0, 0, 0, owner, 0, byte_count, ofp_parser.OFPMatch(), instructions=[]
+def flow(priority: int, byte_count: int, owner: int = cookie(Table.PINNED, 4)) -> bytes:
+    return flow_entry(FlowRule(key(priority), owner), byte_count)
+
+
+PORT_1, PORT_2 = port_entry(1, 10, 20), port_entry(2, 30, 40)
+
+
+def test_ports_and_pinned_flows_are_asked_for_together_and_reported_when_all_is_in() -> None:
+    wire = Wire()
+    wire.run(1)
+    assert [kind for _, _, kind in wire.asked] == [PORTS, FLOWS, METERS]
+    wire.answer(PORTS, PORT_1, more=True)
+    wire.answer(FLOWS, flow(7, 99) + flow(8, 1, owner=0))
+    wire.answer(METERS, meter_count(1, 5))
+    assert wire.counters == []
+    wire.now = 3.2
+    wire.answer(PORTS, PORT_2)
+    ports = {PortNo(1): PortCount(10, 20), PortNo(2): PortCount(30, 40)}
+    assert wire.counters == [Counters(A, 3.2, ports, {key(7): 99}, {PortNo(1): 5})]
+
+
+def test_a_switch_is_polled_once_per_interval_while_it_answers_and_its_meters_now_and_then() -> None:
+    wire = Wire()
+    for _ in range(METERS_EVERY + 1):
+        wire.run(1)
+        wire.answer_all(PORT_1)
+    assert len(wire.counters) == METERS_EVERY + 1
+    kinds = [kind for _, _, kind in wire.asked]
+    assert (kinds.count(PORTS), kinds.count(FLOWS), kinds.count(METERS)) == (METERS_EVERY + 1, METERS_EVERY + 1, 2)
+
+
+def test_a_switch_whose_poll_is_unanswered_is_not_asked_again_until_it_is_given_up() -> None:
+    wire = Wire()
+    wire.run(PATIENCE)
+    assert len(wire.asked) == 3
+    wire.answer_all(PORT_1)
+    wire.run(1)
+    assert len(wire.asked) == 5
+
+
+def test_a_poll_that_is_answered_in_part_is_given_up_for_what_it_told_and_its_late_rest_is_nobodys() -> None:
+    wire = Wire()
+    wire.run(1)
+    wire.answer(PORTS, PORT_1)
+    wire.answer(FLOWS, flow(7, 99), more=True)
+    late = dict(wire.open[A])
+    wire.run(PATIENCE + 0.5)
+    (told,) = wire.counters
+    assert told.ports == {PortNo(1): PortCount(10, 20)}
+    assert told.flows == {}, "half a table is none"
+    assert not wire.poller.part(A, Reply(late[FLOWS], FLOWS, False, flow(8, 1)), wire.now)
+    wire.answer_all(PORT_2)
+    assert wire.counters[-1].ports == {PortNo(2): PortCount(30, 40)}
+
+
+def test_a_switch_that_never_answers_is_asked_all_the_same() -> None:
+    wire = Wire()
+    wire.run(10 * PATIENCE)
+    assert [kind for _, _, kind in wire.asked].count(PORTS) >= 8
+    assert wire.counters == []
+
+
+@pytest.mark.parametrize("refused", [PORTS, FLOWS])
+def test_one_refused_request_does_not_take_the_others_answer(refused: int) -> None:
+    wire = Wire()
+    wire.run(1)
+    wire.answer(METERS)
+    assert wire.refuse(refused)
+    assert not wire.refuse(refused)
+    assert wire.counters == []
+    wire.answer(FLOWS if refused == PORTS else PORTS, flow(7, 99) if refused == PORTS else PORT_1)
+    (told,) = wire.counters
+    assert bool(told.ports) == (refused == FLOWS)
+    assert bool(told.flows) == (refused == PORTS)
+
+
+def test_a_refusal_that_comes_last_completes_the_poll() -> None:
+    wire = Wire()
+    wire.run(1)
+    wire.answer(METERS)
+    wire.answer(PORTS, PORT_1)
+    assert wire.refuse(FLOWS)
+    assert len(wire.counters) == 1
+
+
+def test_a_switch_without_meters_is_not_asked_for_them_again_until_it_is_back() -> None:
+    wire = Wire()
+    wire.run(1)
+    assert wire.refuse(METERS)
+    del wire.open[A][METERS]
+    wire.answer_all(PORT_1)
+    for _ in range(2 * METERS_EVERY):
+        wire.run(1)
+        wire.answer_all(PORT_1)
+    assert [kind for _, _, kind in wire.asked].count(METERS) == 1
+    wire.poller.switch_left(A)
+    wire.poller.switch_connected(A, wire.now)
+    wire.run(1)
+    assert [kind for _, _, kind in wire.asked].count(METERS) == 2
+
+
+def test_counters_that_a_switch_does_not_have_are_not_told() -> None:
+    wire = Wire()
+    wire.run(1)
+    wire.answer_all(
+        port_entry(1, UNSUPPORTED, 5), flow(7, UNSUPPORTED) + flow(8, 6), meter_count(1, UNSUPPORTED) + meter_count(2)
     )
+    assert wire.counters == [Counters(A, wire.now, {PortNo(1): PortCount(None, 5)}, {key(8): 6}, {})]
 
 
-def test_ports_and_pinned_flows_are_asked_for_together_and_reported_when_both_are_in() -> None:
+def test_a_part_that_comes_twice_changes_nothing() -> None:
     wire = Wire()
-    wire.poller.switch_connected(A, 0.0)
-    wire.run(INTERVAL)
-    (_, _, ports, _), (_, _, flows, _) = wire.sent
-    wire.poller.part(A, ports, [port_stats(1, 10, 20)], more=True, now=3.0)
-    wire.poller.part(A, flows, [flow_stats(7, 99, cookie(Table.PINNED, 4)), flow_stats(8, 1, 0)], more=False, now=3.1)
-    assert wire.counters == []
-    wire.poller.part(A, ports, [port_stats(2, 30, 40)], more=False, now=3.2)
-    key = FlowKey(Table.PINNED, 7, Match())
-    assert wire.counters == [Counters(A, 3.2, {1: PortCount(10, 20), 2: PortCount(30, 40)}, {key: 99})]  # type: ignore[dict-item]
+    wire.run(1)
+    for _ in range(2):
+        wire.answer(PORTS, PORT_1, more=True)
+    wire.answer_all(PORT_2, flow(7, 99))
+    assert len(wire.counters) == 1
+    assert wire.counters[0].ports.keys() == {1, 2}
 
 
-def test_a_switch_is_polled_once_per_interval_while_it_answers() -> None:
+def test_a_reply_that_is_malformed_is_refused() -> None:
     wire = Wire()
-    wire.poller.switch_connected(A, 0.0)
-    for n in range(1, 6):
-        wire.run(n * INTERVAL)
-        wire.answer_last()
-    assert len(wire.counters) == 5
-    assert len(wire.sent) == 10
-
-
-def test_a_switch_whose_poll_is_unanswered_is_not_asked_again() -> None:
-    wire = Wire()
-    wire.poller.switch_connected(A, 0.0)
-    wire.run(5 * INTERVAL)
-    assert len(wire.sent) == 2
-    wire.answer_last()
-    wire.run(6 * INTERVAL)
-    assert len(wire.sent) == 4
-
-
-def test_a_refused_poll_is_not_reported_and_the_next_one_comes() -> None:
-    wire = Wire()
-    wire.poller.switch_connected(A, 0.0)
-    wire.run(INTERVAL)
-    assert wire.poller.error(A, wire.sent[0][2])
-    assert not wire.poller.error(A, wire.sent[0][2])
-    wire.run(2 * INTERVAL)
-    assert len(wire.sent) == 4
-    assert wire.counters == []
+    wire.run(1)
+    with pytest.raises(Malformed):
+        wire.answer(PORTS, PORT_1[:-1])
 
 
 def test_switches_that_connect_together_are_polled_at_different_moments() -> None:
-    wire = Wire()
-    for dpid in range(1, 41):
-        wire.poller.switch_connected(Dpid(dpid), 0.0)
-    wire.run(INTERVAL)
-    moments = [now for now, *_ in wire.sent[::2]]
+    wire = Wire(switches=40)
+    wire.run(1)
+    moments = [now for now, _, kind in wire.asked if kind == PORTS]
     assert len(moments) == 40
     assert max(moments.count(moment) for moment in moments) <= 3
 
 
 def test_replies_of_a_switch_that_left_are_nobodys() -> None:
     wire = Wire()
-    wire.poller.switch_connected(A, 0.0)
-    wire.run(INTERVAL)
+    wire.run(1)
     wire.poller.switch_left(A)
-    assert not wire.poller.part(A, wire.sent[0][2], [], more=False, now=1.0)
-    wire.run(3 * INTERVAL)
-    assert len(wire.sent) == 2
+    assert not wire.answer(PORTS, PORT_1)
+    wire.run(3)
+    assert len(wire.asked) == 3
 
 
 def test_after_a_stall_the_missed_polls_are_not_made_up_for() -> None:
     wire = Wire()
-    wire.poller.switch_connected(A, 0.0)
-    wire.run(INTERVAL)
-    wire.answer_last()
+    wire.run(1)
+    wire.answer_all(PORT_1)
     wire.now = 100.0
     wire.poller.tick(wire.now)
-    wire.answer_last()
+    wire.answer_all(PORT_1)
     wire.poller.tick(wire.now)
-    assert len(wire.sent) == 4
+    assert len(wire.asked) == 5

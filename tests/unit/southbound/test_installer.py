@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
 
 from controller.fabric.topology import Dpid
 from controller.messages import InstallStage, StageDone, SwitchResult
-from controller.southbound.framework import ofp_parser
+from controller.southbound.framework import ofp
 from controller.southbound.installer import BATCH, Installer
+from controller.southbound.openflow_encode import Encoded
 from controller.tables.rules import MeterRule, RuleMod, Stage
 
 A, B = Dpid(1), Dpid(2)
 TIMEOUT = 10.0
+
+
+def kind(message: Encoded) -> int:
+    return message.buf[1]
 
 
 class Wire:
@@ -18,12 +22,12 @@ class Wire:
 
     def __init__(self, *connected: Dpid) -> None:
         self.connected = set(connected)
-        self.sent: dict[Dpid, list[tuple[int, Any]]] = {A: [], B: []}
+        self.sent: dict[Dpid, list[tuple[int, Encoded]]] = {A: [], B: []}
         self.done: list[StageDone] = []
         self._xids = count(100)
         self.installer = Installer(TIMEOUT, self._send, self.done.append)
 
-    def _send(self, dpid: Dpid, message: Any) -> int:
+    def _send(self, dpid: Dpid, message: Encoded) -> int:
         assert dpid in self.connected
         xid = next(self._xids)
         self.sent[dpid].append((xid, message))
@@ -34,7 +38,7 @@ class Wire:
             pass
 
     def barrier(self, dpid: Dpid) -> int:
-        return max(xid for xid, m in self.sent[dpid] if isinstance(m, ofp_parser.OFPBarrierRequest))
+        return max(xid for xid, message in self.sent[dpid] if kind(message) == ofp.OFPT_BARRIER_REQUEST)
 
     def leave(self, dpid: Dpid) -> None:
         self.connected.discard(dpid)
@@ -48,9 +52,9 @@ def mods(number: int) -> tuple[RuleMod, ...]:
 def test_mods_go_out_in_order_with_one_barrier_behind_them() -> None:
     wire = Wire(A)
     wire.install({A: mods(3)})
-    kinds = [type(message).__name__ for _, message in wire.sent[A]]
-    assert kinds == ["OFPMeterMod"] * 3 + ["OFPBarrierRequest"]
-    assert [message.meter_id for _, message in wire.sent[A][:3]] == [1, 2, 3]
+    kinds = [kind(message) for _, message in wire.sent[A]]
+    assert kinds == [ofp.OFPT_METER_MOD] * 3 + [ofp.OFPT_BARRIER_REQUEST]
+    assert [int.from_bytes(message.buf[12:16], "big") for _, message in wire.sent[A][:3]] == [1, 2, 3]
 
 
 def test_a_stage_is_done_when_every_barrier_is_in() -> None:

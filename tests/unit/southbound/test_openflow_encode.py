@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
 from controller.jobs.source_ports import PortClass
@@ -74,13 +73,6 @@ def of_ours(kind: Any, table: int, cookie_: int, mask: int) -> Any:
 )
 def test_a_request_is_what_ryu_would_send(ours: encode.Encoded, ryus: Any) -> None:
     assert same(ours, ryus)
-
-
-@given(st.integers(1, ofp.OFPP_MAX), st.binary(min_size=14, max_size=80))
-def test_a_frame_to_send_is_what_ryu_would_send(port: int, frame: bytes) -> None:
-    action = ofp_parser.OFPActionOutput(port, 0)
-    ryus = ofp_parser.OFPPacketOut(PROTOCOL, ofp.OFP_NO_BUFFER, ofp.OFPP_CONTROLLER, [action], frame)
-    assert same(encode.packet_out(PortNo(port), frame), ryus)
 
 
 @pytest.mark.parametrize("prefix", [Prefix("10.0.1.2", 24), Prefix("0.0.0.0", 0), Prefix("10.0.1.2", 33)])

@@ -1,54 +1,68 @@
 from __future__ import annotations
 
+import struct
 from itertools import count
-from typing import Any
+
+import pytest
 
 from controller.fabric.topology import Dpid
 from controller.messages import SwitchRules
-from controller.southbound.framework import ofp, ofp_parser
+from controller.southbound import multipart
+from controller.southbound.framework import ofp
+from controller.southbound.malformed import Malformed
+from controller.southbound.openflow_decode import Reply
+from controller.southbound.openflow_encode import Encoded
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, RuleSet, Table, cookie
+from tests.unit.southbound.test_openflow_decode import flow_entry, meter_entry
 
 A = Dpid(1)
 TIMEOUT = 10.0
+FLOWS, COUNT, GROUPS, METERS = ofp.OFPMP_FLOW, ofp.OFPMP_AGGREGATE, ofp.OFPMP_GROUP_DESC, ofp.OFPMP_METER_CONFIG
 
 
 class Wire:
     def __init__(self) -> None:
-        self.xids: dict[str, int] = {}
+        self.xids: dict[int, int] = {}
         self.told: list[SwitchRules] = []
         self._numbers = count(1)
         self.reader = RuleReader(TIMEOUT, self._send, self.told.append)
 
-    def _send(self, _: Dpid, message: Any) -> int:
-        xid = self.xids[type(message).__name__.removeprefix("OFP").removesuffix("StatsRequest")] = next(self._numbers)
+    def _send(self, _: Dpid, message: Encoded) -> int:
+        (kind,) = struct.unpack_from("!H", message.buf, 8)
+        xid = self.xids[kind] = next(self._numbers)
         return xid
 
-    def answer(self, name: str, body: Any = None, more: bool = False) -> None:
-        assert self.reader.part(A, self.xids[name], [] if body is None else body, more)
+    def answer(self, kind: int, body: bytes = b"", more: bool = False) -> None:
+        assert self.reader.part(A, Reply(self.xids[kind], kind, more, body))
 
-
-def flow(priority: int, owner: int = cookie(Table.DEFAULT)) -> Any:
-    return ofp_parser.OFPFlowStats(2, 0, 0, priority, 0, 0, 0, owner, 0, 0, ofp_parser.OFPMatch(), instructions=[])
+    def answer_the_rest(self, flows: int = 0) -> None:
+        self.answer(COUNT, counted(flows))
+        self.answer(GROUPS)
+        self.answer(METERS)
 
 
 def rule(priority: int) -> FlowRule:
     return FlowRule(FlowKey(Table.DEFAULT, priority, Match()), cookie(Table.DEFAULT))
 
 
-def flows_counted(number: int) -> Any:
-    return ofp_parser.OFPAggregateStats(0, 0, number)
+def flow(priority: int) -> bytes:
+    return flow_entry(rule(priority))
+
+
+def counted(number: int) -> bytes:
+    return struct.pack("!QQI4x", 0, 0, number)
 
 
 def test_rules_are_told_when_the_last_part_of_the_last_reply_is_in() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
-    wire.answer("MeterConfig")
-    wire.answer("Flow", [flow(1)], more=True)
-    wire.answer("Aggregate", flows_counted(5))
-    wire.answer("GroupDesc")
+    wire.answer(METERS)
+    wire.answer(FLOWS, flow(1), more=True)
+    wire.answer(COUNT, counted(5))
+    wire.answer(GROUPS)
     assert wire.told == []
-    wire.answer("Flow", [flow(2)])
+    wire.answer(FLOWS, flow(2))
     assert wire.told == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3)]
 
 
@@ -56,27 +70,31 @@ def test_a_part_that_comes_twice_changes_nothing() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     for _ in range(2):
-        wire.answer("Flow", [flow(1)], more=True)
-    wire.answer("Flow")
-    assert not wire.reader.part(A, wire.xids["Flow"], [flow(9)], more=False)
-    for name, body in {"Aggregate": flows_counted(1), "GroupDesc": [], "MeterConfig": []}.items():
-        wire.answer(name, body)
+        wire.answer(FLOWS, flow(1), more=True)
+    wire.answer(FLOWS)
+    assert not wire.reader.part(A, Reply(wire.xids[FLOWS], FLOWS, False, flow(9)))
+    wire.answer_the_rest(flows=1)
     assert wire.told == [SwitchRules(A, RuleSet.of([rule(1)]), foreign=0)]
 
 
 def test_a_switch_without_meters_has_none() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
-    assert wire.reader.error(A, wire.xids["MeterConfig"])
-    for name, body in {"Flow": [], "Aggregate": flows_counted(0), "GroupDesc": []}.items():
-        wire.answer(name, body)
+    assert wire.reader.error(A, wire.xids[METERS])
+    wire.answer(FLOWS)
+    wire.answer(COUNT, counted(0))
+    wire.answer(GROUPS)
     assert wire.told == [SwitchRules(A, RuleSet(), 0)]
 
 
-def test_a_refused_flow_request_fails_the_read() -> None:
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_refused_flow_request_fails_the_read_whatever_else_is_answered(answered: bool) -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
-    assert wire.reader.error(A, wire.xids["Flow"])
+    assert wire.reader.error(A, wire.xids[FLOWS])
+    if answered:
+        wire.answer_the_rest()
+    assert wire.told == []
     assert wire.reader.failed(0.0) == [A]
     assert wire.reader.failed(0.0) == []
 
@@ -93,7 +111,25 @@ def test_meters_come_back() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     flags = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST | ofp.OFPMF_STATS
-    wire.answer("MeterConfig", [ofp_parser.OFPMeterConfigStats(flags, 3, [ofp_parser.OFPMeterBandDrop(50, 60)])])
-    for name, body in {"Flow": [], "Aggregate": flows_counted(0), "GroupDesc": []}.items():
-        wire.answer(name, body)
+    wire.answer(METERS, meter_entry(MeterRule(3, 50, 60), flags))
+    wire.answer(FLOWS)
+    wire.answer(COUNT, counted(0))
+    wire.answer(GROUPS)
     assert wire.told[0].rules.meters == {3: MeterRule(3, 50, 60)}
+
+
+def test_a_reply_of_another_kind_than_was_asked_for_is_refused() -> None:
+    wire = Wire()
+    wire.reader.read(A, 0.0)
+    with pytest.raises(Malformed, match="kind"):
+        wire.reader.part(A, Reply(wire.xids[FLOWS], GROUPS, False, b""))
+
+
+def test_a_reply_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multipart, "MAX_BYTES", 1000)
+    wire = Wire()
+    wire.reader.read(A, 0.0)
+    for priority in range(1000 // len(flow(1))):
+        wire.answer(FLOWS, flow(priority), more=True)
+    with pytest.raises(Malformed, match="does not end"):
+        wire.answer(FLOWS, flow(1), more=True)
