@@ -76,7 +76,7 @@ class Pipeline:
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
         """Where prefixes lead follows from the hosts."""
-        if fabric.hosts is self._hosts:
+        if fabric.hosts == self._hosts:
             return
         self._hosts, self._leaves, self._known = fabric.hosts, hosts_by_leaf(fabric), {}
         length = self._settings.leaf_prefix_length
