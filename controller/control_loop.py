@@ -9,7 +9,7 @@ the running routes, and ``_advance`` turns those into desired rules and sends th
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState, place_declared
+from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
 from controller.link_capacity import configured_capacity
@@ -54,6 +54,7 @@ from controller.messages import (
     SendArpReply,
     SendArpRequest,
     SetStrategy,
+    SolvePlan,
     StageDone,
     Strategy,
     StrategySet,
@@ -78,8 +79,9 @@ from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pi
 from controller.tables.switch_sync import SwitchSync
 
 ANSWER_AFTER_S = 0.5
-NARROWING_S = 0.1
-"""How long the full computation waits, at most, for the switches to confirm what takes lost next hops away."""
+HURRY_S = 0.1
+"""How long the full computation waits, at most, for the switches to confirm what takes lost next hops away, and then for
+a repair of the routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +103,12 @@ class ControlLoop:
             config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, saved != SavedState(), now
         )
         self.strategy = saved.strategy or config.planning.strategy
-        declared = tuple(declared)
         settings = TopologySettings(
             (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
             config.discovery.edge_after_s,
             partial(configured_capacity, config),
-            {host.ip: host.mac for host in declared},
         )
-        self.topology = TopologyState(settings)
+        self.topology = TopologyState(settings, declared)
         self.hosts = HostDiscovery(self.topology)
         self.registry = JobRegistry(config.jobs.max_jobs)
         self.routes = RunningRoutes(saved.shares)
@@ -123,15 +123,13 @@ class ControlLoop:
         self.counters_at: dict[Dpid, float] = {}
         self.refused_connections: Counter[RefusalReason] = Counter()
         self.refused_packets = RefusedPackets()
-        self._declared: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
-        for host in declared:
-            self._declared[host.switch].append(host)
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = Pipeline(PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length))
         self.repair_s: float | None = None
         self._lost: frozenset[LinkId] = frozenset()
         self._links: Mapping[LinkId, Link] = {}
-        self._narrowing_until = -math.inf
+        self._hurried_until = -math.inf
+        self._awaits_repair = False
         self._broken_since: float | None = None
         self._saved_shares: Shares = saved.shares
         self._routes_changed = 0
@@ -156,15 +154,13 @@ class ControlLoop:
         of a request become its reply; anything else that raises is a bug."""
         commands = [command for message in messages for command in self._take(message, now)]
         if self._stale and not self.adopting:
-            self._narrow(now)
-            if not self.narrowing(now):
-                commands += self._repair_if_broken(now)
+            commands += self._first_aid(now)
         return self._advance(now) + commands
 
     def _take(self, message: Message, now: float) -> list[Command]:
         match message:
             case Planned():
-                self._stale = True
+                self._stale, self._awaits_repair = True, False
                 replies = self.replanning.answered(message, self.strategy, self.fabric)
                 return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
             case Compared():
@@ -187,7 +183,6 @@ class ControlLoop:
             case SwitchConnected(dpid, name, ports):
                 self.adoption.switch_connected(now)
                 self.topology.switch_connected(dpid, name, ports, now)
-                place_declared(self.topology, self._declared, dpid)
                 self._changed(now)
                 return [self.sync.connected(dpid)]
             case SwitchLeft(dpid):
@@ -197,7 +192,6 @@ class ControlLoop:
                 self._changed(now)
             case PortChanged(dpid, port, removed):
                 if self.topology.port_changed(dpid, port, removed, now):
-                    place_declared(self.topology, self._declared, dpid)
                     self._changed(now)
             case LinkSeen(src, dst):
                 self.topology.link_seen(src, dst, now)
@@ -316,21 +310,28 @@ class ControlLoop:
         runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
         return self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
 
-    def _narrow(self, now: float) -> None:
-        """The first answer to lost links; the full computation, which takes longer, waits until it is confirmed."""
+    def _first_aid(self, now: float) -> list[Command]:
+        """The first answers to lost links: next hops are taken away, and when that is confirmed, new routes are asked for.
+        The full computation, which takes longer, waits for both, but never for long."""
         links, self._links = self._links, self.fabric.links
         lost = [link for link in links if link not in self._links] if links is not self._links else []
         leaves = {host.at.dpid for host in self.fabric.hosts.values()} if lost else set()
         if fewer := narrowed(self.desired, links, lost, leaves):
             self.desired = {**self.desired, **fewer}
             self._diff_due = True
-            self._narrowing_until = now + NARROWING_S
+            self._hurried_until = now + HURRY_S
+        if self.hurried(now):
+            return []
+        commands = self._repair_if_broken(now)
+        if any(isinstance(command, SolvePlan) for command in commands):
+            self._awaits_repair, self._hurried_until = True, now + HURRY_S
+        return commands
 
-    def narrowing(self, now: float) -> bool:
-        """Next hops are being taken away from lost links: whatever can wait should."""
-        if self._narrowing_until <= now or not (self._diff_due or self.sync.busy):
-            self._narrowing_until = -math.inf
-        return self._narrowing_until > now
+    def hurried(self, now: float) -> bool:
+        """First aid is under way: whatever can wait should."""
+        if self._hurried_until <= now or not (self._diff_due or self.sync.busy or self._awaits_repair):
+            self._awaits_repair, self._hurried_until = False, -math.inf
+        return self._hurried_until > now
 
     def _repair_if_broken(self, now: float) -> list[Command]:
         """A link that routes use is a reason to plan at once, neither after a quiet time nor with the next tick."""
@@ -356,7 +357,7 @@ class ControlLoop:
     # ---- what follows: desired rules, the next stage, those who wait for it
 
     def _advance(self, now: float) -> list[Command]:
-        if self._stale and not self.narrowing(now):
+        if self._stale and not self.hurried(now):
             self._stale, self._desired_for = False, self.fabric.generation
             self._make_desired(now)
             self._diff_due = True
@@ -367,7 +368,7 @@ class ControlLoop:
             commands = [stage] if stage else []
             ready = frozenset(dpid for dpid in self.sync.settled if self.topology.switch_ready(dpid))
             commands += [ProbePorts(ready)] if ready else []
-            if not self.narrowing(now):
+            if not self.hurried(now):
                 self._confirm()
         reached = not (self._stale or self.sync.busy or self.sync.unsettled)
         if reached and not self._lost and self._broken_since is not None:

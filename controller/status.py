@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import RefusalReason, Strategy
+from controller.messages import RefusalReason, RefusedPacket, Strategy
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route
@@ -87,7 +87,8 @@ class Status:
     other strategies on the plan's problem. ``repair``: the latest. ``repair_s``: from the moment
     that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
     ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first.
-    ``refused_connections``: since the start, by reason; a reason without one is missing."""
+    ``refused_connections``: since the start, by reason; a reason without one is missing. ``refused_packets`` and
+    ``refused_claims`` (of addresses that live at another port): since the start, by port."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -108,6 +109,8 @@ class Status:
     repaired_flows_total: int = 0
     counters_at: float | None = None
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
+    refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
+    refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     alarms: tuple[str, ...] = ()
 
     @property

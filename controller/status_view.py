@@ -43,6 +43,8 @@ def build_status(loop: ControlLoop) -> Status:
         repaired_flows_total=loop.replanning.repaired_flows_total,
         counters_at=min(loop.counters_at.values(), default=None),
         refused_connections=dict(loop.refused_connections),
+        refused_packets=dict(loop.refused_packets.total),
+        refused_claims=dict(loop.hosts.claims.refused),
         alarms=tuple(_alarms(loop)),
     )
 
@@ -104,6 +106,9 @@ def _alarms(loop: ControlLoop) -> Iterator[str]:
     for dpid, count in loop.sync.foreign.items():
         if count:
             yield f"{loop.fabric.name(dpid)} holds {count} rules of somebody else"
+    yield from loop.refused_packets.alarms(loop.fabric)
+    for dpid, port in sorted(loop.hosts.claims.refused_at):
+        yield f"{loop.fabric.name(dpid)}:{port} claims addresses of hosts elsewhere; they stay where they are"
     for job in loop.registry.jobs.values():
         missing = missing_hosts(loop.fabric, job)
         if missing:

@@ -8,62 +8,92 @@ lost one. Pure: every input takes ``now`` (monotonic seconds), nothing is sent f
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeVar
 
+from controller.fabric.hold_down import HoldDowns
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortRef, Switch
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 MAX_HOSTS_PER_PORT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """``capacity_bps(switch, port, at_edge)``: capacity of what is plugged into a port, each way."""
+    """``hold_down_s``: the first and the longest. ``capacity_bps(switch, port, at_edge)``: capacity of what is plugged
+    into a port, each way."""
 
-    hold_down_s: float
+    hold_down_s: tuple[float, float]
     edge_after_s: float
     capacity_bps: Callable[[Switch, Port, bool], float]
 
 
-Learned = Literal["new", "known", "moved", "refused"]
+def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
+    """A copy that nobody can change, or the one before while nothing did: who remembers it sees that at a glance."""
+    return before if before == current else MappingProxyType(dict(current))
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredHost:
+    """A host from the inventory file, by the names of its switch and port."""
+
+    ip: str
+    mac: str | None
+    switch: str
+    port: str
+
+
+Learned = Literal["new", "known", "moved", "contested", "refused", "ignored"]
 
 
 class TopologyState:
     """The mutable picture behind the snapshots; owned by the control loop's thread."""
 
-    def __init__(self, settings: TopologySettings) -> None:
+    def __init__(self, settings: TopologySettings, declared: Iterable[DeclaredHost] = ()) -> None:
+        """``declared``: hosts that no packet moves."""
         self._settings = settings
+        self._declared = {host.ip: host for host in declared}
+        self._declared_by_switch: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
+        for host in self._declared.values():
+            self._declared_by_switch[host.switch].append(host)
         self._switches: dict[Dpid, Switch] = {}
         self._ready: set[Dpid] = set()
         self._up_since: dict[PortRef, float] = {}
         self._heard: dict[PortRef, PortRef] = {}
-        self._held_until: dict[frozenset[PortRef], float] = {}
+        self._arriving: defaultdict[PortRef, set[PortRef]] = defaultdict(set)
+        self._hold_downs = HoldDowns(*settings.hold_down_s)
         self._links: dict[LinkId, Link] = {}
         self._hosts: dict[str, Host] = {}
+        self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
         self._fabric = Fabric()
         self._changed = False
+        self._macs_changed = False
 
     @property
     def fabric(self) -> Fabric:
-        """The current snapshot; the same object until something changes."""
+        """The current snapshot; the same object until something changes. A host's new MAC changes no route, and is
+        no reason for a new generation: a host could make work for everybody by it."""
+        before = self._fabric
         if self._changed:
-            self._changed = False
             self._fabric = Fabric(
-                self._fabric.generation + 1,
-                MappingProxyType(dict(self._switches)),
-                MappingProxyType(dict(self._links)),
-                MappingProxyType(dict(self._hosts)),
+                before.generation + 1,
+                _frozen(self._switches, before.switches),
+                _frozen(self._links, before.links),
+                _frozen(self._hosts, before.hosts),
             )
+        elif self._macs_changed:
+            self._fabric = replace(before, hosts=_frozen(self._hosts, before.hosts))
+        self._changed = self._macs_changed = False
         return self._fabric
 
     @property
     def intact(self) -> Fabric:
         """The current snapshot with the cables that have failed and have not come back; those carry nothing."""
-        failed = (sorted(cable) for cable in self._held_until)
+        failed = (sorted(cable) for cable in self._hold_downs.held)
         links = {LinkId(*src): Link(src, dst, 0.0) for a, b in failed for src, dst in ((a, b), (b, a))}
         return replace(self.fabric, links={**links, **self.fabric.links})
 
@@ -76,12 +106,16 @@ class TopologyState:
         self._switches[dpid] = switch
         self._up_since |= {PortRef(dpid, p.number): now for p in switch.ports.values() if p.up}
         self._changed = True
+        self._place_declared(switch, switch.ports.values())
 
-    def switch_ready(self, dpid: Dpid, now: float) -> None:
-        """The switch confirmed the rules it should have; its links may be used."""
-        if dpid in self._switches and dpid not in self._ready:
-            self._ready.add(dpid)
-            self._recheck([src for src in self._heard if src.dpid == dpid], now)
+    def switch_ready(self, dpid: Dpid) -> bool:
+        """The switch confirmed the rules it should have; its links may be used. False when that is no news."""
+        switch = self._switches.get(dpid)
+        if switch is None or dpid in self._ready:
+            return False
+        self._ready.add(dpid)
+        self._recheck([PortRef(dpid, port) for port in switch.ports])
+        return True
 
     def switch_left(self, dpid: Dpid, now: float) -> None:
         """The connection is gone: its links are not used any more."""
@@ -102,6 +136,7 @@ class TopologyState:
             ports[port.number] = port
         self._switches[dpid] = replace(switch, ports=MappingProxyType(ports))
         self._changed = True
+        self._place_declared(self._switches[dpid], [port])
         at = PortRef(dpid, port.number)
         if removed or not port.up:
             self._forget(at, now)
@@ -111,8 +146,9 @@ class TopologyState:
 
     def _forget(self, at: PortRef, now: float) -> None:
         self._up_since.pop(at, None)
-        for src in [src for src, dst in self._heard.items() if at in (src, dst)]:
-            self._unhear(src, now)
+        for src in (at, *self._arriving.get(at, ())):
+            if src in self._heard:
+                self._unhear(src, now)
 
     # ---- links
 
@@ -120,14 +156,15 @@ class TopologyState:
         """A probe sent out of ``src`` arrived at ``dst``. Hosts that were taken to be at these ports are not."""
         if self._heard.get(src) not in (None, dst):
             self._unhear(src, now)
-        for ip in [host.ip for host in self._hosts.values() if host.at in (src, dst)]:
-            del self._hosts[ip]
-            self._changed = True
+        for at in (src, dst):
+            for ip in self._hosts_at.pop(at, ()):
+                del self._hosts[ip]
+                self._changed = True
         self._heard[src] = dst
-        cable = frozenset((src, dst))
-        if self._held_until.get(cable) == math.inf and self._heard.get(dst) == src:
-            self._held_until[cable] = now + self._settings.hold_down_s
-        self._recheck([src], now)
+        self._arriving[dst].add(src)
+        if self._heard.get(dst) == src:
+            self._hold_downs.returned(frozenset((src, dst)), now)
+        self._recheck([src])
 
     def link_lost(self, src: PortRef, dst: PortRef, now: float) -> None:
         """Probes stopped."""
@@ -136,26 +173,29 @@ class TopologyState:
 
     def advance(self, now: float) -> None:
         """Hold-downs that are over release their links."""
-        over = [cable for cable, until in self._held_until.items() if until <= now]
-        for cable in over:
-            del self._held_until[cable]
-            self._recheck(cable, now)
+        for cable in self._hold_downs.release(now):
+            self._recheck(cable)
 
     def _unhear(self, src: PortRef, now: float) -> None:
         dst = self._heard.pop(src)
+        self._arriving[dst].discard(src)
+        if not self._arriving[dst]:
+            del self._arriving[dst]
         for at in (src, dst):
             if at in self._up_since:
                 self._up_since[at] = now  # no edge port before discovery had its chance again
         ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
         usable = [self._links.pop(link) for link in ids if link in self._links]
-        if usable or frozenset((src, dst)) in self._held_until:
-            self._held_until[frozenset((src, dst))] = math.inf
-        self._changed |= bool(usable)
+        if usable:
+            self._hold_downs.failed(frozenset((src, dst)), now)
+            self._changed = True
+        else:
+            self._hold_downs.failed_again(frozenset((src, dst)))
 
-    def _recheck(self, ports: Iterable[PortRef], now: float) -> None:
+    def _recheck(self, ports: Iterable[PortRef]) -> None:
         for src in ports:
             dst = self._heard.get(src)
-            if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst, now):
+            if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):
                 continue
             for a, b in ((src, dst), (dst, src)):
                 switch = self._switches[a.dpid]
@@ -163,72 +203,80 @@ class TopologyState:
                 self._links[LinkId(a.dpid, a.port)] = Link(a, b, capacity)
             self._changed = True
 
-    def _usable(self, src: PortRef, dst: PortRef, now: float) -> bool:
+    def _usable(self, src: PortRef, dst: PortRef) -> bool:
         return (
             self._heard.get(dst) == src
             and {src.dpid, dst.dpid} <= self._ready
             and src in self._up_since
             and dst in self._up_since
-            and self._held_until.get(frozenset((src, dst)), now) <= now
+            and not self._hold_downs.holds(frozenset((src, dst)))
         )
 
     # ---- hosts
 
     def edge_ports(self, now: float) -> tuple[PortRef, ...]:
         """Up, silent on LLDP, and up for long enough that discovery had its chance."""
-        fabric_ports = set(self._heard) | set(self._heard.values())
-        settled = now - self._settings.edge_after_s
-        return tuple(sorted(at for at, since in self._up_since.items() if at not in fabric_ports and since <= settled))
+        return tuple(sorted(at for at in self._up_since if self.is_edge_port(at, now)))
+
+    def is_edge_port(self, at: PortRef, now: float) -> bool:
+        since = self._up_since.get(at)
+        return since is not None and since <= now - self._settings.edge_after_s and not self.is_fabric_port(at)
 
     def is_fabric_port(self, at: PortRef) -> bool:
-        return at in self._heard or at in self._heard.values()
+        return at in self._heard or at in self._arriving
 
-    def host_seen(self, ip: str, mac: str | None, at: PortRef, now: float) -> Learned:
-        """An ARP packet of ``ip`` came in at ``at``. Refused: not an edge port (yet), the port claims too many
-        addresses, or the address belongs to a port that is still up."""
+    def is_up(self, at: PortRef) -> bool:
+        return at in self._up_since
+
+    def host_seen(self, ip: str, mac: str, at: PortRef, now: float) -> Learned:
+        """An ARP packet of ``ip`` came in at ``at``. Ignored: not an edge port (yet). Refused: a declared host is not
+        moved by packets, and a port claims only so many addresses. Contested: the address belongs to a port that is
+        still up; whoever has it there should be asked (``host_discovery``)."""
         known = self._hosts.get(ip)
         if known and known.at == at:
-            if mac and known.mac != mac:
+            if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
                 self._hosts[ip] = replace(known, mac=mac)
-                self._changed = True
+                self._macs_changed = True
             return "known"
-        if known and known.at in self._up_since:
+        if not self.is_edge_port(at, now):
+            return "ignored"
+        if ip in self._declared or len(self._hosts_at.get(at, ())) >= MAX_HOSTS_PER_PORT:
             return "refused"
-        if at not in self.edge_ports(now) or sum(h.at == at for h in self._hosts.values()) >= MAX_HOSTS_PER_PORT:
-            return "refused"
+        if known and self.is_up(known.at):
+            return "contested"
         self.place_host(ip, mac, at)
         return "moved" if known else "new"
 
+    def move_host(self, ip: str, mac: str, at: PortRef, now: float) -> None:
+        """Nobody answers for the host where it was: it is at ``at``, if a host can still be there."""
+        if self.is_edge_port(at, now):
+            self.place_host(ip, mac, at)
+
     def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
-        """Put a host at a port without doubt: from the inventory, or adopted from the switch's own rules."""
+        """Put a host at a port without doubt: from the inventory, adopted from the switch's own rules, or because
+        nobody answers for it where it was."""
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return
         nic_bps = self._settings.capacity_bps(switch, switch.ports[at.port], True)
+        before = self._hosts.get(ip)
+        if before:
+            self._hosts_at[before.at].discard(ip)
         self._hosts[ip] = Host(ip, mac, at, nic_bps)
+        self._hosts_at[at].add(ip)
         self._changed = True
 
-
-@dataclass(frozen=True, slots=True)
-class DeclaredHost:
-    """A host from the inventory file, by the names of its switch and port."""
-
-    ip: str
-    mac: str | None
-    switch: str
-    port: str
-
-
-def place_declared(state: TopologyState, declared: Mapping[str, Iterable[DeclaredHost]], dpid: Dpid) -> None:
-    """Put the declared hosts of one connected switch at their ports. ``declared``: by the names of the switches."""
-    switch = state.fabric.switches[dpid]
-    hosts = declared.get(switch.name, ())
-    ports = {port.name: PortRef(dpid, port.number) for port in switch.ports.values()} if hosts else {}
-    known = state.fabric.hosts
-    for host in hosts:
-        at = ports.get(host.port)
-        if at and (host.ip not in known or known[host.ip].at != at):
-            state.place_host(host.ip, host.mac, at)
+    def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
+        """Put the declared hosts of these ports where they belong."""
+        hosts = self._declared_by_switch.get(switch.name)
+        if not hosts:
+            return
+        numbers = {port.name: port.number for port in ports}
+        for host in hosts:
+            if host.port in numbers:
+                at = PortRef(switch.dpid, numbers[host.port])
+                if host.ip not in self._hosts or self._hosts[host.ip].at != at:
+                    self.place_host(host.ip, host.mac, at)
 
 
 def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:

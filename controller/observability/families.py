@@ -107,6 +107,22 @@ def _foreign_rules(snapshot: Snapshot) -> Iterator[Sample]:
         yield (snapshot.status.fabric.name(dpid),), switch.foreign_rules
 
 
+def _refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of switches that are connected."""
+    fabric = snapshot.status.fabric
+    for (at, reason), count in snapshot.status.refused_packets.items():
+        if at.dpid in fabric.switches:
+            yield (fabric.name(at.dpid), str(at.port), reason), count
+
+
+def _refused_claims(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of switches that are connected."""
+    fabric = snapshot.status.fabric
+    for at, count in snapshot.status.refused_claims.items():
+        if at.dpid in fabric.switches:
+            yield (fabric.name(at.dpid), str(at.port)), count
+
+
 def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
     """Every reason has a series, also without refusals: an increase needs the 0 before it."""
     for reason in get_args(RefusalReason):
@@ -190,6 +206,20 @@ FAMILIES: tuple[Family, ...] = (
         "OpenFlow connections that were ended for what came by them, or failed to.",
         _refused_connections,
         ("reason",),
+    ),
+    Family(
+        "signalbox_refused_packets_total",
+        "counter",
+        "LLDP and ARP that came in at the port and was not believed.",
+        _refused_packets,
+        ("switch", "port", "reason"),
+    ),
+    Family(
+        "signalbox_refused_host_claims_total",
+        "counter",
+        "ARP from the port for addresses that live at another port.",
+        _refused_claims,
+        ("switch", "port"),
     ),
     Family(
         "signalbox_counters_age_seconds",

@@ -1,39 +1,42 @@
-"""Link discovery: which probes to send, what a received one means, which links have fallen silent.
+"""Link discovery: which probes to send and when, what a received one means, which links have fallen silent.
 
 Sans-IO. In: switches and ports as they come and go, frames that switches handed up, the time (``now``, monotonic
-seconds). Out: probe frames to send, ``LinkSeen`` and ``LinkLost``. A probe is one LLDP frame (IEEE 802.1AB) with an
-organisationally specific TLV that holds the sending port and an HMAC over it with a key of this process, so that a host
-cannot invent a link. Two hosts that relay whole frames between each other are out of scope (DESIGN section 4).
+seconds). Out: probes to send, ``LinkSeen`` and ``LinkLost``, and frames that were refused, counted by port and reason.
+
+A probe counts once, and only while it is fresh: every probe has a number that no other has, and a port knows those it
+sent lately. So a host can neither forge a link (``probe_frame``) nor replay one. Two hosts that relay whole frames
+between each other while these are fresh are out of scope (DESIGN section 4).
 """
 
 from __future__ import annotations
 
-import hashlib
 import heapq
-import hmac
 import math
-import secrets
-import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.messages import LinkLost, LinkSeen
-from controller.tables.rules import ETH_LLDP
-
-# The nearest-bridge group address of IEEE 802.1AB; the sender is locally administered.
-_HEADER = bytes.fromhex("0180c200000e") + bytes.fromhex("025342000002") + struct.pack("!H", ETH_LLDP)
-_ORGANISATION = bytes.fromhex("025342")
-_PROBE_SUBTYPE = 1
-_LOCALLY_ASSIGNED = 7
-_PORT = struct.Struct("!QI")
-_TAG_BYTES = 16
-_AT_ONCE = -math.inf
-_CHASSIS, _PORT_ID, _TTL, _END, _ORGANISATIONAL = 1, 2, 3, 0, 127
+from controller.fabric.topology import Dpid, Port, PortRef
+from controller.messages import LinkLost, LinkSeen, RefusedPacket
+from controller.southbound.probe_frame import ProbeFrames
 
 MAX_STEP_S = 0.25
 """The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""
+FIRST_GAP_S = 0.25
+"""Between the first two probes of a port; then twice as long, and so on, until it settles."""
+MISSES = 3
+"""Probes that must have gone unanswered before a link is lost."""
+GRACE_S = 1.0
+"""For the last of these to arrive in; less where ``link_timeout_s`` is short."""
+QUIET_SHARE = 4
+"""Where not every port can be probed every interval, one that leads nowhere waits up to this many times longer."""
+BURST = 4
+"""New ports may push the rate up to this many times ``max_probes_per_s``."""
+BURST_S = 0.1
+"""Stretch of that rate which may go out at once."""
+MAX_REFUSED = 4096
+"""Ports and reasons counted between two reports: a hostile switch can name any port."""
 GOLDEN = 0.6180339887498949
 ROOT_TWO = 0.4142135623730951
 
@@ -45,105 +48,181 @@ class Probe(NamedTuple):
     frame: bytes
 
 
-@dataclass(slots=True)
-class _Heard:
-    """A directed link: where its probes arrive, when the last one did (listening time), whether it was announced."""
+@dataclass(slots=True, eq=False)
+class _Port:
+    """A port that is up. ``peer``: where its probes arrive, None until one has; ``announced``: somebody was told.
+    ``turn``: its entry in the schedule that counts. ``gap_s``: until the next probe while it backs off, None when it
+    has settled. ``fresh``: its latest probes and when they left. ``unanswered``: probes since the last that arrived;
+    ``missed_at``: when the last of ``MISSES`` left. Times are listening time, but for ``sent_at``."""
 
-    dst: PortRef
-    last: float
-    announced: bool
+    at: PortRef
+    head: bytes
+    turn: int = 0
+    gap_s: float | None = FIRST_GAP_S
+    sent_at: float = -math.inf
+    fresh: dict[int, float] = field(default_factory=dict)
+    peer: PortRef | None = None
+    announced: bool = False
+    heard_at: float = 0.0
+    unanswered: int = 0
+    missed_at: float = 0.0
 
 
 class Discovery:
     """Times inside are listening time: a clock that stands still while the hub does not listen."""
 
-    def __init__(self, probe_interval_s: float, link_timeout_s: float, key: bytes | None = None) -> None:
+    def __init__(
+        self, probe_interval_s: float, link_timeout_s: float, max_probes_per_s: float, key: bytes | None = None
+    ) -> None:
         self._interval = probe_interval_s
         self._timeout = link_timeout_s
-        self._key = key or secrets.token_bytes(32)
-        self._ttl = min(65535, max(1, round(link_timeout_s)))
-        self._probes: dict[PortRef, bytes] = {}
-        self._due: list[tuple[float, PortRef, int]] = []
-        self._epoch: dict[PortRef, int] = {}
-        self._epochs = 0
-        self._links: dict[PortRef, _Heard] = {}
+        self._rate = max_probes_per_s
+        self._frames = ProbeFrames(key)
+        self._ports: dict[PortRef, _Port] = {}
+        self._of: dict[Dpid, set[PortRef]] = {}
+        self._arriving: dict[PortRef, set[_Port]] = defaultdict(set)
+        self._suspects: set[_Port] = set()
+        self._linked = 0
+        self._due: list[tuple[float, int, _Port]] = []
+        self._turns = 0
+        self._sent = 0
+        self._allowance = BURST * max_probes_per_s * BURST_S
         self._alive: dict[Dpid, float] = {}
         self._listened = 0.0
-        self._ticked: float | None = None
-        self.refused = 0
-        """How many frames were no probes of this process, or came from or to ports that are not up."""
+        self._ticked = -math.inf
+        self._refused: Counter[RefusedPacket] = Counter()
 
     # ---- ports
 
     def switch_connected(self, dpid: Dpid, ports: Iterable[Port]) -> None:
         """The ports of a switch, after every handshake. Links that were known are announced again, when heard again."""
         up = {PortRef(dpid, port.number) for port in ports if port.up}
-        for at in [at for at in self._probes if at.dpid == dpid and at not in up]:
+        for at in self._of.get(dpid, set()) - up:
             self._port_down(at)
-        for src, link in self._links.items():
-            if dpid in (src.dpid, link.dst.dpid):
-                link.announced = False
         self._alive[dpid] = self._listened
         for at in sorted(up):
             self._port_up(at)
+            self._ports[at].announced = False
+            for port in self._arriving.get(at, ()):
+                port.announced = False
+            self._restart(self._ports[at])
 
     def switch_left(self, dpid: Dpid) -> None:
         """Forgets the switch, its ports and their links; nobody is told."""
-        for at in [at for at in self._probes if at.dpid == dpid]:
+        for at in list(self._of.get(dpid, ())):
             self._port_down(at)
+        self._of.pop(dpid, None)
         self._alive.pop(dpid, None)
+
+    def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
+        """These switches hand probes up now. What they sent before has made the others' ends known; what the others
+        sent was lost. Their own probes make the others answer (``received``)."""
+        for dpid in dpids:
+            for at in sorted(self._of.get(dpid, ())):
+                port = self._ports[at]
+                if not (port.announced and any(other.announced for other in self._arriving.get(at, ()))):
+                    self._restart(port)
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool) -> None:
         at = PortRef(dpid, port.number)
-        if port.up and not removed:
+        if port.up and not removed and dpid in self._alive:
             self._port_up(at)
         else:
             self._port_down(at)
 
     def _port_up(self, at: PortRef) -> None:
-        if at not in self._probes:
-            self._probes[at] = self._frame(at)
-            self._epochs += 1
-            self._epoch[at] = self._epochs
-            heapq.heappush(self._due, (_AT_ONCE, at, self._epochs))
+        if at not in self._ports:
+            self._ports[at] = _Port(at, self._frames.head(at))
+            self._of.setdefault(at.dpid, set()).add(at)
+            self._restart(self._ports[at])
 
     def _port_down(self, at: PortRef) -> None:
-        if self._probes.pop(at, None) is not None:
-            del self._epoch[at]
-        for src in [src for src, link in self._links.items() if at in (src, link.dst)]:
-            del self._links[src]
+        port = self._ports.pop(at, None)
+        if port is None:
+            return
+        self._of[at.dpid].discard(at)
+        self._unlink(port)
+        for other in list(self._arriving.get(at, ())):
+            self._unlink(other)
+            self._restart(other)
 
     # ---- time
 
     def tick(self, now: float) -> list[Probe]:
-        """The probes that are due. Call it a few times per ``MAX_STEP_S``."""
-        if self._ticked is not None:
-            self._listened += min(MAX_STEP_S, max(0.0, now - self._ticked))
+        """The probes that are due, ports of one switch next to each other. Call it a few times per ``MAX_STEP_S``."""
+        passed = max(0.0, now - self._ticked) if self._ticked > -math.inf else 0.0
+        self._listened += min(MAX_STEP_S, passed)
         self._ticked = now
+        burst = BURST * self._rate
+        self._allowance = min(burst * BURST_S, self._allowance + burst * passed)
+        linked_s, quiet_s = self._intervals()
         probes = []
-        while self._due and self._due[0][0] <= now:
-            due, at, epoch = heapq.heappop(self._due)
-            if self._epoch.get(at) != epoch:
-                continue
-            probes.append(Probe(at, self._probes[at]))
-            # The second probe comes within an interval, at a phase of the port's own: that spreads the load.
-            gap = self._interval * (_phase(at) if due == _AT_ONCE else 1.0)
-            heapq.heappush(self._due, (now + gap, at, epoch))
+        while self._due and self._due[0][0] <= now and self._allowance >= 1:
+            _, turn, port = heapq.heappop(self._due)
+            if port.turn == turn and self._ports.get(port.at) is port:
+                self._allowance -= 1
+                probes.append(self._probe(port, now))
+                self._schedule(port, now + self._gap(port, linked_s if port.peer else quiet_s))
+        probes.sort(key=_switch)
         return probes
 
+    def _intervals(self) -> tuple[float, float]:
+        """How often ports with a link are probed, and the others: every interval when the rate allows it for all."""
+        quiet = len(self._ports) - self._linked
+        linked_s = max(self._interval, (self._linked + quiet / QUIET_SHARE) / self._rate)
+        if not quiet:
+            return linked_s, linked_s
+        return linked_s, max(self._interval, quiet / (self._rate - self._linked / linked_s))
+
+    def _gap(self, port: _Port, interval_s: float) -> float:
+        """Backing off until it is heard or as slow as the others; then a part of an interval, so that ports which
+        came together go apart; then whole ones."""
+        gap = port.gap_s
+        if gap is None:
+            return interval_s
+        if gap < interval_s and not port.announced:
+            port.gap_s = 2 * gap
+            return gap
+        port.gap_s = None
+        return interval_s * _phase(port.at)
+
+    def _restart(self, port: _Port) -> None:
+        """As if it had just come up; a probe that has only just left is not repeated."""
+        port.gap_s = FIRST_GAP_S
+        self._schedule(port, port.sent_at + FIRST_GAP_S)
+
+    def _schedule(self, port: _Port, at: float) -> None:
+        self._turns += 1
+        port.turn = self._turns
+        heapq.heappush(self._due, (at, port.turn, port))
+
+    def _probe(self, port: _Port, now: float) -> Probe:
+        self._sent += 1
+        while port.fresh and port.fresh[next(iter(port.fresh))] < self._listened - self._timeout:
+            del port.fresh[next(iter(port.fresh))]
+        port.fresh[self._sent] = self._listened
+        port.sent_at = now
+        port.unanswered += 1
+        if port.peer and port.unanswered == MISSES:
+            port.missed_at = self._listened
+            self._suspects.add(port)
+        return Probe(port.at, self._frames.frame(port.head, self._sent))
+
     def lost(self) -> list[LinkLost]:
-        """Links that fell silent. Only silence that could have been broken counts: both switches must have said
-        something, anything, in the second half of it; a switch that says nothing at all is the echo check's."""
-        silent_since = self._listened - self._timeout
-        silent = [
-            (src, link)
-            for src, link in self._links.items()
-            if link.last < silent_since
-            and min(self._alive[src.dpid], self._alive[link.dst.dpid]) >= link.last + self._timeout / 2
-        ]
-        for src, _ in silent:
-            del self._links[src]
-        return [LinkLost(src, link.dst) for src, link in silent]
+        """Links that fell silent. Only silence that could have been broken counts: probes must have left, and both
+        switches must have said something, anything, since the last of these; a switch that says nothing at all is the
+        echo check's."""
+        grace = min(GRACE_S, self._timeout / 5)
+        news = []
+        for port in list(self._suspects):
+            assert port.peer
+            spoke = min(self._alive[port.at.dpid], self._alive[port.peer.dpid])
+            silent_until = max(port.missed_at + grace, port.heard_at + self._timeout)
+            if spoke >= port.missed_at and self._listened > silent_until:
+                news.append(LinkLost(port.at, port.peer))
+                self._unlink(port)
+                self._restart(port)
+        return news
 
     def alive(self, dpid: Dpid) -> None:
         """The switch said something."""
@@ -154,71 +233,67 @@ class Discovery:
 
     def received(self, dst: PortRef, frame: bytes) -> list[LinkLost | LinkSeen]:
         """What an LLDP frame that came in at ``dst`` tells: a link, the first time; or that a link moved."""
-        src = self._sender(frame)
-        if src is None or src == dst or src not in self._probes or dst not in self._probes:
-            self.refused += 1
-            return []
+        said = self._frames.read(frame)
+        if isinstance(said, str):
+            return self._refuse(RefusedPacket(dst, said))
+        src, counter = said
+        port, at = self._ports.get(src), self._ports.get(dst)
+        if port is None or at is None:
+            return self._refuse(RefusedPacket(dst, "not_a_port"))
+        if port is at:
+            return self._refuse(RefusedPacket(dst, "reflected"))
+        if port.fresh.get(counter, -math.inf) < self._listened - self._timeout:
+            return self._refuse(RefusedPacket(dst, "replayed"))
+        port.fresh = {later: left for later, left in port.fresh.items() if later > counter}
+        return self._heard(port, at)
+
+    def _heard(self, port: _Port, at: _Port) -> list[LinkLost | LinkSeen]:
         news: list[LinkLost | LinkSeen] = []
-        link = self._links.get(src)
-        if link is not None and link.dst != dst:
-            news.append(LinkLost(src, link.dst))
-            link = None
-        if link is None:
-            link = self._links[src] = _Heard(dst, self._listened, announced=False)
-        link.last = self._listened
-        if not link.announced:
-            link.announced = True
-            news.append(LinkSeen(src, dst))
+        if port.peer != at.at:
+            if port.peer is not None:
+                news.append(LinkLost(port.at, port.peer))
+                self._unlink(port)
+            port.peer, port.announced = at.at, False
+            self._arriving[at.at].add(port)
+            self._linked += 1
+        port.heard_at, port.unanswered = self._listened, 0
+        self._suspects.discard(port)
+        if not port.announced:
+            port.announced = True
+            news.append(LinkSeen(port.at, at.at))
+        if at.peer != port.at or not at.announced:
+            # This end can hear and the other can send: what this end sends is worth a try.
+            self._schedule(at, at.sent_at + FIRST_GAP_S)
         return news
 
-    # ---- frames
+    def _unlink(self, port: _Port) -> None:
+        if port.peer is not None:
+            self._arriving[port.peer].discard(port)
+            self._linked -= 1
+        port.peer, port.announced, port.unanswered = None, False, 0
+        self._suspects.discard(port)
 
-    def _frame(self, at: PortRef) -> bytes:
-        tlvs = (
-            _tlv(_CHASSIS, bytes([_LOCALLY_ASSIGNED]) + f"dpid:{at.dpid:016x}".encode()),
-            _tlv(_PORT_ID, bytes([_LOCALLY_ASSIGNED]) + str(at.port).encode()),
-            _tlv(_TTL, struct.pack("!H", self._ttl)),
-            _tlv(_ORGANISATIONAL, _ORGANISATION + bytes([_PROBE_SUBTYPE]) + _PORT.pack(*at) + self._tag(at)),
-            _tlv(_END, b""),
-        )
-        return (_HEADER + b"".join(tlvs)).ljust(60, b"\0")
+    # ---- refusals
 
-    def _tag(self, at: PortRef) -> bytes:
-        return hmac.digest(self._key, _PORT.pack(*at), hashlib.sha256)[:_TAG_BYTES]
+    def refuse(self, packet: RefusedPacket) -> None:
+        """Counts a packet that nobody may believe."""
+        if packet in self._refused or len(self._refused) < MAX_REFUSED:
+            self._refused[packet] += 1
 
-    def _sender(self, frame: bytes) -> PortRef | None:
-        """The port a probe of this process left from; None for every other frame."""
-        prefix = _ORGANISATION + bytes([_PROBE_SUBTYPE])
-        for kind, value in _tlvs(frame):
-            if kind == _ORGANISATIONAL and value.startswith(prefix):
-                body = value[len(prefix) :]
-                if len(body) != _PORT.size + _TAG_BYTES:
-                    return None
-                dpid, port = _PORT.unpack_from(body)
-                at = PortRef(Dpid(dpid), PortNo(port))
-                return at if hmac.compare_digest(body[_PORT.size :], self._tag(at)) else None
-        return None
+    def _refuse(self, packet: RefusedPacket) -> list[LinkLost | LinkSeen]:
+        self.refuse(packet)
+        return []
+
+    def take_refused(self) -> Mapping[RefusedPacket, int]:
+        """How many packets were refused since the last call, by port and reason."""
+        refused, self._refused = self._refused, Counter()
+        return refused
+
+
+def _switch(probe: Probe) -> Dpid:
+    return probe.at.dpid
 
 
 def _phase(at: PortRef) -> float:
     """In (0, 1], evenly spread over the ports of a switch and over switches (additive recurrence of irrationals)."""
     return 1.0 - (at.port * GOLDEN + at.dpid * ROOT_TWO) % 1.0
-
-
-def _tlv(kind: int, value: bytes) -> bytes:
-    return struct.pack("!H", kind << 9 | len(value)) + value
-
-
-def _tlvs(frame: bytes) -> Iterator[tuple[int, bytes]]:
-    """The TLVs of an LLDP frame, up to the end or the first that is cut off."""
-    if frame[12:14] != _HEADER[12:14]:
-        return
-    offset = len(_HEADER)
-    while offset + 2 <= len(frame):
-        (head,) = struct.unpack_from("!H", frame, offset)
-        kind, length = head >> 9, head & 0x1FF
-        value = frame[offset + 2 : offset + 2 + length]
-        if kind == _END or len(value) < length:
-            return
-        yield kind, value
-        offset += 2 + length

@@ -12,7 +12,6 @@ from controller.fabric.topology_update import (
     DeclaredHost,
     TopologySettings,
     TopologyState,
-    place_declared,
 )
 
 A, B = PortRef(Dpid(1), PortNo(1)), PortRef(Dpid(2), PortNo(7))
@@ -26,10 +25,10 @@ def port(number: int, up: bool = True) -> Port:
 @pytest.fixture
 def state() -> TopologyState:
     """Two ready switches at time 0, with ports 1, 2 and 7; nothing seen between them yet."""
-    state = TopologyState(TopologySettings(hold_down_s=2, edge_after_s=3, capacity_bps=lambda *_: 1e9))
+    state = TopologyState(TopologySettings(hold_down_s=(2, 60), edge_after_s=3, capacity_bps=lambda *_: 1e9))
     for dpid in (Dpid(1), Dpid(2)):
         state.switch_connected(dpid, f"s{dpid}", [port(1), port(2), port(7)], 0)
-        state.switch_ready(dpid, 0)
+        assert state.switch_ready(dpid)
     return state
 
 
@@ -53,7 +52,8 @@ def test_a_link_needs_switches_that_have_their_rules(state: TopologyState) -> No
     state.switch_connected(Dpid(2), "s2", [port(1), port(2), port(7)], 1)
     see(state, 1)
     assert links(state) == set()
-    state.switch_ready(Dpid(2), 2)
+    assert state.switch_ready(Dpid(2))
+    assert not state.switch_ready(Dpid(2)), "no news"
     assert links(state) == {A, B}
 
 
@@ -78,6 +78,35 @@ def test_a_link_that_failed_returns_after_probes_both_ways_and_its_hold_down(sta
     assert links(state) == set()
     state.advance(203)
     assert links(state) == {A, B}
+
+
+def fail_and_return(state: TopologyState, now: float) -> None:
+    state.port_changed(Dpid(2), port(7, up=False), False, now)
+    state.port_changed(Dpid(2), port(7), False, now)
+    see(state, now)
+
+
+def out_for(state: TopologyState, since: float) -> float:
+    """How long after ``since`` the link is used again."""
+    for tenths in range(2000):
+        state.advance(since + tenths / 10)
+        if links(state):
+            return tenths / 10
+    raise AssertionError("it never comes back")
+
+
+def test_a_link_that_keeps_failing_is_left_out_twice_as_long_each_time(state: TopologyState) -> None:
+    see(state, 1)
+    now, holds = 2.0, []
+    for _ in range(7):
+        fail_and_return(state, now)
+        holds.append(out_for(state, now))
+        now += holds[-1] + 1
+    assert holds == [2, 4, 8, 16, 32, 60, 60]
+    now += 4 * 60
+    state.advance(now)
+    fail_and_return(state, now)
+    assert out_for(state, now) == 2, "forgiven after four times its last hold-down"
 
 
 def test_a_link_that_flaps_while_held_down_starts_again(state: TopologyState) -> None:
@@ -138,20 +167,40 @@ def test_a_port_is_an_edge_only_after_discovery_had_its_chance(state: TopologySt
 
 def test_hosts_are_learned_at_edge_ports_and_stay_when_silent(state: TopologyState) -> None:
     see(state, 1)
-    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 1) == "refused", "too early to be sure"
-    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 5) == "refused", "a fabric port"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 1) == "ignored", "too early to be sure"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 5) == "ignored", "a fabric port"
     assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5) == "new"
     assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 6) == "known"
     state.port_changed(Dpid(1), port(2, up=False), False, 7)
     assert state.fabric.hosts["10.0.0.1"].at == EDGE
 
 
-def test_a_host_moves_only_when_its_old_port_is_down(state: TopologyState) -> None:
+def test_a_host_moves_at_once_only_when_its_old_port_is_down(state: TopologyState) -> None:
     state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
-    assert state.host_seen("10.0.0.1", "02:00:00:00:00:bb", OTHER_EDGE, 6) == "refused"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:bb", OTHER_EDGE, 6) == "contested"
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
     state.port_changed(Dpid(1), port(2, up=False), False, 7)
     assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", OTHER_EDGE, 8) == "moved"
     assert state.fabric.hosts["10.0.0.1"].at == OTHER_EDGE
+
+
+def test_a_host_that_is_not_where_it_was_moves_where_a_host_can_be(state: TopologyState) -> None:
+    see(state, 1)
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    state.move_host("10.0.0.1", "02:00:00:00:00:aa", A, 6)
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
+    state.move_host("10.0.0.1", "02:00:00:00:00:aa", OTHER_EDGE, 6)
+    assert state.fabric.hosts["10.0.0.1"].at == OTHER_EDGE
+    state.link_seen(EDGE, A, 7)
+    assert "10.0.0.1" in state.fabric.hosts, "it is not at its old port any more"
+
+
+def test_a_new_mac_is_told_and_is_no_new_generation(state: TopologyState) -> None:
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    before = state.fabric
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:bb", EDGE, 6) == "known"
+    assert state.fabric.hosts["10.0.0.1"].mac == "02:00:00:00:00:bb"
+    assert (state.fabric.generation, state.fabric.links) == (before.generation, before.links)
 
 
 def test_a_port_claims_only_so_many_addresses(state: TopologyState) -> None:
@@ -160,14 +209,33 @@ def test_a_port_claims_only_so_many_addresses(state: TopologyState) -> None:
     assert state.host_seen("10.0.2.0", "02:00:00:00:00:aa", EDGE, 5) == "refused"
 
 
-def test_declared_hosts_are_placed_by_names(state: TopologyState) -> None:
-    declared = {
-        "s1": [DeclaredHost("10.0.0.9", None, "s1", "eth2"), DeclaredHost("10.0.0.8", None, "s1", "no such port")],
-        "elsewhere": [DeclaredHost("10.0.0.7", None, "elsewhere", "eth1")],
-    }
-    place_declared(state, declared, Dpid(1))
+def declaring(*declared: DeclaredHost) -> TopologyState:
+    state = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9), declared)
+    for dpid in (Dpid(1), Dpid(2)):
+        state.switch_connected(dpid, f"s{dpid}", [port(1), port(2), port(7)], 0)
+    return state
+
+
+def test_declared_hosts_are_placed_by_names() -> None:
+    state = declaring(
+        DeclaredHost("10.0.0.9", None, "s1", "eth2"),
+        DeclaredHost("10.0.0.8", None, "s1", "eth3"),
+        DeclaredHost("10.0.0.7", None, "elsewhere", "eth1"),
+    )
     assert {ip: host.at for ip, host in state.fabric.hosts.items()} == {"10.0.0.9": EDGE}
     assert state.fabric.hosts["10.0.0.9"].uplink == LinkId(Dpid(1), PortNo(2), "in")
+    state.port_changed(Dpid(1), port(3), False, 1)
+    assert state.fabric.hosts["10.0.0.8"].at == PortRef(Dpid(1), PortNo(3))
+
+
+def test_no_packet_moves_a_declared_host() -> None:
+    state = declaring(DeclaredHost("10.0.0.9", "02:00:00:00:00:aa", "s1", "eth2"))
+    assert state.host_seen("10.0.0.9", "02:00:00:00:00:bb", OTHER_EDGE, 5) == "refused"
+    state.port_changed(Dpid(1), port(2, up=False), False, 7)
+    assert state.host_seen("10.0.0.9", "02:00:00:00:00:bb", OTHER_EDGE, 8) == "refused"
+    state.port_changed(Dpid(1), port(2), False, 9)
+    assert state.host_seen("10.0.0.9", "02:00:00:00:00:bb", EDGE, 15) == "known"
+    assert state.fabric.hosts["10.0.0.9"].mac == "02:00:00:00:00:aa"
 
 
 def test_a_port_that_did_not_change_is_no_change(state: TopologyState) -> None:
@@ -178,7 +246,7 @@ def test_a_port_that_loses_its_link_is_no_edge_port_at_once(state: TopologyState
     see(state, 1)
     state.link_lost(A, B, 9)
     state.link_lost(B, A, 10)
-    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 12) == "refused"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 12) == "ignored"
     assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 13) == "new", "a host was plugged in instead"
 
 

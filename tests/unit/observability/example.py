@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import Strategy
+from controller.messages import RefusedPacket, Strategy
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.status import JobStatus, LinkStatus, Repair, Status, SwitchStatus
@@ -106,5 +106,10 @@ def status(of: Fabric | None = None) -> Status:
         repaired_flows_total=2,
         counters_at=100.0,
         refused_connections={"malformed": 3},
+        refused_packets={
+            RefusedPacket(PortRef(LEAF1, PortNo(1)), "forged"): 4,
+            RefusedPacket(PortRef(Dpid(99), PortNo(1)), "forged"): 1,
+        },
+        refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
         alarms=("switch leaf2 is out of sync",),
     )
