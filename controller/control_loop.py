@@ -80,8 +80,8 @@ from controller.tables.switch_sync import SwitchSync
 
 ANSWER_AFTER_S = 0.5
 HURRY_S = 0.1
-"""How long the full computation waits, at most, for the switches to confirm what takes lost next hops away, and then for
-a repair of the routes."""
+"""How long the full computation waits, at most, for the switches to confirm what takes lost next hops away, and then
+for a repair of the routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,8 +311,8 @@ class ControlLoop:
         return self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
 
     def _first_aid(self, now: float) -> list[Command]:
-        """The first answers to lost links: next hops are taken away, and when that is confirmed, new routes are asked for.
-        The full computation, which takes longer, waits for both, but never for long."""
+        """The first answers to lost links: next hops are taken away, and when that is confirmed, new routes are asked
+        for. The full computation, which takes longer, waits for both, but never for long."""
         links, self._links = self._links, self.fabric.links
         lost = [link for link in links if link not in self._links] if links is not self._links else []
         leaves = {host.at.dpid for host in self.fabric.hosts.values()} if lost else set()
