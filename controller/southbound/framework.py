@@ -74,12 +74,12 @@ with warnings.catch_warnings():
 __all__ = [
     "CHOICE",
     "DEAD_DISPATCHER",
+    "FRAMEWORK",
     "HANDSHAKE_DISPATCHER",
     "MAIN_DISPATCHER",
     "PROTOCOL",
     "TURN_S",
     "AppManager",
-    "FRAMEWORK",
     "EventSource",
     "OfpPort",
     "Outbox",
