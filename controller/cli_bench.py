@@ -1,8 +1,7 @@
-"""``bench``: measurements that need no controller and no network.
+"""``bench``: measurements. ``bench fabric`` is in ``cli_bench_fabric``; ``bench plan`` needs no controller, no network.
 
-``bench plan``. In: a folder of published workloads, and how much to measure. Out: tables for people or, with
-``--json``, everything that was measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md
-describes cases and fields.
+In: a folder of published workloads, and how much to measure. Out: tables for people or, with ``--json``, everything
+that was measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md describes cases and fields.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from controller.cli_bench_fabric import fabric
 from controller.cli_output import AsJson, show
 from controller.errors import SignalboxError
 
@@ -33,14 +33,13 @@ QUICK_FLOWS = (10_000,)
 MOST_CHANGED = 10
 """Generated workloads whose changes are measured."""
 
-bench = typer.Typer(help="Measure planning, without a network.", no_args_is_help=True)
+bench = typer.Typer(
+    help="Measure planning on paper, and the controller on a fabric of real switches.", no_args_is_help=True
+)
 
 Step = tuple[str, Callable[[], None]]
 
-
-@bench.callback()
-def _group() -> None:
-    """A group, however few commands it has."""
+bench.command("fabric")(fabric)
 
 
 @bench.command("plan")

@@ -1,0 +1,158 @@
+"""``bench fabric``: the running controller on a fabric of real switches, measured from outside.
+
+In: the size of the fabric, a workload, how long to measure. Out: a table for people or, with ``--json``, one object; in
+any case ``fabric.json`` and the controller's log in a folder. docs/benchmarks.md says what each figure is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+from rich.table import Table
+
+from controller.cli_output import AsJson, show, waiting
+from controller.errors import FieldProblem
+from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
+
+if TYPE_CHECKING:
+    from controller.fabric.topology import Fabric
+    from controller.fabric_bench.results import Figures
+
+LINK_BPS = 100e9
+
+
+def fabric(
+    kind: Annotated[FabricKind, typer.Option("--fabric", help="What the other numbers describe.")] = (
+        FabricKind.LEAF_SPINE
+    ),
+    leaves: Annotated[int | None, typer.Option(min=2, help="Leaf-spine: leaves.")] = None,
+    spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.")] = None,
+    hosts_per_leaf: Annotated[
+        int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.", show_default="as many as spines")
+    ] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k.")] = None,
+    workload: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
+    ] = None,
+    quiet_s: Annotated[
+        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning all the time.")
+    ] = 120.0,
+    idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Measure CPU time for so long.")] = 60.0,
+    settled_s: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Watch rules for so long after a restart.")
+    ] = 25.0,
+    cuts: Annotated[int, typer.Option(min=1, help="Cables to cut, one after the other; fewer on small fabrics.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the workload and the cables to cut.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and the log go.")] = Path("out/bench"),
+    as_json: AsJson = False,
+) -> None:
+    """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
+    # The parts import what no other command needs.
+    from controller.fabric_bench import openvswitch
+    from controller.fabric_bench.blueprint import Blueprint
+    from controller.fabric_bench.job_specs import job_spec
+    from controller.fabric_bench.job_specs import workload as jobs_for
+    from controller.fabric_bench.run import Settings, running
+    from controller.fabric_bench.steps import measure
+
+    network = _network(kind, leaves, spines, hosts_per_leaf, k)
+    jobs = [job_spec(job) for job in jobs_for(network, workload, seed)]
+    settings = Settings(quiet_s, idle_s, settled_s, cuts, seed)
+    openvswitch.check()
+    openvswitch.remove_leftovers()
+    blueprint = Blueprint(network, openvswitch.free_tag())
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name, waiting("") as status, _ends_on_signals():
+        folder = Path(name)
+        try:
+            with running(blueprint, jobs, settings, folder, _free_port(), status.update) as run:
+                measure(run)
+        finally:
+            out.mkdir(parents=True, exist_ok=True)
+            if (folder / "controller.log").exists():
+                shutil.copy(folder / "controller.log", out / "fabric.log")
+    found = run.figures
+    (out / "fabric.json").write_text(json.dumps(found.data(), indent=2) + "\n")
+    show(found.data(), lambda: _table(found), as_json)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _network(
+    kind: FabricKind, leaves: int | None, spines: int | None, hosts_per_leaf: int | None, k: int | None
+) -> Fabric:
+    from controller.offline.fabrics import fat_tree, leaf_spine
+
+    given = {"--leaves": leaves, "--spines": spines, "--hosts-per-leaf": hosts_per_leaf, "--k": k}
+    foreign = ("--k",) if kind is FabricKind.LEAF_SPINE else ("--leaves", "--spines", "--hosts-per-leaf")
+    needed = ("--leaves", "--spines") if kind is FabricKind.LEAF_SPINE else ("--k",)
+    problems = [FieldProblem(name, f"does not apply to a {kind}") for name in foreign if given[name] is not None]
+    problems += [FieldProblem(name, "is needed to know the fabric") for name in needed if given[name] is None]
+    if problems:
+        raise WrongUsage(tuple(problems))
+    if kind is FabricKind.FAT_TREE:
+        assert k is not None
+        return fat_tree(k, LINK_BPS, LINK_BPS)
+    assert leaves is not None
+    assert spines is not None
+    return leaf_spine(leaves, spines, hosts_per_leaf or spines, LINK_BPS, LINK_BPS)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+        return port
+
+
+@contextmanager
+def _ends_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP unwind the stack, and so take the fabric away, instead of ending the process on the spot."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _table(found: Figures) -> Table:
+    from controller.fabric_bench.figures import Spread
+    from controller.fabric_bench.results import TARGETS
+
+    table = Table("figure", title=", ".join(f"{name} {value}" for name, value in found.machine.items()))
+    table.add_column("measured", justify="right")
+    table.add_column("target at 64 x 32", justify="right")
+    targets = {target.name.split()[0]: target for target in TARGETS}
+    for name, value in found.data().items():
+        if name in ("machine", "problems"):
+            continue
+        if isinstance(getattr(found, name), Spread):
+            spread = getattr(found, name)
+            for part, number in spread._asdict().items():
+                wanted = [f"≤ {t.most:g}" for t in TARGETS if t.name == f"{name} {part}"]
+                table.add_row(f"{name} {part}", f"{number:.1f}", *wanted)
+        else:
+            wanted = [f"≤ {targets[name].most:g}"] if name in targets else []
+            table.add_row(name, _number(value), *wanted)
+    for problem in found.problems:
+        table.add_row("[red]problem[/red]", problem)
+    return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

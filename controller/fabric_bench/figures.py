@@ -1,0 +1,152 @@
+"""Figures from what was observed: when a fabric was complete, how long an install and each repair took.
+
+Pure. In: ``Observed`` and what correct switches would hold. Out: seconds, counts and percentiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric_bench.blueprint import Cable, Hops
+from controller.fabric_bench.observed import PINNED_TABLE, Change, FlowId, Observed
+from controller.fabric_bench.openflow_bytes import FlowChange, GroupChange
+
+
+class Spread(NamedTuple):
+    """Percentiles by nearest rank: values that were measured, none between."""
+
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Collection[float]) -> Spread | None:
+        """None without values."""
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        return cls(*(ordered[max(0, math.ceil(part * len(ordered)) - 1)] for part in (0.5, 0.99, 1.0)))
+
+
+def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]) -> int:
+    """How many (switch, destination, port) that shortest paths allow no rule uses yet."""
+    used = observed.ports_towards(switch_of_address)
+    return sum(len(ports - used.get(key, set())) for key, ports in expected.items())
+
+
+def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
+    """Directed links that some group of the switch they leave sends to. ``ends``: where all of them leave."""
+    used = {
+        (dpid, port) for dpid, switch in observed.switches.items() for g in switch.groups.values() for port in g.ports
+    }
+    return sum(at in used for at in ends)
+
+
+def shrunk(changes: Iterable[Change]) -> int:
+    """Group-mods that take a next hop out of a group that stays, or take away a group of next hops."""
+    count = 0
+    for change in changes:
+        if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):
+            count += bool(set(change.before.ports) - set(change.what.ports))
+    return count
+
+
+class Install(NamedTuple):
+    """``first`` change sent, ``last`` one confirmed (None while a barrier is open), and how many there were."""
+
+    first: float
+    last: float | None
+    changes: int
+
+
+def install(changes: Sequence[Change]) -> Install | None:
+    """Of all these changes; None when there are none."""
+    if not changes:
+        return None
+    confirmed = [change.confirmed for change in changes]
+    last = None if None in confirmed else max(time for time in confirmed if time is not None)
+    return Install(min(change.sent for change in changes), last, len(changes))
+
+
+@dataclass(frozen=True)
+class Dead:
+    """What has to change because cables were cut: groups with next hops that are gone, and pins through these."""
+
+    groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
+    pins: frozenset[tuple[Dpid, FlowId]]
+
+    @classmethod
+    def of(
+        cls,
+        observed: Observed,
+        lost: Iterable[tuple[Dpid, Dpid, PortNo]],
+        switch_of_address: Mapping[int, Dpid],
+    ) -> Dead:
+        """As the switches are now. ``lost``: (switch, destination, port), see ``blueprint.lost_hops``."""
+        gone: dict[Dpid, dict[Dpid, set[PortNo]]] = {}
+        for dpid, destination, port in lost:
+            gone.setdefault(dpid, {}).setdefault(destination, set()).add(port)
+        groups: dict[tuple[Dpid, int], frozenset[PortNo]] = {}
+        for dpid, towards in gone.items():
+            for destination, group_id, group in observed.switches[dpid].uses(switch_of_address):
+                dead = towards.get(destination, set()) & set(group.ports)
+                if dead:
+                    groups[dpid, group_id] = frozenset(map(PortNo, dead))
+        pins = frozenset(
+            (dpid, key)
+            for dpid in gone
+            for key, flow in observed.switches[dpid].flows.items()
+            if key.table == PINNED_TABLE and any((dpid, group_id) in groups for group_id in flow.groups)
+        )
+        return cls(groups, pins)
+
+
+def left_alone(dead: Dead, changes: Iterable[Change]) -> float | None:
+    """When the last group that sent to what is gone was confirmed without it; None while some are left."""
+    groups = dict(dead.groups)
+    at: float | None = None
+    for change in changes:
+        if isinstance(change.what, GroupChange) and change.confirmed is not None:
+            gone = groups.get((change.dpid, change.what.group_id))
+            if gone is not None and not gone & set(change.what.ports):
+                del groups[change.dpid, change.what.group_id]
+                at = max(at or change.confirmed, change.confirmed)
+    return None if groups else at
+
+
+def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
+    """When the last pin through what is gone was confirmed elsewhere; None without any, and while some are left."""
+    pins = set(dead.pins)
+    at: float | None = None
+    for change in changes:
+        if isinstance(change.what, FlowChange) and change.confirmed is not None:
+            pin = (change.dpid, FlowId(change.what.table, change.what.priority, change.what.match))
+            if pin in pins and not any((change.dpid, group_id) in dead.groups for group_id in change.what.groups):
+                pins.discard(pin)
+                at = max(at or change.confirmed, change.confirmed)
+    return None if pins else at
+
+
+class Repair(NamedTuple):
+    """Seconds from the first port-status. ``groups_s``: see ``left_alone``. ``routes_s``: see ``moved``; None also when
+    no pin was concerned."""
+
+    groups_s: float
+    routes_s: float | None
+
+
+def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
+    """How a repair went that began after ``from_port`` port-statuses and ``from_change`` changes; None while groups
+    are left."""
+    ends = {end for cable in cuts for end in cable}
+    seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
+    changes = observed.changes[from_change:]
+    groups_at = left_alone(dead, changes)
+    if not seen or groups_at is None:
+        return None
+    routes_at = moved(dead, changes)
+    return Repair(groups_at - min(seen), None if routes_at is None else routes_at - min(seen))

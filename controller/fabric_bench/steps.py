@@ -1,0 +1,303 @@
+"""The steps of a run, in order; each fills in its figures.
+
+In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when what it waits for does not happen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+from controller.cli_output import fields
+from controller.errors import SignalboxError
+from controller.fabric.topology import Dpid
+from controller.fabric_bench import figures
+from controller.fabric_bench.blueprint import lost_hops
+from controller.fabric_bench.figures import Dead, Repair, Spread
+from controller.fabric_bench.openflow_bytes import GroupChange
+from controller.fabric_bench.processes import STOP_S, start
+from controller.fabric_bench.run import Run, StepFailed
+
+QUIET_S = 1.0
+"""Without any change: what was to be done is done."""
+ECHO_INTERVAL_S = 0.01
+STATUS_S = 0.2
+SILENT_LINKS = 3
+REPAIR_S = 30.0
+ROUTES_S = 3.0
+CUT_EVERY_S = 1.0
+MILLI = 1e3
+MEGA = 1e6
+
+
+def measure(run: Run) -> None:
+    """All of it."""
+    for name, step in STEPS.items():
+        run.tell(name)
+        try:
+            step(run)
+        except StepFailed as error:
+            run.figures.problems.append(f"{name}: {error}")
+    run.figures.errors = len(run.observed.errors)
+
+
+def discovery(run: Run) -> None:
+    """From an empty fabric until every switch uses every link."""
+    started = run.controller.start()
+    with run.client() as client:
+        run.wait_settled(client, "all links")
+        reported = time.monotonic()
+        connected = run.observed.last_connected()
+        try:
+            run.wait_complete("rules that use all links")
+        finally:
+            run.figures.links_found = figures.links_in_use(run.observed, run.blueprint.ends)
+        if connected is None:
+            raise StepFailed("the observer did not see all switches connect")
+        done = max(
+            change.confirmed
+            for change in run.observed.changes
+            if isinstance(change.what, GroupChange) and change.confirmed is not None
+        )
+        run.figures.discovery_s = done - connected
+        run.figures.discovery_from_start_s = done - started
+        run.figures.links_reported_s = reported - connected
+        run.wait_quiet(QUIET_S, "the first rules to be confirmed")
+
+
+def install(run: Run) -> None:
+    """All jobs at once, until the last pin is confirmed."""
+    run.read()
+    known = len(run.observed.changes)
+    called = time.monotonic()
+    with run.client() as client, ThreadPoolExecutor(len(run.jobs)) as pool:
+        for job in pool.map(client.register_job, run.jobs):
+            if job.missing_hosts:
+                raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
+
+        def pinned() -> bool:
+            return all(fields(job)["state"] == "JOB_STATE_PINNED" for job in client.list_jobs())
+
+        run.wait(pinned, "all flows pinned", poll_s=0.5)
+        run.wait_quiet(QUIET_S, "pins to be confirmed")
+        run.figures.flows = sum(job.virtual_links for job in client.list_jobs())
+    found = figures.install(run.observed.changes[known:])
+    if found is None or found.last is None:
+        raise StepFailed("the observer saw no pins confirmed")
+    run.figures.pins = run.observed.pins()
+    run.figures.install_s = found.last - found.first
+    run.figures.install_from_call_s = found.last - called
+    run.figures.install_changes = found.changes
+
+
+def idle(run: Run) -> None:
+    """Nothing happens but counters and probes."""
+    before, since = run.controller.usage(), time.monotonic()
+    time.sleep(run.settings.idle_s)
+    after, now = run.controller.usage(), time.monotonic()
+    run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / (now - since)
+    _memory(run)
+
+
+def planning(run: Run) -> None:
+    """Plans back to back: do links stay, and are switches answered?"""
+    run.read()
+    known = len(run.observed.changes)
+    until = time.monotonic() + run.settings.quiet_s
+    plans: list[float] = []
+    drops = 0
+    spare_dpid = max(run.blueprint.dpids) + 1
+    echo = start(
+        "controller.fabric_bench.echo_switch",
+        *(str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    planner = threading.Thread(target=_plan_until, args=(run, until, plans))
+    with run.client() as client:
+        planner.start()
+        since, links = time.monotonic(), run.figures.links_expected
+        while time.monotonic() < until:
+            now = client.get_status().links
+            drops += max(0, links - now)
+            links = now
+            time.sleep(STATUS_S)
+        planner.join()
+        out, said = echo.communicate(timeout=STOP_S)
+        run.read()
+        shrunk = figures.shrunk(run.observed.changes[known:])
+        run.figures.false_link_downs = max(drops, shrunk)
+        run.figures.quiet_s = time.monotonic() - since
+        run.figures.plans = len(plans)
+        if echo.returncode:
+            raise StepFailed(f"the echo switch ended: {said.decode(errors='replace').strip().splitlines()[-1:]}")
+        run.figures.echo_ms = Spread.of([MILLI * took for at, took in json.loads(out) if at >= since + 1])
+        run.wait(lambda: client.get_status().switches == run.figures.switches, "the echo switch to leave")
+    _memory(run)
+
+
+def _plan_until(run: Run, until: float, plans: list[float]) -> None:
+    with run.client() as client:
+        while time.monotonic() < until:
+            with suppress(SignalboxError):  # the status loop tells when the controller is gone
+                client.replan()
+                plans.append(time.monotonic())
+
+
+def silent_loss(run: Run) -> None:
+    """Probes are lost on a few links, one way, while their ports are up."""
+    cables = run.blueprint.draw_cuts(SILENT_LINKS, run.settings.seed + 1)
+    ends = [cable.b for cable in cables]
+    run.read()
+    lost = lost_hops(run.hops, run.blueprint.next_hops(cables))
+    dead = Dead.of(run.observed, lost, run.blueprint.switch_of_address)
+    known = len(run.observed.changes)
+    since = time.monotonic()
+    found: list[float] = []
+
+    def noticed() -> bool:
+        at = figures.left_alone(dead, run.observed.changes[known:])
+        found[:] = [at] if at is not None else []
+        return bool(found)
+
+    try:
+        run.switches.drop_lldp(ends)
+        run.wait(noticed, "silent links to be left", poll_s=STATUS_S)
+        run.figures.silent_loss_detect_s = found[0] - since
+    finally:
+        run.switches.pass_lldp(ends)
+    since = time.monotonic()
+    with run.client() as client:
+        run.wait_settled(client, "silent links to come back")
+    run.wait_complete("rules that use the links that came back")
+    run.figures.silent_loss_return_s = run.observed.last_confirmed - since
+    run.wait_quiet(QUIET_S, "rules to settle")
+
+
+def reconnect(run: Run) -> None:
+    """All switches lose the controller at once."""
+    run.read()
+    known = len(run.observed.changes)
+    since = time.monotonic()
+    run.switches.reconnect()
+    run.figures.reconnect_resync_s = _resynced(run, since) - since
+    run.wait_quiet(QUIET_S, "rules to settle")
+    run.figures.reconnect_rules_rewritten = len(run.observed.changes) - known
+
+
+def restart(run: Run) -> None:
+    """The controller is killed and started again."""
+    before = {dpid: run.switches.rules(dpid) for dpid in run.blueprint.dpids}
+    wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
+    if wrong:
+        run.figures.problems.append(f"the observer has not seen all groups of {', '.join(wrong)}")
+    run.controller.kill()
+    run.read()
+    known = len(run.observed.changes)
+    started = run.controller.start()
+    run.figures.restart_s = _resynced(run, started) - started
+    with run.client() as client:
+        run.wait(lambda: not client.get_status().adopting, "the controller to have adopted all rules", poll_s=STATUS_S)
+    time.sleep(run.settings.settled_s)
+    run.read()
+    run.figures.rules_rewritten_on_restart = len(run.observed.changes) - known
+    after = {dpid: run.switches.rules(dpid) for dpid in run.blueprint.dpids}
+    run.figures.switches_changed_on_restart = sum(before[dpid] != after[dpid] for dpid in before)
+
+
+def repairs(run: Run) -> None:
+    """One cable after the other is cut; all are plugged in again at the end."""
+    cuts = run.blueprint.draw_cuts(run.settings.cuts, run.settings.seed)
+    groups: list[float] = []
+    routes: list[float] = []
+    try:
+        for number in range(len(cuts)):
+            run.tell(f"repairs: cut {number + 1} of {len(cuts)}")
+            cut_at = time.monotonic()
+            found = _cut(run, number)
+            groups.append(MILLI * found.groups_s)
+            if found.routes_s:
+                routes.append(MILLI * found.routes_s)
+            time.sleep(max(0.0, cut_at + CUT_EVERY_S - time.monotonic()))
+    finally:
+        run.figures.cuts = len(groups)
+        run.figures.repair_ms = Spread.of(groups)
+        run.figures.repair_routes_ms = Spread.of(routes)
+        since = time.monotonic()
+        run.switches.plug(cuts[: len(groups) + 1])
+    with run.client() as client:
+        run.wait_settled(client, "all links back")
+    run.wait_complete("rules that use the links that came back")
+    run.figures.replug_s = run.observed.last_confirmed - since
+    _memory(run)
+
+
+def _cut(run: Run, number: int) -> Repair:
+    cuts = run.blueprint.draw_cuts(run.settings.cuts, run.settings.seed)
+    before, after = run.blueprint.next_hops(cuts[:number]), run.blueprint.next_hops(cuts[: number + 1])
+    run.read()
+    dead = Dead.of(run.observed, lost_hops(before, after), run.blueprint.switch_of_address)
+    ports, changes = len(run.observed.ports), len(run.observed.changes)
+    found: list[Repair] = []
+
+    def repaired() -> bool:
+        repair = figures.repair(dead, [cuts[number]], run.observed, ports, changes)
+        found[:] = [repair] if repair is not None else []
+        return bool(found)
+
+    run.switches.cut([cuts[number]])
+    run.wait(repaired, f"cut {number + 1} to be repaired", REPAIR_S)
+    if not dead.pins:
+        return found[0]
+    with suppress(StepFailed):  # the figure then tells fewer routes than cuts
+        run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S, poll_s=STATUS_S)
+    return found[0]
+
+
+# ---- what several steps need
+
+
+def _resynced(run: Run, since: float) -> float:
+    """When every switch was read back on a new connection and the controller had all in sync."""
+    with run.client() as client:
+        run.wait(lambda: run.observed.read_back(since) is not None, "all switches to be read back")
+        run.wait_settled(client, "all switches in sync")
+    said = time.monotonic()
+    return max(said, run.observed.read_back(since) or said)
+
+
+def _memory(run: Run) -> None:
+    found = run.controller.usage()
+    run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
+    run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
+    run.figures.processes = found.processes
+
+
+def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
+    """The groups that the switch holds are those that were observed."""
+    held = {}
+    for line in groups:
+        number = re.search(r"group_id=(\d+)", line)
+        if number:
+            held[int(number[1])] = tuple(map(int, re.findall(r"output:(\d+)", line)))
+    seen = {group_id: group.ports for group_id, group in run.observed.switches[dpid].groups.items()}
+    return held == seen
+
+
+STEPS: dict[str, Callable[[Run], None]] = {
+    "discovery": discovery,
+    "install": install,
+    "idle": idle,
+    "planning": planning,
+    "silent loss": silent_loss,
+    "reconnect": reconnect,
+    "restart": restart,
+    "repairs": repairs,
+}
