@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from controller.errors import FieldProblem, InvalidInput
@@ -29,8 +29,16 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class TlsFiles(NamedTuple):
+    certificate: Path
+    private_key: Path
+    ca_certificates: Path
+
+
 class OpenFlowConfig(_Section):
-    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected."""
+    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With ``certificate``,
+    ``private_key`` and ``ca_certificates`` (PEM files; all three or none) switches must use TLS and show a certificate
+    that one of the authorities signed."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
@@ -38,6 +46,25 @@ class OpenFlowConfig(_Section):
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0
     audit_interval_s: Seconds = 60.0
+    certificate: Path | None = None
+    private_key: Path | None = None
+    ca_certificates: Path | None = None
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """None without TLS."""
+        if self.certificate and self.private_key and self.ca_certificates:
+            return TlsFiles(self.certificate, self.private_key, self.ca_certificates)
+        return None
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Self:
+        files = {name: getattr(self, name) for name in TlsFiles._fields}
+        missing = [name for name, path in files.items() if path is None]
+        if 0 < len(missing) < len(files):
+            message = "certificate, private_key and ca_certificates belong together; missing: {missing}"
+            raise PydanticCustomError("tls", message, {"missing": ", ".join(missing)})
+        return self
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -14,10 +14,11 @@ from pathlib import Path
 from controller import inventory
 from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
+from controller.southbound import tls
 
 
 def check(config: Config) -> None:
-    """Resolve the addresses, read the inventory, try the directories. Raises ``InvalidInput``."""
+    """Resolve the addresses, read the inventory and certificates, try the directories. Raises ``InvalidInput``."""
     problems = tuple(_problems(config))
     if problems:
         raise InvalidInput(problems)
@@ -27,6 +28,10 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     if config.state_dir:
         yield from _cannot_write("state_dir", config.state_dir)
     yield from _cannot_resolve("openflow.host", config.openflow.host)
+    try:
+        tls.server_context(config.openflow)
+    except InvalidInput as error:
+        yield from error.problems
     yield from _cannot_resolve("metrics.host", config.metrics.host)
     for i, address in enumerate(config.api.listen):
         where = f"api.listen[{i}]"

@@ -13,7 +13,7 @@ import structlog
 from structlog.typing import Processor
 
 # They tell at INFO what our own lines tell better.
-QUIET_LOGGERS = ("ryu", "eventlet", "grpc", "asyncio")
+QUIET_LOGGERS = ("ryu", "os_ken", "eventlet", "grpc", "asyncio")
 
 
 def configure(*, json: bool = False, level: str = "info") -> None:

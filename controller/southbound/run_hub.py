@@ -6,9 +6,11 @@ In: the configuration, commands through the ``Outbox``. Out: messages for the co
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from types import FrameType
 
 import structlog
@@ -17,6 +19,7 @@ from controller.config import Config
 from controller.messages import Message
 from controller.southbound.framework import AppManager, Outbox, cfg, ofp_handler
 from controller.southbound.listener import Listener, listen
+from controller.southbound.tls import server_context
 
 log = structlog.get_logger(__name__)
 
@@ -29,9 +32,12 @@ def run_hub(
     """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
-    switches can connect. Raises ``ListenError``, or what a handler or command raised.
+    switches can connect. Raises ``ListenError``, ``InvalidInput`` (certificates), or what a handler or command raised.
     """
-    listener = Listener(listen(config.openflow), config.openflow, None, put, outbox)
+    tls = server_context(config.openflow)
+    listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox)
+    if tls is None and not _is_loopback(config.openflow.host):
+        log.warning("OpenFlow is open to the network without TLS: who reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
     # The framework's own server shares its port, fails at the second TLS connection and raises what peers do wrong.
     ofp_handler.OpenFlowController = _NoServer
@@ -51,6 +57,11 @@ def run_hub(
             app.disconnect()
             apps.close()
             outbox.close()
+
+
+def _is_loopback(host: str) -> bool:
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return all(ip_address(address[0]).is_loopback for *_, address in found)
 
 
 class _NoServer:
