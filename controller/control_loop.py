@@ -8,7 +8,6 @@ the running routes, and ``_advance`` turns those into desired rules and sends th
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -18,6 +17,7 @@ from typing import Any
 
 from controller.adopting import Adopting
 from controller.config import Config
+from controller.confirmed import Confirmed
 from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
@@ -25,8 +25,8 @@ from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobId
 from controller.link_capacity import configured_capacity
+from controller.link_losses import LinkLosses
 from controller.messages import (
     ArpSeen,
     Command,
@@ -64,7 +64,6 @@ from controller.messages import (
     Tick,
     WhatIf,
 )
-from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
 from controller.refused_packets import RefusedPackets
 from controller.replanning import Replanning
@@ -75,13 +74,10 @@ from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import RunningRoutes, Shares, confirmed_pins, confirmed_routes, possible_links
+from controller.tables.running_routes import RunningRoutes, Shares, possible_links
 from controller.tables.switch_sync import SwitchSync
 
 ANSWER_AFTER_S = 0.5
-HURRY_S = 0.1
-"""How long the full computation waits, at most, for the switches to confirm what takes lost next hops away, and then
-for a repair of the routes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +113,14 @@ class ControlLoop:
         self.sync = SwitchSync(config.openflow.audit_interval_s)
         self.desired: Mapping[Dpid, RuleSet] = {}
         self.pins: tuple[Pin, ...] = ()
-        self.confirmed: Mapping[FlowId, Route] = {}
-        self.confirmed_pins: tuple[Pin, ...] = ()
-        self.routes_generation: dict[JobId, int] = {}
+        self.confirmed = Confirmed()
+        self.losses = LinkLosses()
         self.counters_at: dict[Dpid, float] = {}
         self.refused_connections: Counter[RefusalReason] = Counter()
         self.refused_packets = RefusedPackets()
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = Pipeline(PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length))
-        self.repair_s: float | None = None
-        self._lost: frozenset[LinkId] = frozenset()
-        self._links: Mapping[LinkId, Link] = {}
-        self._hurried_until = -math.inf
-        self._awaits_repair = False
-        self._broken_since: float | None = None
         self._saved_shares: Shares = saved.shares
-        self._routes_changed = 0
         self._stale = True
         self._desired_for = -1
         self._diff_due = True
@@ -160,7 +148,7 @@ class ControlLoop:
     def _take(self, message: Message, now: float) -> list[Command]:
         match message:
             case Planned():
-                self._stale, self._awaits_repair = True, False
+                self._stale, self.losses.awaits_repair = True, False
                 replies = self.replanning.answered(message, self.strategy, self.fabric)
                 return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
             case Compared():
@@ -312,37 +300,24 @@ class ControlLoop:
 
     def _first_aid(self, now: float) -> list[Command]:
         """The first answers to lost links: next hops are taken away, and when that is confirmed, new routes are asked
-        for. The full computation, which takes longer, waits for both, but never for long."""
-        links, self._links = self._links, self.fabric.links
-        lost = [link for link in links if link not in self._links] if links is not self._links else []
+        for, neither after a quiet time nor with the next tick. The full computation waits for both, but never long."""
+        lost = self.losses.lost(self.fabric.links)
         leaves = {host.at.dpid for host in self.fabric.hosts.values()} if lost else set()
-        if fewer := narrowed(self.desired, links, lost, leaves):
+        if fewer := narrowed(self.desired, self.losses.before, lost, leaves):
             self.desired = {**self.desired, **fewer}
             self._diff_due = True
-            self._hurried_until = now + HURRY_S
-        if self.hurried(now):
+            self.losses.hurry(now)
+        if self.hurried(now) or not self.losses.broken(self.routes.lost_links(self.fabric), now):
             return []
-        commands = self._repair_if_broken(now)
+        self.replanning.at_once(now)
+        commands = self._plan_if_due(now)
         if any(isinstance(command, SolvePlan) for command in commands):
-            self._awaits_repair, self._hurried_until = True, now + HURRY_S
+            self.losses.hurry(now, awaits_repair=True)
         return commands
 
     def hurried(self, now: float) -> bool:
         """First aid is under way: whatever can wait should."""
-        if self._hurried_until <= now or not (self._diff_due or self.sync.busy or self._awaits_repair):
-            self._awaits_repair, self._hurried_until = False, -math.inf
-        return self._hurried_until > now
-
-    def _repair_if_broken(self, now: float) -> list[Command]:
-        """A link that routes use is a reason to plan at once, neither after a quiet time nor with the next tick."""
-        lost = self.routes.lost_links(self.fabric)
-        more, self._lost = lost - self._lost, lost
-        if not more:
-            return []
-        if self._broken_since is None:
-            self.repair_s, self._broken_since = None, now
-        self.replanning.at_once(now)
-        return self._plan_if_due(now)
+        return self.losses.hurried(now, self._diff_due or self.sync.busy)
 
     def _adopt_when_settled(self, now: float) -> None:
         """Take what the switches do for the running plan, once the picture is complete."""
@@ -371,8 +346,8 @@ class ControlLoop:
             if not self.hurried(now):
                 self._confirm()
         reached = not (self._stale or self.sync.busy or self.sync.unsettled)
-        if reached and not self._lost and self._broken_since is not None:
-            self.repair_s, self._broken_since = now - self._broken_since, None
+        if reached:
+            self.losses.confirmed(now)
         return commands + self._due_answers(reached, now) + (self._strategy_reached(now) if reached else [])
 
     def _due_answers(self, reached: bool, now: float) -> list[Command]:
@@ -404,24 +379,15 @@ class ControlLoop:
         return RuleSet({**installed.flows, **control.flows}, installed.groups, {**installed.meters, **control.meters})
 
     def _confirm(self) -> None:
-        """Which pins the switches have confirmed; jobs whose routes changed by that are measured afresh."""
+        """Which routes the switches have confirmed; jobs whose routes changed by that are measured afresh."""
         if self.adopting:
             return
-        self.confirmed_pins = confirmed_pins(self.fabric, self.pins, self.desired, self.sync.installed)
-        confirmed = confirmed_routes(self.routes.routes, self.confirmed_pins)
-        if confirmed == self.confirmed:
-            return
-        for job in self.registry.jobs.values():
-            flows = [FlowId(*pair) for pair in job.pairs]
-            if any(confirmed.get(flow) != self.confirmed.get(flow) for flow in flows):
-                self._routes_changed += 1
-                self.routes_generation[job.id] = self._routes_changed
-                self.registry.reset_measured(job.id)
-        self.confirmed = confirmed
-        self.routes_generation = {job: n for job, n in self.routes_generation.items() if job in self.registry.jobs}
+        self.confirmed.update(self.fabric, self.pins, self.desired, self.sync.installed)
+        for job_id in self.confirmed.routes_changed(self.routes.routes, self.registry.jobs.values()):
+            self.registry.reset_measured(job_id)
 
     def _strategy_reached(self, now: float) -> list[Command]:
         """Replies to those who set a strategy that the switches now follow."""
         reached = [w for w in self._waiters if self.replanning.cycles_done > w.cycles_done]
         self._waiters = [w for w in self._waiters if w not in reached]
-        return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed_pins))) for w in reached]
+        return [Reply(w.future, StrategySet(w.strategy, now - w.since, len(self.confirmed.pins))) for w in reached]

@@ -34,11 +34,11 @@ def build_status(loop: ControlLoop) -> Status:
         plan_installed=loop.replanning.adopted,
         plan_reason=loop.replanning.reason,
         baseline_levels=loop.replanning.baseline_levels,
-        pins=len(loop.confirmed_pins),
+        pins=len(loop.confirmed.pins),
         moved_flows_total=loop.replanning.moved_flows_total,
         plans_total=loop.replanning.plans_total,
         repair=loop.replanning.repair,
-        repair_s=loop.repair_s,
+        repair_s=loop.losses.repair_s,
         repairs_total=loop.replanning.repairs_total,
         repaired_flows_total=loop.replanning.repaired_flows_total,
         counters_at=min(loop.counters_at.values(), default=None),
@@ -64,7 +64,7 @@ def _link_status(loop: ControlLoop, link: LinkId) -> LinkStatus:
 def _job_status(loop: ControlLoop, job: Job) -> JobStatus:
     fabric = loop.fabric
     missing = missing_hosts(fabric, job)
-    routes = {FlowId(*pair): loop.confirmed.get(FlowId(*pair)) for pair in sorted(job.pairs)}
+    routes = {FlowId(*pair): loop.confirmed.routes.get(FlowId(*pair)) for pair in sorted(job.pairs)}
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair if ip in fabric.hosts}
     return JobStatus(
         spec=job.spec,
@@ -77,7 +77,7 @@ def _job_status(loop: ControlLoop, job: Job) -> JobStatus:
         last_communication_s=job.last_communication_s,
         mean_communication_s=job.mean_communication_s,
         routes=routes,
-        routes_generation=loop.routes_generation.get(job.id, 0),
+        routes_generation=loop.confirmed.generation.get(job.id, 0),
     )
 
 

@@ -157,17 +157,13 @@ def in_place(route: Route, running: Route | None) -> Route:
     return tuple(piece or next(rest) for piece in kept)
 
 
-def confirmed_pins(
-    fabric: Fabric, pins: Iterable[Pin], desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
-) -> tuple[Pin, ...]:
-    """The pins to a path that the source's switch holds as they should be."""
+def confirmed_pins(pins: Iterable[Pin], desired: RuleSet, installed: RuleSet) -> tuple[Pin, ...]:
+    """The pins to a path, of those that begin at a switch, that the switch holds as they should be."""
     confirmed = []
     for pin in pins:
-        source = fabric.hosts.get(pin.flow.src_ip)
-        if pin.path and source and source.at.dpid in installed and source.at.dpid in desired:
-            wanted = desired[source.at.dpid].flows.get(pin_key(pin.flow, pin.part))
-            if wanted and wanted.goto is None and installed[source.at.dpid].flows.get(wanted.key) == wanted:
-                confirmed.append(pin)
+        wanted = desired.flows.get(pin_key(pin.flow, pin.part)) if pin.path else None
+        if wanted and wanted.goto is None and installed.flows.get(wanted.key) == wanted:
+            confirmed.append(pin)
     return tuple(confirmed)
 
 
