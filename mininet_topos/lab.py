@@ -206,10 +206,12 @@ class Lab:
     def _settle(self, *ends: tuple[str, CableSpec]) -> None:
         """Bring cable ends at switches up or down. A veth end that is down takes the carrier from both; a cut downs the
         end at ``b``, never a host's own, which would lose its route."""
+        steps = []
         for switch, cable in ends:
             port = cable.b_port if cable.b == switch else cable.a_port
             dead = switch in self._stopped or (cable in self._cut and cable.b == switch)
-            run("ip", "link", "set", self.topo.interface(switch, port), "down" if dead else "up")
+            steps.append(f"link set {self.topo.interface(switch, port)} {'down' if dead else 'up'}")
+        run("ip", "-batch", "-", feed="\n".join(steps))  # one process: a switch that fails does not fail port by port
 
     def _node(self, name: str) -> Any:
         if self._net is None:

@@ -2,7 +2,8 @@
 
 Owns the records in ``/run/signalbox-labs``: one file per lab, locked for as long as its owner lives (the kernel gives
 the lock back even after SIGKILL), naming its bridges, namespaces and interfaces. In: the names of a lab. Out: a
-machine without the lab. Nothing that is in no record, and no bridge without our mark, is ever touched.
+machine without the lab, also when Open vSwitch has gone before it: its switches leave their tap devices behind, named
+like the bridges. Nothing that is in no record, and no bridge without our mark, is ever touched.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ import structlog
 RECORDS = Path("/run/signalbox-labs")
 BRIDGE_MARK = "signalbox-lab"
 DEADLINE_S = 30.0
+OVS_TIMEOUT_S = 10
 
 log = structlog.get_logger(__name__)
 
@@ -48,13 +50,16 @@ class LabRecord:
         return self.prefix or "default"
 
 
-def run(*argv: str) -> str:
-    """The output of a command, in a session of its own so that a Ctrl-C meant for us does not reach it.
+def run(*argv: str, feed: str | None = None) -> str:
+    """The output of a command, in a session of its own so that a Ctrl-C meant for us does not reach it. ``feed``: its
+    input.
 
     Raises ``LabError`` with what the command said.
     """
     try:
-        result = subprocess.run(argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S)
+        result = subprocess.run(
+            argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S, input=feed
+        )
     except FileNotFoundError:
         raise LabError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
@@ -86,8 +91,7 @@ def claim(record: LabRecord) -> TextIO:
         path = RECORDS / f"{record.mark}.json"
         if path.exists():
             raise LabError(f"a lab with prefix {record.prefix!r} is running: process {_read(path).owner}")
-        for bridge in _marked_bridges(record.mark):
-            run("ovs-vsctl", "--if-exists", "del-br", bridge)
+        _delete_bridges(bridge for mark, bridge in _marked_bridges() if not (RECORDS / f"{mark}.json").exists())
         _check_free(record)
         file = path.open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -105,20 +109,22 @@ def release(record: LabRecord, file: TextIO) -> None:
 
 
 def remove(record: LabRecord) -> None:
-    """Kill the programs in the lab's namespaces, then delete its bridges, interfaces and namespaces."""
+    """Kill the programs in the lab's namespaces, then delete its bridges, interfaces and namespaces. Bridges that Open
+    vSwitch cannot delete now go with the next lab's start."""
     existing = namespaces()
     mine = [name for name in record.namespaces if name in existing]
     _kill_programs(mine)
-    bridges = _marked_bridges(record.mark)
-    if bridges:
-        run("ovs-vsctl", *" -- ".join(f"--if-exists del-br {bridge}" for bridge in bridges).split())
-    for interface in record.interfaces:
-        if interface_exists(interface):
-            with suppress(LabError):  # the other end of its pair has just taken it along
-                run("ip", "link", "delete", interface)
+    try:
+        _delete_bridges(bridge for mark, bridge in _marked_bridges() if mark == record.mark)
+    except LabError as error:
+        log.warning("lab_without_open_vswitch", prefix=record.prefix, reason=str(error))
+    interfaces = (*record.interfaces, *record.bridges)
+    for interface in filter(interface_exists, interfaces):
+        with suppress(LabError):  # the other end of its pair has just taken it along
+            run("ip", "link", "delete", interface)
     for name in mine:
         run("ip", "netns", "delete", name)
-    wait_for(lambda: not any(map(interface_exists, record.interfaces)), "interfaces to go")
+    wait_for(lambda: not any(map(interface_exists, interfaces)), "interfaces to go")
 
 
 def interface_exists(name: str) -> bool:
@@ -151,13 +157,28 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-def _marked_bridges(mark: str) -> list[str]:
-    return run("ovs-vsctl", "--bare", "--columns=name", "find", "Bridge", f"external_ids:{BRIDGE_MARK}={mark}").split()
+def _marked_bridges() -> list[tuple[str, str]]:
+    """(mark, name) of every bridge that is a lab's."""
+    table: Any = json.loads(_ovs_vsctl("--format=json", "--columns=name,external_ids", "list", "Bridge"))
+    marks = [(dict(external_ids[1]).get(BRIDGE_MARK), name) for name, external_ids in table["data"]]
+    return [(mark, name) for mark, name in marks if mark]
+
+
+def _delete_bridges(bridges: Iterable[str]) -> None:
+    """In one transaction. Where ovs-vswitchd does not run the database forgets them and this fails after a while."""
+    steps = [word for bridge in bridges for word in ("--", "--if-exists", "del-br", bridge)]
+    if steps:
+        _ovs_vsctl(*steps)
+
+
+def _ovs_vsctl(*argv: str) -> str:
+    """With a limit of its own: without ovs-vswitchd it would wait for ever."""
+    return run("ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", *argv)
 
 
 def _check_free(record: LabRecord) -> None:
     taken = sorted(
-        (set(run("ovs-vsctl", "list-br").split()) & set(record.bridges))
+        (set(_ovs_vsctl("list-br").split()) & set(record.bridges))
         | (namespaces() & set(record.namespaces))
         | {name for name in (*record.interfaces, *record.bridges) if interface_exists(name)}
     )

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from mininet_topos.lab import Lab
-from mininet_topos.lab_record import LabError, interface_exists, namespaces, run, wait_for
+from mininet_topos.lab_record import (
+    BRIDGE_MARK,
+    RECORDS,
+    LabError,
+    LabRecord,
+    interface_exists,
+    namespaces,
+    run,
+    wait_for,
+)
 from mininet_topos.leaf_spine import LeafSpine
+from tests.lab.conftest import install_static_routes
 
 pytestmark = pytest.mark.lab
 
@@ -135,6 +147,28 @@ def test_a_stopped_switch_takes_its_neighbours_carrier_and_returns_empty(lab: La
     assert port_state(lab, "spine1", 2) == "LINK_DOWN"  # its cable is still cut
 
 
+def test_a_leaf_that_returns_has_its_dpid_its_ports_its_rates_and_its_hosts(lab: Lab) -> None:
+    leaf = next(s for s in lab.switches if s.name == "leaf2")
+    before = described_ports(leaf.bridge)
+    lab.stop_switch("leaf2")
+    wait_for(lambda: port_state(lab, "spine1", 2) == "LINK_DOWN", "spine1 to lose the carrier")
+    assert not pings(lab, "h1_1", address(lab, "h2_1"))
+    lab.start_switch("leaf2")
+    wait_for(lambda: port_state(lab, "spine1", 2) == "LIVE", "spine1 to have the carrier")
+    assert described_ports(leaf.bridge) == before
+    assert f"dpid:{leaf.dpid:016x}" in run("ovs-ofctl", "-O", "OpenFlow13", "show", leaf.bridge)
+    for port in before:
+        assert "tbf" in run("tc", "qdisc", "show", "dev", lab.topo.interface("leaf2", port))
+    install_static_routes(lab)
+    wait_for(lambda: pings(lab, "h1_1", address(lab, "h2_1")), "its hosts to be reached")
+
+
+def described_ports(bridge: str) -> dict[int, str]:
+    """Port numbers and MACs, as the switch describes them."""
+    described = run("ovs-ofctl", "-O", "OpenFlow13", "show", bridge)
+    return {int(port): mac for port, mac in re.findall(r"^ (\d+)\(.*addr:(\S+)", described, re.MULTILINE)}
+
+
 def test_a_lab_leaves_nothing_behind_and_kills_its_programs(lab_prefix: str) -> None:
     with Lab(LeafSpine(2, 2, 1, prefix=lab_prefix), controller=None) as lab:
         assert traces(lab_prefix)
@@ -177,6 +211,33 @@ def test_what_a_killed_lab_left_goes_with_the_next_labs_start(lab_prefix: str) -
     with Lab(LeafSpine(1, 1, 1, prefix=other), controller=None):
         assert traces(lab_prefix) == []
         assert program.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_taps_of_a_dead_lab_go_though_open_vswitch_stopped_before_it(
+    lab_prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bridge's own device outlives Open vSwitch (userspace datapath)."""
+    tap = f"w{lab_prefix[1:]}leaf1"
+    left = RECORDS / f"w{lab_prefix[1:]}.json"
+    run("ip", "tuntap", "add", "dev", tap, "mode", "tap")
+    left.write_text(json.dumps(asdict(LabRecord(f"w{lab_prefix[1:]}", 0, (tap,), (), ()))))
+    monkeypatch.setenv("OVS_RUNDIR", str(tmp_path))  # nobody answers there
+    with (
+        pytest.raises(LabError, match="database connection failed"),
+        Lab(LeafSpine(1, 1, 1, prefix=lab_prefix), controller=None),
+    ):
+        pass
+    assert not interface_exists(tap)
+    assert not left.exists()
+
+
+def test_a_bridge_that_no_lab_has_a_record_of_any_more_goes(lab_prefix: str) -> None:
+    """Open vSwitch remembers bridges that it was not there to delete."""
+    bridge = f"w{lab_prefix[1:]}leaf1"
+    run("ovs-vsctl", "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev")
+    run("ovs-vsctl", "set", "Bridge", bridge, f"external_ids:{BRIDGE_MARK}=w{lab_prefix[1:]}")
+    with Lab(LeafSpine(1, 1, 1, prefix=lab_prefix), controller=None):
+        assert bridge not in run("ovs-vsctl", "list-br").split()
 
 
 def test_labs_live_beside_each_other_but_not_with_one_prefix(lab: Lab, lab_prefix: str) -> None:
