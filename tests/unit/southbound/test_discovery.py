@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import pairwise
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.messages import LinkLost, LinkSeen
-from controller.southbound.discovery import MAX_STEP_S, Discovery, Probe
+from controller.messages import LinkLost, LinkSeen, RefusedPacket
+from controller.southbound.discovery import BURST, BURST_S, FIRST_GAP_S, MAX_REFUSED, MAX_STEP_S, Discovery, Probe
 
-INTERVAL, TIMEOUT = 1.0, 5.0
+INTERVAL, TIMEOUT, RATE = 1.0, 5.0, 1500.0
+MARK = bytes.fromhex("02534201")
+SAID_BYTES, TAG_BYTES = 20, 16
 A, B, C = Dpid(1), Dpid(2), Dpid(3)
 A1, A2, B1, C1 = PortRef(A, PortNo(1)), PortRef(A, PortNo(2)), PortRef(B, PortNo(1)), PortRef(C, PortNo(1))
 
@@ -16,7 +23,7 @@ def port(number: int, up: bool = True) -> Port:
 
 
 def fabric(key: bytes | None = None) -> Discovery:
-    discovery = Discovery(INTERVAL, TIMEOUT, key)
+    discovery = Discovery(INTERVAL, TIMEOUT, RATE, key)
     discovery.switch_connected(A, [port(1), port(2)])
     discovery.switch_connected(B, [port(1), port(2, up=False)])
     discovery.switch_connected(C, [port(1)])
@@ -30,20 +37,37 @@ def frames(discovery: Discovery, now: float = 0.0) -> dict[PortRef, bytes]:
 class Clock:
     """Ticks as the hub does; ``cables`` carry the probes."""
 
-    def __init__(self, discovery: Discovery, cables: dict[PortRef, PortRef]) -> None:
+    def __init__(
+        self,
+        discovery: Discovery,
+        cables: dict[PortRef, PortRef],
+        switches: tuple[Dpid, ...] = (A, B, C),
+        deaf: set[Dpid] | None = None,
+    ) -> None:
         self.discovery = discovery
         self.cables = cables
+        self.switches = switches
+        self.deaf = deaf or set()
         self.now = 0.0
+        self.sent = 0
+        self.sent_at: dict[PortRef, list[float]] = defaultdict(list)
         self.news: list[LinkSeen | LinkLost] = []
 
-    def run(self, seconds: float, alive: tuple[Dpid, ...] = (A, B, C)) -> list[LinkSeen | LinkLost]:
+    def sent_from(self, at: PortRef, seconds: float) -> list[float]:
+        """When probes left a port."""
+        self.run(seconds)
+        return self.sent_at[at]
+
+    def run(self, seconds: float, alive: tuple[Dpid, ...] | None = None) -> list[LinkSeen | LinkLost]:
         self.news = []
         for _ in range(round(seconds / 0.05)):
             self.now += 0.05
             for probe in self.discovery.tick(self.now):
-                if probe.at in self.cables:
+                self.sent += 1
+                self.sent_at[probe.at].append(self.now)
+                if probe.at in self.cables and self.cables[probe.at].dpid not in self.deaf:
                     self.news += self.discovery.received(self.cables[probe.at], probe.frame)
-            for dpid in alive:
+            for dpid in self.switches if alive is None else alive:
                 self.discovery.alive(dpid)
             self.news += self.discovery.lost()
         return self.news
@@ -60,15 +84,76 @@ def test_a_port_that_comes_up_is_probed_at_once() -> None:
     assert set(frames(discovery, 0.01)) == {PortRef(B, PortNo(2))}
 
 
+def test_ports_that_hear_nothing_are_probed_less_and_less_often_down_to_the_interval() -> None:
+    clock = Clock(fabric(), {})
+    gaps = [later - sooner for sooner, later in pairwise(clock.sent_from(A1, 12.0))]
+    assert gaps[:2] == pytest.approx([FIRST_GAP_S, 2 * FIRST_GAP_S])
+    assert gaps[2] <= INTERVAL + 0.05, "somewhere in the interval, so that ports which came together go apart"
+    assert gaps[3:] == pytest.approx([INTERVAL] * len(gaps[3:]), abs=0.06)
+
+
 def test_probes_of_a_big_switch_are_spread_over_the_interval_and_none_is_missed() -> None:
-    discovery = Discovery(INTERVAL, TIMEOUT)
+    discovery = Discovery(INTERVAL, TIMEOUT, RATE)
     discovery.switch_connected(A, [port(n) for n in range(1, 101)])
-    batches = [discovery.tick(n * 0.05) for n in range(61)]
+    batches = [discovery.tick(n * 0.05) for n in range(101)]
     assert len(batches[0]) == 100
-    assert max(len(batch) for batch in batches[1:]) <= 15
-    last_interval: list[Probe] = [probe for batch in batches[41:] for probe in batch]
+    assert max(len(batch) for batch in batches[61:]) <= 15
+    last_interval: list[Probe] = [probe for batch in batches[81:] for probe in batch]
     assert {probe.at.port for probe in last_interval} == set(range(1, 101))
     assert len(last_interval) <= 110
+
+
+def big(leaves: int, spines: int, hosts: int, rate: float = RATE) -> Clock:
+    """A leaf-spine whose switches are all connected."""
+    discovery = Discovery(INTERVAL, TIMEOUT, rate)
+    cables: dict[PortRef, PortRef] = {}
+    for leaf in range(1, leaves + 1):
+        discovery.switch_connected(Dpid(leaf), [port(n) for n in range(1, spines + hosts + 1)])
+        for spine in range(1, spines + 1):
+            ends = PortRef(Dpid(leaf), PortNo(spine)), PortRef(Dpid(1000 + spine), PortNo(leaf))
+            cables |= {ends[0]: ends[1], ends[1]: ends[0]}
+    for spine in range(1, spines + 1):
+        discovery.switch_connected(Dpid(1000 + spine), [port(n) for n in range(1, leaves + 1)])
+    return Clock(discovery, cables, tuple({at.dpid for at in cables}))
+
+
+def test_a_large_fabric_is_found_at_once_probed_within_its_rate_and_silence_noticed_in_time() -> None:
+    clock = big(leaves=32, spines=32, hosts=32)
+    assert len(clock.run(2.0)) == len(clock.cables) == 2048
+    clock.run(10.0)
+    sent = clock.sent
+    assert clock.run(10.0) == []
+    assert clock.sent - sent <= 10.5 * RATE
+    cut = PortRef(Dpid(1), PortNo(1))
+    peer = clock.cables.pop(cut)
+    assert clock.run(12.0) == [LinkLost(cut, peer)]
+
+
+def test_a_fabric_too_large_for_its_rate_is_probed_at_that_rate_and_keeps_its_links() -> None:
+    """No link is lost for probes that were not sent."""
+    clock = big(leaves=16, spines=16, hosts=0, rate=60.0)
+    assert len(clock.run(15.0)) == len(clock.cables) == 512
+    clock.run(40.0)
+    sent = clock.sent
+    assert clock.run(20.0) == []
+    assert clock.sent - sent <= 21 * 60
+
+
+def test_new_ports_do_not_swamp_the_hub() -> None:
+    clock = big(leaves=32, spines=32, hosts=32)
+    batches = [len(clock.discovery.tick(n * 0.05)) for n in range(100)]
+    assert batches[0] <= BURST * RATE * BURST_S
+    assert sum(batches[1:]) <= 5 * BURST * RATE
+
+
+def test_a_switch_that_has_its_rules_is_probed_and_the_other_ends_answer() -> None:
+    """What was sent before is lost at a switch without rules: at ``deaf`` nothing arrives."""
+    clock = Clock(fabric(), {A1: B1, B1: A1}, deaf={B})
+    assert clock.run(10.0) == [LinkSeen(B1, A1)]
+    clock.deaf = set()
+    clock.now += 0.3  # so that no probe of its own accord is just due
+    clock.discovery.rules_confirmed([B])
+    assert clock.run(0.4) == [LinkSeen(A1, B1)]
 
 
 def test_a_link_is_announced_once_and_only_in_the_direction_that_was_seen() -> None:
@@ -143,27 +228,68 @@ def test_a_cable_that_moved_loses_the_old_link_and_finds_the_new() -> None:
     assert clock.run(1.5) == [LinkLost(A1, B1), LinkSeen(A1, C1)]
 
 
-def test_a_probe_of_another_process_is_refused() -> None:
+def refused(discovery: Discovery) -> dict[tuple[PortRef, str], int]:
+    return {(at, reason): count for (at, reason), count in discovery.take_refused().items()}
+
+
+def test_a_probe_of_another_process_is_forged() -> None:
     ours, theirs = fabric(b"k" * 32), fabric(b"x" * 32)
     assert ours.received(B1, frames(theirs)[A1]) == []
-    assert ours.refused == 1
+    assert refused(ours) == {(B1, "forged"): 1}
+    assert refused(ours) == {}, "told once"
     assert ours.received(B1, frames(ours)[A1]) == [LinkSeen(A1, B1)]
 
 
 def test_a_host_cannot_change_one_bit_of_what_a_probe_says() -> None:
     discovery = fabric()
     frame = frames(discovery)[A1]
-    said = frame.index(bytes.fromhex("02534201")) + 4
-    for bit in range(8 * said, 8 * (said + 28)):
+    said = frame.index(MARK) + len(MARK)
+    for bit in range(8 * said, 8 * (said + SAID_BYTES + TAG_BYTES)):
         forged = bytearray(frame)
         forged[bit // 8] ^= 1 << bit % 8
         assert discovery.received(B1, bytes(forged)) == []
-    assert discovery.refused == 8 * 28
+    assert refused(discovery) == {(B1, "forged"): 8 * (SAID_BYTES + TAG_BYTES)}
+
+
+def test_a_probe_counts_once_wherever_it_comes_from_next() -> None:
+    discovery = fabric()
+    frame = frames(discovery)[A1]
+    assert discovery.received(B1, frame) == [LinkSeen(A1, B1)]
+    assert discovery.received(C1, frame) == []
+    assert discovery.received(B1, frame) == []
+    assert refused(discovery) == {(C1, "replayed"): 1, (B1, "replayed"): 1}
+
+
+def test_a_probe_does_not_count_after_a_later_one() -> None:
+    discovery = fabric()
+    earlier, later = frames(discovery)[A1], frames(discovery, FIRST_GAP_S)[A1]
+    assert discovery.received(B1, later) == [LinkSeen(A1, B1)]
+    assert discovery.received(C1, earlier) == []
+    assert refused(discovery) == {(C1, "replayed"): 1}
+
+
+def test_a_probe_that_nobody_used_does_not_count_when_it_is_old() -> None:
+    clock = Clock(fabric(), {})
+    frame = frames(clock.discovery)[A1]
+    clock.run(TIMEOUT + 0.1)
+    assert clock.discovery.received(B1, frame) == []
+    assert refused(clock.discovery) == {(B1, "replayed"): 1}
+
+
+def test_no_probe_from_before_a_port_went_down_counts_when_it_is_up_again() -> None:
+    discovery = fabric()
+    frame = frames(discovery)[A1]
+    for up in (False, True):
+        discovery.port_changed(A, port(1, up), removed=False)
+    assert discovery.received(B1, frame) == []
+    assert refused(discovery) == {(B1, "replayed"): 1}
+    assert discovery.received(B1, frames(discovery, 0.5)[A1]) == [LinkSeen(A1, B1)]
 
 
 def test_a_probe_sent_back_to_its_own_port_is_no_link() -> None:
     discovery = fabric()
     assert discovery.received(A1, frames(discovery)[A1]) == []
+    assert refused(discovery) == {(A1, "reflected"): 1}
 
 
 def test_probes_from_and_to_ports_that_are_not_up_are_refused() -> None:
@@ -172,14 +298,41 @@ def test_probes_from_and_to_ports_that_are_not_up_are_refused() -> None:
     assert discovery.received(PortRef(B, PortNo(2)), frame) == []
     discovery.port_changed(A, port(1, up=False), removed=False)
     assert discovery.received(B1, frame) == []
+    assert refused(discovery) == {(PortRef(B, PortNo(2)), "not_a_port"): 1, (B1, "not_a_port"): 1}
 
 
 def test_frames_cut_off_anywhere_are_refused() -> None:
     discovery = fabric()
     frame = frames(discovery)[A1]
-    end = frame.index(bytes.fromhex("02534201")) + 4 + 28
-    for length in range(end):
+    end = frame.index(MARK) + len(MARK) + SAID_BYTES + TAG_BYTES
+    for length in range(14, end):
         assert discovery.received(B1, frame[:length]) == []
+    marked = frame.index(MARK) + len(MARK)
+    assert refused(discovery) == {(B1, "foreign"): marked - 14, (B1, "malformed"): end - marked}
+
+
+def test_lldp_of_a_host_is_foreign() -> None:
+    discovery = fabric()
+    theirs = bytes.fromhex("0180c200000e 020000000001 88cc 0207 04 020000000001 0403 05 6530 0602 0078 0000")
+    assert discovery.received(B1, theirs) == []
+    assert refused(discovery) == {(B1, "foreign"): 1}
+
+
+@given(tail=st.binary(max_size=200), kept=st.integers(0, 200))
+def test_no_bytes_from_a_host_are_more_than_refused(tail: bytes, kept: int) -> None:
+    discovery = fabric()
+    genuine = frames(discovery)[A1]
+    spliced = genuine[:kept] + tail
+    authentic = spliced.startswith(genuine[:-2])  # a host cannot know it, hypothesis might copy it
+    assert discovery.received(B1, spliced) == ([LinkSeen(A1, B1)] if authentic else [])
+    assert sum(discovery.take_refused().values()) == (not authentic)
+
+
+def test_what_is_counted_between_two_reports_is_bounded() -> None:
+    discovery = fabric()
+    for number in range(2 * MAX_REFUSED):
+        discovery.refuse(RefusedPacket(PortRef(A, PortNo(number)), "malformed_arp"))
+    assert len(discovery.take_refused()) == MAX_REFUSED
 
 
 def test_the_listening_clock_steps_no_further_than_its_limit() -> None:
