@@ -45,7 +45,7 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
             yield "links lost", {"count": len(lost), "links": " ".join(lost[:4]), "left": len(new.links)}
         if found:
             yield "links found", {"count": len(found), "links": " ".join(found[:4]), "now": len(new.links)}
-    for ip, host in new.hosts.items():
+    for ip, host in new.hosts.items() if new.hosts is not old.hosts else ():
         known = old.hosts.get(ip)
         if known is None or known.at != host.at:
             at = f"{new.name(host.at.dpid)}:{host.at.port}"

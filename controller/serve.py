@@ -129,7 +129,7 @@ class _Driver:
                 commands = self._loop.handle(messages, now)
                 replies = [command for command in commands if isinstance(command, Reply)]
                 self._carry_out(command for command in commands if not isinstance(command, Reply))
-                if replies or now >= publish_at:
+                if replies or (now >= publish_at and not self._loop.hurried(now)):
                     publish_at = now + PUBLISH_S
                     self._publish()
                 for reply in replies:
