@@ -1,19 +1,19 @@
-"""A leaf-spine fabric of fake switches that hold rules and forward packets, driven by a real control loop.
+"""A fabric of fake switches that hold rules and forward packets, driven by a real control loop.
 
-Milliseconds instead of Open vSwitch: messages and commands pass synchronously, time is a number. The switches check
-what OVS checks (and some of what it does not: a rule that names a missing group is refused).
+Milliseconds instead of Open vSwitch: messages and commands pass synchronously, time is a number.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.config import Config
 from controller.control_loop import ControlLoop
-from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_update import DeclaredHost
 from controller.jobs.spec import JobSpec
 from controller.messages import (
@@ -44,193 +44,81 @@ from controller.planning.first_aid import repair_first
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import pin_key
-from controller.tables.rules import (
-    BROADCAST_MAC,
-    ETH_ARP,
-    ETH_IPV4,
-    IP_TCP,
-    Bucket,
-    FlowKey,
-    FlowRule,
-    GroupRule,
-    Match,
-    MeterRule,
-    Output,
-    Prefix,
-    Rule,
-    RuleMod,
-    RuleSet,
-    Table,
-    ToController,
-    ToGroup,
-)
+from controller.tables.rules import FlowKey, RuleMod, Stage, Table
+from mininet_topos.fabric_topo import FabricTopo
+from tests.unit.fake_switch import FakeSwitch, Packet
 
 FABRIC_BPS = 5e6
 
 
-@dataclass(frozen=True)
-class Packet:
-    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to."""
-
-    src: str
-    dst: str
-    entropy: int = 0
-    arp: bool = False
-    protocol: int = IP_TCP
-    src_port: int = 0
-    dst_port: int = 0
-
-
 @dataclass
-class FakeSwitch:
-    """Rules, ports and the cables at them (``peer`` None: a host)."""
+class Wiring:
+    """Switches by dpid, what their ports lead to (None: a host), and where hosts are."""
 
-    dpid: Dpid
-    name: str
-    peers: dict[PortNo, PortRef | None]
-    up: dict[PortNo, bool]
-    flows: dict[FlowKey, FlowRule] = field(default_factory=dict)
-    groups: dict[int, GroupRule] = field(default_factory=dict)
-    meters: dict[int, MeterRule] = field(default_factory=dict)
-    mods: list[RuleMod] = field(default_factory=list)
-    refuses: set[FlowKey] = field(default_factory=set)
+    names: dict[Dpid, str] = field(default_factory=dict)
+    peers: dict[Dpid, dict[PortNo, PortRef | None]] = field(default_factory=dict)
+    hosts: dict[str, PortRef] = field(default_factory=dict)
 
-    def ports(self) -> tuple[Port, ...]:
-        return tuple(Port(n, f"{self.name}-eth{n}", f"02:00:00:00:00:{n:02x}", self.up[n], 10e9) for n in self.peers)
+    def switch(self, dpid: int, name: str) -> Dpid:
+        self.names[Dpid(dpid)], self.peers[Dpid(dpid)] = name, {}
+        return Dpid(dpid)
 
-    def apply(self, mod: RuleMod) -> str | None:
-        """The reason of a refusal."""
-        self.mods.append(mod)
-        rule = mod.rule
-        if isinstance(rule, FlowRule):
-            if rule.key in self.refuses:
-                return "table full"
-            missing = [a.group_id for a in rule.actions if isinstance(a, ToGroup) and a.group_id not in self.groups]
-            if missing and mod.op != "delete":
-                return f"no group {missing[0]}"
-            self._put(self.flows, rule.key, rule, mod.op)
-        elif isinstance(rule, GroupRule):
-            named = {b.action.group_id for b in rule.buckets if isinstance(b.action, ToGroup)}
-            if mod.op != "delete" and not named <= self.groups.keys():
-                return "no such group in a bucket"
-            if mod.op == "delete" and rule.group_id in self._used_groups():
-                return "group in use"
-            self._put(self.groups, rule.group_id, rule, mod.op)
+    def cable(self, a: Dpid, a_port: int, b: Dpid, b_port: int) -> None:
+        self.peers[a][PortNo(a_port)], self.peers[b][PortNo(b_port)] = (
+            PortRef(b, PortNo(b_port)),
+            PortRef(a, PortNo(a_port)),
+        )
+
+    def host(self, ip: str, dpid: Dpid, port: int) -> None:
+        self.peers[dpid][PortNo(port)], self.hosts[ip] = None, PortRef(dpid, PortNo(port))
+
+
+def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int) -> Wiring:
+    """Leaf i: dpid i, uplinks on ports 1.., hosts after them; spine j has dpid 256 + j and leaf i on port i. Host k of
+    leaf i is 10.0.i.k."""
+    wiring = Wiring()
+    leaf_dpids = [wiring.switch(i, f"leaf{i}") for i in range(1, leaves + 1)]
+    spine_dpids = [wiring.switch(256 + j, f"spine{j}") for j in range(1, spines + 1)]
+    for i, leaf in enumerate(leaf_dpids, 1):
+        for j, spine in enumerate(spine_dpids, 1):
+            wiring.cable(leaf, j, spine, i)
+        for k in range(1, hosts_per_leaf + 1):
+            wiring.host(f"10.0.{i}.{k}", leaf, spines + k)
+    return wiring
+
+
+def wiring_of(topo: FabricTopo) -> Wiring:
+    """As the lab would build it."""
+    wiring = Wiring()
+    dpids = {switch.name: wiring.switch(switch.dpid, switch.name) for switch in topo.switch_specs}
+    ips = {host.name: host.ip for host in topo.host_specs}
+    for cable in topo.cable_specs:
+        if cable.a in ips:
+            wiring.host(ips[cable.a], dpids[cable.b], cable.b_port)
         else:
-            self._put(self.meters, rule.meter_id, rule, mod.op)
-        return None
-
-    def _used_groups(self) -> set[int]:
-        in_flows = {a.group_id for f in self.flows.values() for a in f.actions if isinstance(a, ToGroup)}
-        in_groups = {
-            b.action.group_id for g in self.groups.values() for b in g.buckets if isinstance(b.action, ToGroup)
-        }
-        return in_flows | in_groups
-
-    @staticmethod
-    def _put(held: dict[Any, Any], key: object, rule: Rule, op: str) -> None:
-        if op == "delete":
-            held.pop(key, None)
-        elif op == "modify" and isinstance(rule, FlowRule):
-            held[key] = replace(rule, cookie=held[key].cookie)
-        elif (key in held) == (op == "modify") or isinstance(rule, FlowRule):
-            held[key] = rule
-        else:
-            raise AssertionError(f"{op} of {key}, which is {'' if key in held else 'not '}there")
-
-    def rules(self) -> RuleSet:
-        return RuleSet(dict(self.flows), dict(self.groups), dict(self.meters))
-
-    def forward(self, in_port: PortNo, packet: Packet) -> PortNo | None:
-        """The port a packet leaves through; None when it is dropped."""
-        table: Table | None = Table.CONTROL
-        while table is not None:
-            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f.key.match, in_port, packet)]
-            if not hits:
-                return None
-            top = max(f.key.priority for f in hits)
-            rule, *others = (f for f in hits if f.key.priority == top)
-            assert not others, f"two rules of one priority: {rule.key} and {others[0].key}"
-            for action in rule.actions:
-                if not isinstance(action, ToController):
-                    return self._out(action, packet.entropy)
-            table = rule.goto
-        return None
-
-    def _out(self, action: object, entropy: int) -> PortNo | None:
-        if isinstance(action, Output):
-            return action.port if self.up.get(action.port) else None
-        assert isinstance(action, ToGroup)
-        group = self.groups[action.group_id]
-        live = [bucket for bucket in group.buckets if self._live(bucket)]
-        if not live:
-            return None
-        return self._out(live[0 if group.kind == "fast_failover" else entropy % len(live)].action, entropy)
-
-    def _live(self, bucket: Bucket) -> bool:
-        if bucket.watch_port is not None:
-            return self.up.get(bucket.watch_port, False)
-        if bucket.watch_group is not None:
-            return any(self._live(b) for b in self.groups[bucket.watch_group].buckets)
-        return True
-
-
-def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
-    if match.in_port not in (None, in_port) or match.eth_dst not in (None, BROADCAST_MAC if packet.arp else "a host's"):
-        return False
-    if match.eth_type not in (None, ETH_ARP if packet.arp else ETH_IPV4):
-        return False
-    if packet.arp:
-        return _covers(match.arp_tpa, packet.dst)
-    if match.ip_proto not in (None, packet.protocol):
-        return False
-    ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))
-    if not all(wanted is None or wanted.holds(port) for wanted, port in ports):
-        return False
-    return _covers(match.ipv4_src, packet.src) and _covers(match.ipv4_dst, packet.dst)
-
-
-def _covers(prefix: Prefix | None, address: str) -> bool:
-    if prefix is None:
-        return True
-    shift = 32 - prefix.length
-    return _number(prefix.address) >> shift == _number(address) >> shift
-
-
-def _number(address: str) -> int:
-    return int.from_bytes(bytes(map(int, address.split("."))), "big")
+            wiring.cable(dpids[cable.a], cable.a_port, dpids[cable.b], cable.b_port)
+    return wiring
 
 
 class FakeFabric:
-    """``leaves`` x ``spines`` with ``hosts_per_leaf``. Leaf i: dpid i, uplinks on ports 1.., hosts after them; spine j
-    has dpid 256 + j and leaf i on port i. Host k of leaf i is 10.0.i.k."""
+    """``leaves`` x ``spines`` with ``hosts_per_leaf`` (see ``leaf_spine``), or any other ``wiring``."""
 
-    def __init__(self, leaves: int = 4, spines: int = 4, hosts_per_leaf: int = 3) -> None:
+    def __init__(self, leaves: int = 4, spines: int = 4, hosts_per_leaf: int = 3, wiring: Wiring | None = None) -> None:
         self.now = 1000.0
-        self.switches: dict[Dpid, FakeSwitch] = {}
-        self.hosts: dict[str, PortRef] = {}
-        for i in range(1, leaves + 1):
-            peers: dict[PortNo, PortRef | None] = {
-                PortNo(j): PortRef(Dpid(256 + j), PortNo(i)) for j in range(1, spines + 1)
-            }
-            for k in range(1, hosts_per_leaf + 1):
-                peers[PortNo(spines + k)] = None
-                self.hosts[f"10.0.{i}.{k}"] = PortRef(Dpid(i), PortNo(spines + k))
-            self._add(Dpid(i), f"leaf{i}", peers)
-        for j in range(1, spines + 1):
-            self._add(
-                Dpid(256 + j), f"spine{j}", {PortNo(i): PortRef(Dpid(i), PortNo(j)) for i in range(1, leaves + 1)}
-            )
+        wiring = wiring or leaf_spine(leaves, spines, hosts_per_leaf)
+        self.hosts = wiring.hosts
+        self.switches = {
+            dpid: FakeSwitch(dpid, name, wiring.peers[dpid], dict.fromkeys(wiring.peers[dpid], True))
+            for dpid, name in wiring.names.items()
+        }
         self.saved = SavedState()
         self.declared: tuple[DeclaredHost, ...] = ()
         self.replies: list[Reply] = []
         self.arp_replies: list[SendArpReply] = []
         self.stages: list[InstallStage] = []
         self.after_each_mod: Callable[[], object] = lambda: None
+        self.order: random.Random | None = None
         self.silent_hosts: set[str] = set()
-
-    def _add(self, dpid: Dpid, name: str, peers: dict[PortNo, PortRef | None]) -> None:
-        self.switches[dpid] = FakeSwitch(dpid, name, peers, dict.fromkeys(peers, True))
 
     # ---- the controller's life
 
@@ -291,16 +179,22 @@ class FakeFabric:
 
     def _install(self, command: InstallStage) -> StageDone:
         self.stages.append(command)
-        results = {}
-        for dpid, mods in command.stage.mods.items():
-            rejected = []
-            for mod in mods:
-                reason = self.switches[dpid].apply(mod)
-                if reason:
-                    rejected.append((mod, reason))
-                self.after_each_mod()
-            results[dpid] = SwitchResult(tuple(rejected))
-        return StageDone(command.change_id, results)
+        rejected: dict[Dpid, list[tuple[RuleMod, str]]] = {dpid: [] for dpid in command.stage.mods}
+        for dpid, mod in self._ordered(command.stage):
+            reason = self.switches[dpid].apply(mod)
+            if reason:
+                rejected[dpid].append((mod, reason))
+            self.after_each_mod()
+        return StageDone(command.change_id, {dpid: SwitchResult(tuple(mods)) for dpid, mods in rejected.items()})
+
+    def _ordered(self, stage: Stage) -> Iterator[tuple[Dpid, RuleMod]]:
+        """Each switch carries out its own mods in their order; switches one after the other, or as ``order`` draws."""
+        waiting = {dpid: deque(mods) for dpid, mods in stage.mods.items() if mods}
+        while waiting:
+            dpid = self.order.choice(sorted(waiting)) if self.order else next(iter(waiting))
+            yield dpid, waiting[dpid].popleft()
+            if not waiting[dpid]:
+                del waiting[dpid]
 
     # ---- what happens to the network
 
@@ -323,7 +217,7 @@ class FakeFabric:
         assert peer
         ends = (PortRef(a, port), peer)
         for end in ends:
-            self.switches[end.dpid].up[end.port] = up
+            self.switches[end.dpid].set_up(end.port, up)
         for end in ends:
             switch = self.switches[end.dpid]
             self.send(PortChanged(end.dpid, next(p for p in switch.ports() if p.number == end.port)))
@@ -349,13 +243,16 @@ class FakeFabric:
         return self.follow(Packet(src, dst, entropy, arp))
 
     def follow(self, packet: Packet) -> list[str] | None:
-        """The switches a packet passes, or None when it is lost."""
+        """The switches a packet passes (none between two addresses at one port), or None when it is lost."""
+        if self.hosts[packet.src] == self.hosts[packet.dst]:
+            return []
         at: PortRef | None = self.hosts[packet.src]
-        names = []
+        names, seen = [], set()
         while at is not None:
             switch = self.switches[at.dpid]
             names.append(switch.name)
-            assert len(names) < 8, f"loop: {names}"
+            assert at not in seen, f"loop: {names}"
+            seen.add(at)
             port = switch.forward(at.port, packet)
             if port is None:
                 return None

@@ -24,7 +24,8 @@ from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
 from controller.tables.rules_diff import stages
 from controller.tables.running_routes import RunningRoutes, in_place, parts_of
-from tests.unit.fake_fabric import FABRIC_BPS, FakeFabric, Packet, ring_job
+from tests.unit.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+from tests.unit.fake_switch import Packet
 from tests.unit.test_control_loop import CONFIG
 
 LEAVES, SPINES, HOSTS = 2, 3, 4

@@ -1,0 +1,202 @@
+"""A switch that holds rules and forwards packets, without Open vSwitch.
+
+In: rule changes, ports that go up and down. Out: the port that a packet leaves through, or all ports that it may leave
+through. It checks what OVS checks (and some of what it does not: a rule that names a missing group is refused).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.tables.rules import (
+    BROADCAST_MAC,
+    ETH_ARP,
+    ETH_IPV4,
+    IP_TCP,
+    Action,
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    Output,
+    Prefix,
+    Rule,
+    RuleMod,
+    RuleSet,
+    Table,
+    ToController,
+    ToGroup,
+)
+
+
+@dataclass(frozen=True)
+class Packet:
+    """An IP packet, or a broadcast ARP request for ``dst``. ``entropy``: what a select group hashes it to."""
+
+    src: str
+    dst: str
+    entropy: int = 0
+    arp: bool = False
+    protocol: int = IP_TCP
+    src_port: int = 0
+    dst_port: int = 0
+
+
+@dataclass
+class FakeSwitch:
+    """Rules, ports and the cables at them (``peer`` None: a host)."""
+
+    dpid: Dpid
+    name: str
+    peers: dict[PortNo, PortRef | None]
+    up: dict[PortNo, bool]
+    flows: dict[FlowKey, FlowRule] = field(default_factory=dict)
+    groups: dict[int, GroupRule] = field(default_factory=dict)
+    meters: dict[int, MeterRule] = field(default_factory=dict)
+    mods: list[RuleMod] = field(default_factory=list)
+    refuses: set[FlowKey] = field(default_factory=set)
+    _found: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
+
+    def ports(self) -> tuple[Port, ...]:
+        return tuple(Port(n, f"{self.name}-eth{n}", f"02:00:00:00:00:{n:02x}", self.up[n], 10e9) for n in self.peers)
+
+    def apply(self, mod: RuleMod) -> str | None:
+        """The reason of a refusal."""
+        self.mods.append(mod)
+        self._found.clear()
+        rule = mod.rule
+        if isinstance(rule, FlowRule):
+            if rule.key in self.refuses:
+                return "table full"
+            missing = [a.group_id for a in rule.actions if isinstance(a, ToGroup) and a.group_id not in self.groups]
+            if missing and mod.op != "delete":
+                return f"no group {missing[0]}"
+            self._put(self.flows, rule.key, rule, mod.op)
+        elif isinstance(rule, GroupRule):
+            named = {b.action.group_id for b in rule.buckets if isinstance(b.action, ToGroup)}
+            if mod.op != "delete" and not named <= self.groups.keys():
+                return "no such group in a bucket"
+            if mod.op == "delete" and rule.group_id in self._used_groups():
+                return "group in use"
+            self._put(self.groups, rule.group_id, rule, mod.op)
+        else:
+            self._put(self.meters, rule.meter_id, rule, mod.op)
+        return None
+
+    def _used_groups(self) -> set[int]:
+        in_flows = {a.group_id for f in self.flows.values() for a in f.actions if isinstance(a, ToGroup)}
+        in_groups = {
+            b.action.group_id for g in self.groups.values() for b in g.buckets if isinstance(b.action, ToGroup)
+        }
+        return in_flows | in_groups
+
+    @staticmethod
+    def _put(held: dict[Any, Any], key: object, rule: Rule, op: str) -> None:
+        if op == "delete":
+            held.pop(key, None)
+        elif op == "modify" and isinstance(rule, FlowRule):
+            held[key] = replace(rule, cookie=held[key].cookie)
+        elif (key in held) == (op == "modify") or isinstance(rule, FlowRule):
+            held[key] = rule
+        else:
+            raise AssertionError(f"{op} of {key}, which is {'' if key in held else 'not '}there")
+
+    def rules(self) -> RuleSet:
+        return RuleSet(dict(self.flows), dict(self.groups), dict(self.meters))
+
+    def forward(self, in_port: PortNo, packet: Packet) -> PortNo | None:
+        """The port a packet leaves through; None when it is dropped."""
+        action = self._action(in_port, packet)
+        port = None if action is None else self._out(action, packet.entropy)
+        return None if port == in_port else port
+
+    def possible(self, in_port: PortNo, packet: Packet) -> frozenset[PortNo | None]:
+        """Every port it may leave through, whatever select groups hash it to; with None when it may be dropped."""
+        key = in_port, packet
+        if key not in self._found:
+            action = self._action(in_port, packet)
+            ports = {None} if action is None else self._all_out(action)
+            self._found[key] = frozenset(None if port == in_port else port for port in ports)
+        return self._found[key]
+
+    def set_up(self, port: PortNo, up: bool) -> None:
+        self.up[port] = up
+        self._found.clear()
+
+    def forget_rules(self) -> None:
+        """As after a loss of power."""
+        for held in (self.flows, self.groups, self.meters, self._found):
+            held.clear()
+
+    def _action(self, in_port: PortNo, packet: Packet) -> Action | None:
+        table: Table | None = Table.CONTROL
+        while table is not None:
+            hits = [f for f in self.flows.values() if f.key.table == table and _matches(f.key.match, in_port, packet)]
+            if not hits:
+                return None
+            top = max(f.key.priority for f in hits)
+            rule, *others = (f for f in hits if f.key.priority == top)
+            assert not others, f"two rules of one priority: {rule.key} and {others[0].key}"
+            for action in rule.actions:
+                if not isinstance(action, ToController):
+                    return action
+            table = rule.goto
+        return None
+
+    def _out(self, action: Action, entropy: int) -> PortNo | None:
+        if isinstance(action, Output):
+            return action.port if self.up.get(action.port) else None
+        group, live = self._live_buckets(action)
+        if not live:
+            return None
+        return self._out(live[0 if group.kind == "fast_failover" else entropy % len(live)].action, entropy)
+
+    def _all_out(self, action: Action) -> set[PortNo | None]:
+        if isinstance(action, Output):
+            return {action.port if self.up.get(action.port) else None}
+        group, live = self._live_buckets(action)
+        if group.kind == "fast_failover":
+            live = live[:1]
+        return {port for bucket in live for port in self._all_out(bucket.action)} or {None}
+
+    def _live_buckets(self, action: Action) -> tuple[GroupRule, list[Bucket]]:
+        assert isinstance(action, ToGroup)
+        group = self.groups[action.group_id]
+        return group, [bucket for bucket in group.buckets if self._live(bucket)]
+
+    def _live(self, bucket: Bucket) -> bool:
+        if bucket.watch_port is not None:
+            return self.up.get(bucket.watch_port, False)
+        if bucket.watch_group is not None:
+            return any(self._live(b) for b in self.groups[bucket.watch_group].buckets)
+        return True
+
+
+def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
+    if match.in_port not in (None, in_port) or match.eth_dst not in (None, BROADCAST_MAC if packet.arp else "a host's"):
+        return False
+    if match.eth_type not in (None, ETH_ARP if packet.arp else ETH_IPV4):
+        return False
+    if packet.arp:
+        return _covers(match.arp_tpa, packet.dst)
+    if match.ip_proto not in (None, packet.protocol):
+        return False
+    ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))
+    if not all(wanted is None or wanted.holds(port) for wanted, port in ports):
+        return False
+    return _covers(match.ipv4_src, packet.src) and _covers(match.ipv4_dst, packet.dst)
+
+
+def _covers(prefix: Prefix | None, address: str) -> bool:
+    if prefix is None:
+        return True
+    shift = 32 - prefix.length
+    return _number(prefix.address) >> shift == _number(address) >> shift
+
+
+def _number(address: str) -> int:
+    return int.from_bytes(bytes(map(int, address.split("."))), "big")
