@@ -44,6 +44,14 @@ class Cable(NamedTuple):
     b: PortRef
 
 
+class Cut(NamedTuple):
+    """A cable to cut, and the next hops with and without it."""
+
+    cable: Cable
+    before: Hops
+    after: Hops
+
+
 @dataclass(frozen=True)
 class Blueprint:
     """``tag``: put before every name. Interface names have 15 characters at most (IFNAMSIZ)."""
@@ -101,30 +109,40 @@ class Blueprint:
     def next_hops(self, cut: Collection[Cable] = ()) -> Hops:
         """Shortest paths towards every switch with hosts, without the cables in ``cut``."""
         gone = {end for cable in cut for end in cable}
-        links = [link for link in self.fabric.links.values() if link.src not in gone]
-        back: dict[Dpid, list[Dpid]] = defaultdict(list)
-        for link in links:
-            back[link.dst.dpid].append(link.src.dpid)
+        back: dict[Dpid, dict[Dpid, list[PortNo]]] = defaultdict(lambda: defaultdict(list))
+        for link in self.fabric.links.values():
+            if link.src not in gone:
+                back[link.dst.dpid][link.src.dpid].append(link.src.port)
         hops: dict[tuple[Dpid, Dpid], set[PortNo]] = defaultdict(set)
         for destination in self.destinations:
             distance = _distances(destination, back)
-            for link in links:
-                here, there = distance.get(link.src.dpid), distance.get(link.dst.dpid)
-                if here is not None and there is not None and here == there + 1:
-                    hops[link.src.dpid, destination].add(link.src.port)
+            for there, into in back.items():
+                one_more = distance.get(there, -2) + 1
+                for here, ports in into.items():
+                    if distance.get(here) == one_more:
+                        hops[here, destination].update(ports)
         return {key: frozenset(ports) for key, ports in hops.items()}
 
-    def draw_cuts(self, count: int, seed: int) -> list[Cable]:
-        """``count`` cables, or fewer: no switch loses more than half of its own."""
-        spare = {dpid: sum(dpid in (c.a.dpid, c.b.dpid) for c in self.cables) // 2 for dpid in self.dpids}
-        drawn: list[Cable] = []
-        for cable in random.Random(seed).sample(self.cables, len(self.cables)):
-            ends = (cable.a.dpid, cable.b.dpid)
-            if len(drawn) < count and all(spare[dpid] > 0 for dpid in ends):
-                drawn.append(cable)
-                for dpid in ends:
-                    spare[dpid] -= 1
-        return drawn
+    def draw_cuts(self, seed: int) -> Iterator[Cut]:
+        """Cables in a random order, each cut in addition to those before. A cable is passed over when some switch with
+        hosts would have longer ways than before, or none: that is another failure than the ones to be measured."""
+        cables = random.Random(seed).sample(self.cables, len(self.cables))
+        cut: list[Cable] = []
+        before = self.next_hops()
+        for cable in cables:
+            after = self.next_hops([*cut, cable])
+            if all(self._as_short(before[here, there], after.get((here, there))) for here, there in self._pairs):
+                yield Cut(cable, before, after)
+                cut.append(cable)
+                before = after
+
+    @cached_property
+    def _pairs(self) -> tuple[tuple[Dpid, Dpid], ...]:
+        return tuple((a, b) for a in self.destinations for b in self.destinations if a != b)
+
+    @staticmethod
+    def _as_short(before: frozenset[PortNo], after: frozenset[PortNo] | None) -> bool:
+        return after is not None and after <= before
 
 
 def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:
@@ -137,7 +155,7 @@ def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:
                 yield (*key, port)
 
 
-def _distances(destination: Dpid, back: Mapping[Dpid, list[Dpid]]) -> dict[Dpid, int]:
+def _distances(destination: Dpid, back: Mapping[Dpid, Collection[Dpid]]) -> dict[Dpid, int]:
     distance = {destination: 0}
     queue = deque([destination])
     while queue:

@@ -13,14 +13,16 @@ import re
 import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice, product
 from pathlib import Path
 from string import ascii_lowercase, digits
+from typing import Self
 
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, PortRef
 from controller.fabric_bench.blueprint import Blueprint, Cable
+from controller.fabric_bench.openflow_bytes import Type, message
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
@@ -81,9 +83,9 @@ def free_tag() -> str:
 class Bridges:
     """The switches of ``blueprint``. Make it with ``bridges``."""
 
-    def __init__(self, blueprint: Blueprint, target: str) -> None:
+    def __init__(self, blueprint: Blueprint, port: int) -> None:
         self.blueprint = blueprint
-        self._target = target
+        self._port = port
         self._peer = {end: other for a, b in blueprint.cables for end, other in ((a, b), (b, a))}
 
     def build(self) -> Iterator[int]:
@@ -97,7 +99,13 @@ class Bridges:
         for start in range(0, len(ends), PORTS_AT_ONCE):
             _transaction(word for end in ends[start : start + PORTS_AT_ONCE] for word in self._add_port(end))
             yield min(len(ends), start + PORTS_AT_ONCE)
-        _transaction(word for dpid in self.blueprint.dpids for word in self._set_controller(dpid))
+        names = [self.blueprint.bridge(dpid) for dpid in self.blueprint.dpids]
+        with _Greeter(self._port) as greeter:
+            target = f"tcp:127.0.0.1:{self._port}"
+            _transaction(word for bridge in names for word in ("--", "set-controller", bridge, target))
+            greeter.greet(len(names))
+            setting = f"max_backoff={MAX_BACKOFF_MS}"
+            _transaction(word for bridge in names for word in ("--", "set", "Controller", bridge, setting))
 
     def cut(self, cables: Iterable[Cable]) -> None:
         """Both ends of each at once: the peer of a patch port that is deleted alone is not told."""
@@ -161,19 +169,36 @@ class Bridges:
             *("--", "set", "Interface", name, *settings),
         ]
 
-    def _set_controller(self, dpid: Dpid) -> list[str]:
-        bridge = self.blueprint.bridge(dpid)
-        return [
-            *("--", "set-controller", bridge, self._target),
-            *("--", "set", "Controller", bridge, f"max_backoff={MAX_BACKOFF_MS}", "connection_mode=out-of-band"),
-        ]
+
+class _Greeter:
+    """Stands where the controller will be until every switch was connected: of one that never was, Open vSwitch 3.1
+    ignores ``max_backoff``, and would wait up to 8 s between attempts."""
+
+    def __init__(self, port: int) -> None:
+        self._stack = ExitStack()
+        self._server = self._stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=1024))
+        self._server.settimeout(DEADLINE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def greet(self, count: int) -> None:
+        """Returns when so many switches have said hello."""
+        for _ in range(count):
+            switch, _address = self._server.accept()
+            self._stack.enter_context(switch)
+            switch.sendall(message(Type.HELLO, 1))
+            switch.recv(1024)
 
 
 @contextmanager
-def bridges(blueprint: Blueprint, target: str) -> Iterator[Bridges]:
-    """``target``: of the controller, as Open vSwitch writes it. Nothing is made yet; afterwards nothing is left."""
+def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
+    """``port``: where the controller will listen. Nothing is made yet; afterwards nothing is left."""
     try:
-        yield Bridges(blueprint, target)
+        yield Bridges(blueprint, port)
     finally:
         remove(_marked(_owner(os.getpid())))
 

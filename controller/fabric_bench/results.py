@@ -43,6 +43,7 @@ class Figures:
     cuts: int | None = None
     repair_ms: Spread | None = None
     repair_routes_ms: Spread | None = None
+    routes_repaired: int | None = None
     replug_s: float | None = None
     rss_mb: float | None = None
     rss_peak_mb: float | None = None

@@ -155,7 +155,7 @@ def running(
     (folder / "inventory.toml").write_text(blueprint.inventory())
     (folder / "signalbox.toml").write_text(blueprint.config(folder, port))
     with ExitStack() as stack:
-        switches = stack.enter_context(bridges(blueprint, f"tcp:127.0.0.1:{port}"))
+        switches = stack.enter_context(bridges(blueprint, port))
         stack.callback(tell, "taking the fabric down")
         run = Run(blueprint, jobs, settings, switches, folder, port, tell)
         stack.callback(run.stop)

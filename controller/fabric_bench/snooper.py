@@ -76,7 +76,7 @@ def run(file: Path, sockets: list[str]) -> None:
 
 
 def _connect(path: str) -> socket.socket:
-    """Raises ``OSError`` when there is no such socket for ``CONNECT_S``: a bridge has it a moment after its controller."""
+    """A bridge has its socket a moment after its controller. Raises ``OSError`` when it has none for ``CONNECT_S``."""
     bridge = socket.socket(socket.AF_UNIX)
     ends = time.monotonic() + CONNECT_S
     while True:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 
 from controller.cli_output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
 from controller.fabric_bench import figures
-from controller.fabric_bench.blueprint import lost_hops
+from controller.fabric_bench.blueprint import Cable, Cut, lost_hops
 from controller.fabric_bench.figures import Dead, Repair, Spread
 from controller.fabric_bench.openflow_bytes import GroupChange
 from controller.fabric_bench.processes import STOP_S, start
@@ -153,10 +154,10 @@ def _plan_until(run: Run, until: float, plans: list[float]) -> None:
 
 def silent_loss(run: Run) -> None:
     """Probes are lost on a few links, one way, while their ports are up."""
-    cables = run.blueprint.draw_cuts(SILENT_LINKS, run.settings.seed + 1)
-    ends = [cable.b for cable in cables]
+    cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
+    ends = [cut.cable.b for cut in cuts]
     run.read()
-    lost = lost_hops(run.hops, run.blueprint.next_hops(cables))
+    lost = lost_hops(run.hops, cuts[-1].after)
     dead = Dead.of(run.observed, lost, run.blueprint.switch_of_address)
     known = len(run.observed.changes)
     since = time.monotonic()
@@ -214,24 +215,26 @@ def restart(run: Run) -> None:
 
 def repairs(run: Run) -> None:
     """One cable after the other is cut; all are plugged in again at the end."""
-    cuts = run.blueprint.draw_cuts(run.settings.cuts, run.settings.seed)
+    cut: list[Cable] = []
     groups: list[float] = []
     routes: list[float] = []
     try:
-        for number in range(len(cuts)):
-            run.tell(f"repairs: cut {number + 1} of {len(cuts)}")
-            cut_at = time.monotonic()
-            found = _cut(run, number)
+        for drawn in islice(run.blueprint.draw_cuts(run.settings.seed), run.settings.cuts):
+            run.tell(f"repairs: cut {len(cut) + 1} of {run.settings.cuts}")
+            due = time.monotonic() + CUT_EVERY_S
+            cut.append(drawn.cable)
+            found = _repair(run, drawn)
             groups.append(MILLI * found.groups_s)
-            if found.routes_s:
+            if found.routes_s is not None:
                 routes.append(MILLI * found.routes_s)
-            time.sleep(max(0.0, cut_at + CUT_EVERY_S - time.monotonic()))
+            time.sleep(max(0.0, due - time.monotonic()))
     finally:
         run.figures.cuts = len(groups)
         run.figures.repair_ms = Spread.of(groups)
         run.figures.repair_routes_ms = Spread.of(routes)
+        run.figures.routes_repaired = len(routes)
         since = time.monotonic()
-        run.switches.plug(cuts[: len(groups) + 1])
+        run.switches.plug(cut)
     with run.client() as client:
         run.wait_settled(client, "all links back")
     run.wait_complete("rules that use the links that came back")
@@ -239,25 +242,22 @@ def repairs(run: Run) -> None:
     _memory(run)
 
 
-def _cut(run: Run, number: int) -> Repair:
-    cuts = run.blueprint.draw_cuts(run.settings.cuts, run.settings.seed)
-    before, after = run.blueprint.next_hops(cuts[:number]), run.blueprint.next_hops(cuts[: number + 1])
+def _repair(run: Run, cut: Cut) -> Repair:
     run.read()
-    dead = Dead.of(run.observed, lost_hops(before, after), run.blueprint.switch_of_address)
+    dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
     found: list[Repair] = []
 
     def repaired() -> bool:
-        repair = figures.repair(dead, [cuts[number]], run.observed, ports, changes)
+        repair = figures.repair(dead, [cut.cable], run.observed, ports, changes)
         found[:] = [repair] if repair is not None else []
         return bool(found)
 
-    run.switches.cut([cuts[number]])
-    run.wait(repaired, f"cut {number + 1} to be repaired", REPAIR_S)
-    if not dead.pins:
-        return found[0]
-    with suppress(StepFailed):  # the figure then tells fewer routes than cuts
-        run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S, poll_s=STATUS_S)
+    run.switches.cut([cut.cable])
+    run.wait(repaired, f"{run.blueprint.interface(cut.cable.a)} to be repaired", REPAIR_S)
+    if dead.pins:
+        with suppress(StepFailed):  # routes_repaired tells that some did not come
+            run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
     return found[0]
 
 
