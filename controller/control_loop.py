@@ -371,7 +371,8 @@ class ControlLoop:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
         if self._candidates is None or self._candidates[0] is not self.fabric.links:
             self._candidates = self.fabric.links, CandidatePaths(self.fabric, self.config.planning.max_paths)
-        self.load.routes_changed(now, possible_links(self.fabric, self.pins, self._candidates[1]))
+        uses = partial(possible_links, self.fabric, self.pins, self._candidates[1])
+        self.load.routes_changed(now, uses)
 
     def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:
         """While adopting: what the switch has, and what discovery needs."""

@@ -10,19 +10,21 @@ never taken for background, at the price of underestimating it:
   what is there in every part counts, beyond a small share of the capacity;
 - while a flow has no counters for the whole window, the links that it may use have no background.
 
-Pure: monotonic times come with the samples.
+Thousands of links are worked out together, in arrays whose indices are made anew only when the fabric or the routes
+change. Pure: monotonic times come with the samples.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Mapping, Set
 from typing import NamedTuple
 
-from controller.fabric.topology import LinkId, PortRef
+import numpy as np
+
+from controller.fabric.link_figures import LinkFigures
+from controller.fabric.samples import Floats, Rows, Samples
+from controller.fabric.topology import Fabric, LinkId, PortRef
 
 PARTS = 3
 SMOOTHING = 0.5
@@ -36,47 +38,17 @@ class Counted(NamedTuple):
     part: Hashable = None
 
 
-@dataclass(slots=True)
-class _Series:
-    """Samples (time, cumulative bytes), a little more than a window of them."""
+Uses = Mapping[Counted, frozenset[LinkId]]
+"""Per rule that counts the links that its packets use, at most."""
 
-    times: list[float] = field(default_factory=list)
-    totals: list[int] = field(default_factory=list)
 
-    def add(self, at: float, total: int, window_s: float) -> None:
-        if self.times and (total < self.totals[-1] or at <= self.times[-1]):
-            self.times.clear()  # the counter was reset, or the clock of another switch incarnation
-            self.totals.clear()
-        self.times.append(at)
-        self.totals.append(total)
-        while len(self.times) > 2 and self.times[1] <= at - 2 * window_s:
-            del self.times[0], self.totals[0]
+class _Users(NamedTuple):
+    """Which flow may have used which link: a pair of rows of samples each, by link. ``unknown``: rows of links that a
+    flow without samples may have used."""
 
-    @property
-    def idle(self) -> bool:
-        """There are samples, and nothing was counted between them."""
-        return bool(self.times) and self.totals[0] == self.totals[-1]
-
-    def total_at(self, at: float) -> float | None:
-        """Interpolated; None outside the samples."""
-        if not self.times or not self.times[0] <= at <= self.times[-1]:
-            return None
-        right = bisect_right(self.times, at)
-        if right == len(self.times):
-            return float(self.totals[-1])
-        (start, end), (low, high) = self.times[right - 1 : right + 1], self.totals[right - 1 : right + 1]
-        return low + (high - low) * (at - start) / (end - start)
-
-    def rates_bps(self, instants: list[float]) -> list[float] | None:
-        """Between consecutive instants; None when the samples do not cover them."""
-        if self.idle and self.times[0] <= instants[0] and instants[-1] <= self.times[-1]:
-            return [0.0] * (len(instants) - 1)
-        totals = [self.total_at(at) for at in instants]
-        known = [total for total in totals if total is not None]
-        if len(known) < len(instants):
-            return None
-        steps = zip(pairwise(instants), pairwise(known), strict=True)
-        return [8 * (high - low) / (end - start) for (start, end), (low, high) in steps]
+    links: Rows
+    flows: Rows
+    unknown: Rows
 
 
 class LinkLoad:
@@ -85,90 +57,173 @@ class LinkLoad:
     def __init__(self, window_s: float, noise_fraction: float) -> None:
         self._window_s = window_s
         self._noise_fraction = noise_fraction
-        self._links: dict[LinkId, _Series] = {}
-        self._flows: dict[Counted, _Series] = {}
-        self._uses: deque[tuple[float, Mapping[Counted, frozenset[LinkId]]]] = deque()
+        self._links: Samples[LinkId] = Samples(2 * window_s)
+        self._flows: Samples[Counted] = Samples(2 * window_s)
+        self._announced: deque[tuple[float, Callable[[], Uses]]] = deque()
+        self._uses: deque[tuple[float, Uses]] = deque()
+        self._users: _Users | None = None
         self._background: dict[LinkId, float] = {}
+        self._listed: tuple[Fabric, dict[LinkId, int]] | None = None
+        self._figures: LinkFigures | None = None
 
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
-        for link, total in totals.items():
-            self._links.setdefault(link, _Series()).add(at, total, self._window_s)
+        if totals:
+            before = len(self._links.row_of)
+            self._links.add(at, totals)
+            self._figures = None
+            if len(self._links.row_of) > before:
+                self._users = None
 
     def count_flows(self, at: float, totals: Mapping[Counted, int]) -> None:
-        for what, total in totals.items():
-            self._flows.setdefault(what, _Series()).add(at, total, self._window_s)
+        if totals:
+            self._take_announced()
+            before = len(self._flows.row_of)
+            self._flows.add(at, totals)
+            if len(self._flows.row_of) > before:
+                self._users = None
 
     def forget(self, ports: Set[PortRef]) -> None:
         """Keep only the links at these ports."""
-        self._links = {link: series for link, series in self._links.items() if link.at in ports}
+        self._links.keep(lambda link: link.at in ports)
         self._background = {link: bps for link, bps in self._background.items() if link.at in ports}
+        self._users = self._figures = None
 
-    def routes_changed(self, now: float, uses: Mapping[Counted, frozenset[LinkId]]) -> None:
+    def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
-        them is forgotten with the window."""
-        before = self._uses[-1][1] if self._uses else {}
-        if self._uses and before == uses:
-            return
-        self._uses.append((now, uses))
-        flows = {what[:2] for what in before}
-        for what in uses.keys() - before.keys():
-            if what[:2] in flows and what not in self._flows:
-                # A flow is split anew: another rule has counted it until now, this one starts at nothing.
-                self._flows[what] = _Series([now - 2 * self._window_s, now], [0, 0])
+        them is forgotten with the window. ``uses`` is called before the next counters are taken in: working it out
+        must not hold up what the change is about."""
+        self._announced.append((now, uses))
+
+    def _take_announced(self) -> None:
+        while self._announced:
+            since, work_out = self._announced.popleft()
+            before, uses = self._uses[-1][1] if self._uses else {}, work_out()
+            if self._uses and before == uses:
+                continue
+            self._uses.append((since, uses))
+            self._users = None
+            flows = {what[:2] for what in before}
+            for what in uses.keys() - before.keys():
+                if what[:2] in flows and what not in self._flows.row_of:
+                    # A flow is split anew: another rule has counted it until now, this one starts at nothing.
+                    self._flows.begin_at_zero(what, since - 2 * self._window_s, since)
 
     def bytes_total(self, link: LinkId) -> int:
-        series = self._links.get(link)
-        return series.totals[-1] if series and series.totals else 0
+        row = self._links.row_of.get(link)
+        return 0 if row is None else int(self._links.last(np.array([row]))[0])
 
     def rate_bps(self, link: LinkId) -> float:
         """Over the window, or as much of it as there are samples; 0 before two."""
-        series = self._links.get(link)
-        if series is None or len(series.times) < 2:
-            return 0.0
-        end = series.times[-1]
-        rates = series.rates_bps([max(series.times[0], end - self._window_s), end])
-        return rates[0] if rates else 0.0
+        row = self._links.row_of.get(link)
+        return 0.0 if row is None else float(self._links.recent_bps(np.array([row]), self._window_s)[0])
 
     def background_bps(self, link: LinkId) -> float:
         return self._background.get(link, 0.0)
 
+    def figures(self, fabric: Fabric) -> LinkFigures:
+        """Of every link of the fabric, host links too. The same object while nothing new was counted."""
+        if self._listed is None or self._listed[0] is not fabric:
+            links = [*fabric.links]
+            for host in fabric.hosts.values():
+                links += (host.uplink, host.downlink)
+            self._listed = fabric, {link: place for place, link in enumerate(dict.fromkeys(links))}
+            self._figures = None
+        if self._figures is None:
+            self._figures = self._take_figures(self._listed[1])
+        return self._figures
+
+    def _take_figures(self, place: Mapping[LinkId, int]) -> LinkFigures:
+        rows = self._rows(place)
+        known = rows >= 0
+        totals, rates = np.zeros(len(rows), np.uint64), np.zeros(len(rows))
+        totals[known] = self._links.last(rows[known])
+        rates[known] = self._links.recent_bps(rows[known], self._window_s)
+        background = np.fromiter((self._background.get(link, 0.0) for link in place), np.float64, len(place))
+        return LinkFigures(place, totals, rates, background)
+
+    def _rows(self, links: Mapping[LinkId, object]) -> Rows:
+        """-1 for links without samples."""
+        return np.fromiter((self._links.row_of.get(link, -1) for link in links), np.int64, len(links))
+
+    # ---- background
+
     def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> Mapping[LinkId, float]:
         """Take the windows' rates into the smoothed background; returns it for every link that has any."""
-        users = self._users(now)
-        self._background = {link: bps for link, bps in self._background.items() if link in capacity_bps}
-        for link, capacity in capacity_bps.items():
-            excess = self._lasting_excess_bps(link, users.get(link, ()))
-            measured = excess if excess > self._noise_fraction * capacity else 0.0
-            before = self._background.get(link, measured)
-            smoothed = SMOOTHING * measured + (1 - SMOOTHING) * before
-            self._background[link] = smoothed if smoothed > 0.01 * capacity else 0.0
-        return {link: bps for link, bps in self._background.items() if bps}
+        self._take_announced()
+        self._forget_flows(now)
+        capacity = np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps))
+        excess = self._lasting_excess_bps(self._rows(capacity_bps), self._noise_fraction * capacity)
+        before = self._background.get
+        smoothed = {}
+        for (link, bps), measured in zip(capacity_bps.items(), excess.tolist(), strict=True):
+            mixed = SMOOTHING * measured + (1 - SMOOTHING) * before(link, measured)
+            smoothed[link] = mixed if mixed > 0.01 * bps else 0.0
+        self._background, self._figures = smoothed, None
+        return {link: bps for link, bps in smoothed.items() if bps}
 
-    def _users(self, now: float) -> dict[LinkId, set[Counted]]:
-        """Per link what may have used it within the window."""
+    def _forget_flows(self, now: float) -> None:
+        """Whose last use the window has passed."""
+        if len(self._uses) < 2 or self._uses[1][0] > now - 2 * self._window_s:
+            return
         while len(self._uses) > 1 and self._uses[1][0] <= now - 2 * self._window_s:
             self._uses.popleft()
-            known = {what for _, uses in self._uses for what in uses}
-            self._flows = {what: series for what, series in self._flows.items() if what in known}
-        users: dict[LinkId, set[Counted]] = {}
+        known = {what for _, uses in self._uses for what in uses}
+        self._flows.keep(known.__contains__)
+        self._users = None
+
+    def _lasting_excess_bps(self, rows: Rows, noise_bps: Floats) -> Floats:
+        """Per link what it carried in every part of the window beyond all of its possible users; 0 when that is not
+        known for one of them, and when it is noise. Only links that carry more than noise at all are worked out."""
+        excess = np.zeros(len(rows))
+        place = np.full(len(self._links.row_of), -1)
+        place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+        users = self._users = self._users or self._find_users()
+        pairs = place[users.links]
+        listed = pairs >= 0
+        pairs, flows = pairs[listed], users.flows[listed]
+        end = np.full(len(rows), -np.inf)
+        end[rows >= 0] = self._links.last_at(rows[rows >= 0])
+        np.minimum.at(end, pairs, self._flows.last_at(flows))
+        noise_bps = noise_bps.copy()
+        unknown = place[users.unknown]
+        noise_bps[unknown[unknown >= 0]] = np.inf
+
+        left = np.flatnonzero(rows >= 0)
+        links_bps = self._links.rates_bps(rows[left], self._instants(end[left]))
+        loud = links_bps.min(axis=1) > noise_bps[left]  # not where a rate is NaN
+        left, links_bps = left[loud], links_bps[loud]
+        number = np.full(len(rows), -1)
+        number[left] = np.arange(len(left))
+        on = number[pairs] >= 0
+        pairs, flows = pairs[on], flows[on]
+        flows_bps = self._flows.rates_bps(flows, self._instants(end[pairs]))
+        for part in range(PARTS):
+            links_bps[:, part] -= np.bincount(number[pairs], flows_bps[:, part], len(left))
+        lasting = links_bps.min(axis=1)
+        excess[left] = np.where(lasting > noise_bps[left], lasting, 0.0)  # nor where a flow's rate is NaN
+        return excess
+
+    def _instants(self, end: Floats) -> Floats:
+        """Where the parts of the windows that end there begin and end."""
+        return end[:, None] - self._window_s * np.arange(PARTS, -1, -1) / PARTS
+
+    def _find_users(self) -> _Users:
+        """What may have used which link within the window."""
+        by_flow: dict[Counted, frozenset[LinkId]] = {}
         for _, uses in self._uses:
             for what, links in uses.items():
-                for link in links:
-                    users.setdefault(link, set()).add(what)
-        return users
-
-    def _lasting_excess_bps(self, link: LinkId, users: Iterable[Counted]) -> float:
-        """What the link carried in every part of the window beyond all of its possible users; 0 when that is not known
-        for one of them."""
-        series = [self._links.get(link), *(self._flows.get(what) for what in users)]
-        known = [one for one in series if one is not None and one.times]
-        if len(known) < len(series):
-            return 0.0
-        end = min(one.times[-1] for one in known)
-        instants = [end - self._window_s * (PARTS - part) / PARTS for part in range(PARTS + 1)]
-        rates = [one.rates_bps(instants) for one in known]
-        covered = [rate for rate in rates if rate is not None]
-        if len(covered) < len(rates):
-            return 0.0
-        link_bps, *flows_bps = covered
-        return min(link_bps[part] - sum(flow[part] for flow in flows_bps) for part in range(PARTS))
+                known = by_flow.get(what)
+                if known is not links:
+                    by_flow[what] = links if known is None else known | links
+        link_row, flow_row = self._links.row_of, self._flows.row_of
+        pairs: list[tuple[int, int]] = []
+        unknown: list[int] = []
+        for what, links in by_flow.items():
+            rows = [link_row[link] for link in links if link in link_row]
+            flow = flow_row.get(what)
+            if flow is None:
+                unknown += rows
+            else:
+                pairs += [(row, flow) for row in rows]
+        both = np.array(pairs, np.int64).reshape(-1, 2)
+        return _Users(both[:, 0], both[:, 1], np.array(unknown, np.int64))

@@ -26,7 +26,7 @@ def run(load: LinkLoad, seconds: range, link_bps: float, flow_bps: float) -> dic
 @pytest.fixture
 def load() -> LinkLoad:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
-    load.routes_changed(0, {FLOW: frozenset([LINK])})
+    load.routes_changed(0, lambda: {FLOW: frozenset([LINK])})
     return load
 
 
@@ -50,7 +50,7 @@ def test_a_little_is_noise(load: LinkLoad) -> None:
 
 def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
-    load.routes_changed(20, {FLOW: frozenset([OTHER])})
+    load.routes_changed(20, lambda: {FLOW: frozenset([OTHER])})
     assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
     assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
 
@@ -70,7 +70,7 @@ def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoa
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: 100_000 * now})
         if now == 20:
-            load.routes_changed(now, {FLOW: frozenset([LINK])})
+            load.routes_changed(now, lambda: {FLOW: frozenset([LINK])})
         if now >= 20:
             load.count_flows(now, {FLOW: 100_000 * (now - 20)})
             background = dict(load.update(now, CAPACITY))
@@ -120,7 +120,7 @@ def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) 
 def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     both = frozenset([LINK, OTHER])
-    load.routes_changed(0, {FLOW: both, PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])})
+    load.routes_changed(0, lambda: {FLOW: both, PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])})
     background = count_split(load, range(40), stray_bps=3e5, at_zero=0)
     assert background == {LINK: pytest.approx(3e5, rel=0.02)}
 
@@ -132,7 +132,8 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
         load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
         background = dict(load.update(now, CAPACITY))
     assert background[LINK] == pytest.approx(3e5, rel=0.02)
-    load.routes_changed(38, {FLOW: frozenset([LINK]), PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])})
+    on_its_own = {PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])}
+    load.routes_changed(38, lambda: {FLOW: frozenset([LINK]), **on_its_own})
     for now in range(40, 80, 2):
         since = now - 38
         load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
@@ -144,6 +145,6 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
 
 def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
-    load.routes_changed(20, {})
+    load.routes_changed(20, dict)
     assert run(load, range(20, 28), 8e5, 8e5) == {}
     assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "nobody announces it any more"

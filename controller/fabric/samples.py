@@ -1,0 +1,118 @@
+"""Samples of many cumulative counters at once: when, and how much by then.
+
+In: totals as they are read. Out: totals and rates at any instants that the samples cover. One row per counter, newest
+sample last, so that thousands of counters are worked out together. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Key = TypeVar("Key", bound=Hashable)
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+DEPTH = 32
+"""Samples that are kept of each counter; where more come within the span, they are thinned out evenly."""
+
+WRAP = 1 << 48
+"""A counter that fell by nearly 2^64 has gone on by less than this: it wrapped around. Otherwise it was reset."""
+
+_MISSING = -1e15
+"""The time of samples that are not there; before any that are."""
+
+
+class Samples(Generic[Key]):
+    """``span_s``: how long samples are of use."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._spacing_s = span_s / (DEPTH - 2)
+        self.row_of: dict[Key, int] = {}
+        self._times = np.full((0, DEPTH), _MISSING)
+        self._totals = np.zeros((0, DEPTH), np.uint64)
+
+    def add(self, at: float, totals: Mapping[Key, int]) -> None:
+        """What the counters said at one moment, below 2^64 each. A counter that went back was reset, unless it wrapped
+        around, and one read at an earlier time than before is of a switch that has started again: they begin anew."""
+        rows = self._rows(totals)
+        values = np.fromiter(totals.values(), np.uint64, len(totals))
+        last_at, last = self._times[rows, -1], self._totals[rows, -1]
+        reset = (at <= last_at) | ((values < last) & (values - last >= np.uint64(WRAP)))
+        self._times[rows[reset]] = _MISSING
+        dense = self._times[rows, -1] - self._times[rows, -2] < self._spacing_s
+        moved = rows[~dense]
+        self._times[moved, :-1] = self._times[moved, 1:]
+        self._totals[moved, :-1] = self._totals[moved, 1:]
+        self._times[rows, -1] = at
+        self._totals[rows, -1] = values
+
+    def begin_at_zero(self, key: Key, since: float, until: float) -> None:
+        """A counter that is known to have stood at 0 all the time between."""
+        self.add(since, {key: 0})
+        self.add(until, {key: 0})
+
+    def keep(self, wanted: Callable[[Key], bool]) -> None:
+        """Forgets all others. Rows get other numbers when there are any."""
+        kept = {key: row for key, row in self.row_of.items() if wanted(key)}
+        if len(kept) < len(self.row_of):
+            rows = np.fromiter(kept.values(), np.int64, len(kept))
+            self._times, self._totals = self._times[rows], self._totals[rows]
+            self.row_of = {key: row for row, key in enumerate(kept)}
+
+    def last_at(self, rows: Rows) -> Floats:
+        """When each counter was read last."""
+        newest: Floats = self._times[rows, -1]
+        return newest
+
+    def last(self, rows: Rows) -> NDArray[np.uint64]:
+        """What each counter said last, exactly."""
+        newest: NDArray[np.uint64] = self._totals[rows, -1]
+        return newest
+
+    def rates_bps(self, rows: Rows, instants: Floats) -> Floats:
+        """Bytes counted between consecutive instants, a row of which is given per counter, in bit/s; NaN where the
+        samples do not reach."""
+        totals = self._totals_at(rows, instants)
+        return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
+
+    def recent_bps(self, rows: Rows, window_s: float) -> Floats:
+        """Over the last ``window_s`` of samples, or as much of it as there are; 0 before two samples."""
+        times = self._times[rows]
+        oldest = np.where(times > _MISSING, times, np.inf).min(axis=1, initial=np.inf)
+        end = times[:, -1]
+        start = np.maximum(oldest, end - window_s)
+        enough = start < end
+        instants = np.stack([start[enough], end[enough]], axis=1)
+        rates = np.zeros(len(rows))
+        rates[enough] = self.rates_bps(rows[enough], instants)[:, 0]
+        return rates
+
+    def _rows(self, totals: Mapping[Key, int]) -> Rows:
+        row_of = self.row_of
+        for key in totals:
+            if key not in row_of:
+                row_of[key] = len(row_of)
+        if len(row_of) > len(self._times):
+            new = max(len(row_of), 2 * len(self._times)) - len(self._times)
+            self._times = np.concatenate([self._times, np.full((new, DEPTH), _MISSING)])
+            self._totals = np.concatenate([self._totals, np.zeros((new, DEPTH), np.uint64)])
+        return np.fromiter((row_of[key] for key in totals), np.int64, len(totals))
+
+    def _totals_at(self, rows: Rows, instants: Floats) -> Floats:
+        """Interpolated, relative to the newest sample; NaN outside the samples."""
+        times, totals = self._times[rows], self._totals[rows]
+        since = -(totals[:, -1:] - totals).astype(np.float64)  # unsigned: right across a wrap
+        right = (times[:, None, :] <= instants[:, :, None]).sum(axis=2)
+        after = np.minimum(right, DEPTH - 1)
+        before = np.maximum(right - 1, 0)
+        start, end = np.take_along_axis(times, before, 1), np.take_along_axis(times, after, 1)
+        low, high = np.take_along_axis(since, before, 1), np.take_along_axis(since, after, 1)
+        between = end > start
+        share = np.where(between, (instants - start) / np.where(between, end - start, 1.0), 0.0)
+        known = (right > 0) & (start > _MISSING) & ((right < DEPTH) | (instants <= times[:, -1:]))
+        return np.where(known, low + (high - low) * share, np.nan)
