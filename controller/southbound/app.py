@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -110,10 +110,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
         elif isinstance(command, SendArpRequest):
-            for at in command.ports:
-                self._send_frame(at, arp.probe(command.ip))
+            question = arp.probe(command.ip)
+            self._send_frames((at, question) for at in command.ports)
         elif isinstance(command, SendArpReply):
-            self._send_frame(command.at, arp.reply(command.ip, command.mac, command.asker_ip, command.asker_mac))
+            answer = arp.reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
+            self._send_frames([(command.at, answer)])
         else:
             raise TypeError(f"{type(command).__name__} is no command for the southbound")
 
@@ -127,17 +128,18 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     def _send(self, dpid: Dpid, message: Any) -> int:
         return self._switches[dpid].connection.send(message)
 
-    def _send_frame(self, at: PortRef, frame: bytes) -> None:
-        if at.dpid in self._switches:
-            self._send(at.dpid, PacketOuts([(at.port, frame)]))
+    def _send_frames(self, frames: Iterable[tuple[PortRef, bytes]]) -> None:
+        """One write for those that leave one switch after the other."""
+        for dpid, group in groupby(frames, key=lambda frame: frame[0].dpid):
+            if dpid in self._switches:
+                self._send(dpid, PacketOuts((at.port, frame) for at, frame in group))
 
     # ---- time
 
     def _keep_time(self) -> None:
         while True:
             now = time.monotonic()
-            for dpid, probes in groupby(self._discovery.tick(now), key=lambda probe: probe.at.dpid):
-                self._send(dpid, PacketOuts((probe.at.port, probe.frame) for probe in probes))
+            self._send_frames(self._discovery.tick(now))
             for link_lost in self._discovery.lost():
                 self._put(link_lost)
             self._installer.expire(now)
