@@ -10,6 +10,7 @@ and ``failures.json`` with every single event; ``--json`` prints that instead. E
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,9 +30,10 @@ from mininet_topos.demo_report import read_rank_log
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe_lane import LANE_TOS, drops_since, open_lanes, queue_drops, switch_drops
+from mininet_topos.probe_lane import LANE_TOS, all_drops, drops_since, open_lanes
 from mininet_topos.probe_report import Pair
 from mininet_topos.probing import Probing
+from mininet_topos.socket_buffers import roomy_sockets
 from tests.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010
@@ -100,7 +102,7 @@ class Scene:
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], None], until: Callable[[], bool]
     ) -> None:
         """Do something, wait until the controller has dealt with it, and for ``QUIET_S`` longer."""
-        drops, refused = queue_drops(self.lab), switch_drops()
+        drops = all_drops(self.lab)
         start = time.monotonic()
         act()
         done = time.monotonic()
@@ -109,9 +111,8 @@ class Scene:
         time.sleep(QUIET_S)
         self.training.read_on()
         end = time.monotonic()
-        dropped = drops_since(drops, queue_drops(self.lab))
-        in_switches = {why: n - refused.get(why, 0) for why, n in switch_drops().items() if n > refused.get(why, 0)}
-        self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped, in_switches))
+        dropped = drops_since(drops, all_drops(self.lab))
+        self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped))
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
@@ -259,14 +260,17 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     mbps = RATE_BPS / 1e6
     leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
-    with tempfile.TemporaryDirectory(prefix="signalbox-failures-") as scratch:
-        folder, raw = Path(scratch), Path(scratch, "raw")
+    with ExitStack() as stack:
+        stack.enter_context(roomy_sockets())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-failures-")))
+        stack.callback(shutil.copy, folder / "controller.log", out)
+        raw = folder / "raw"
         raw.mkdir()
-        with scene_of(leaf_spine, folder, raw, ELEMENTS, 3, mbps) as scene:
-            for kind in kinds:
-                for turn in range(times):
-                    run_kind(scene, kind, turn)
-            report = finish(scene, raw)
+        scene = stack.enter_context(scene_of(leaf_spine, folder, raw, ELEMENTS, 3, mbps))
+        for kind in kinds:
+            for turn in range(times):
+                run_kind(scene, kind, turn)
+        report = finish(scene, raw)
     (out / "failures.json").write_text(json.dumps(report, indent=1) + "\n")
     if as_json:
         typer.echo(json.dumps(report))

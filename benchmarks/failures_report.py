@@ -24,8 +24,7 @@ ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something done to the network at ``start``, done with at ``done``, dealt with by the controller at ``dealt_with``
-    and watched until ``end``. ``drops``: packets that found a link's queue full meanwhile;
-    ``in_switches``: that Open vSwitch dropped, by its reason."""
+    and watched until ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
 
     what: str
     element: str
@@ -35,7 +34,6 @@ class Event:
     end: float
     roles: Mapping[Pair, Role]
     drops: Drops
-    in_switches: Mapping[str, int]
 
 
 def build_report(
@@ -57,8 +55,7 @@ def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]
         "element": event.element,
         "took_s": round(event.done - event.start, 4),
         "dealt_with_s": round(event.dealt_with - event.start, 3),
-        "queue_drops": event.drops._asdict(),
-        "switch_drops": dict(event.in_switches),
+        "drops": event.drops._asdict(),
         "training_silence_s": _silence(logs, receivers, event),
         "training_silence_elsewhere_s": _silence(logs, {log.ip for log in logs} - receivers, event),
         "iterations_lost": lost_iterations(logs, event.start, event.end),
@@ -119,7 +116,7 @@ def _summary(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             {
                 "what": kind,
                 "times": len(same),
-                "queue_drops": {lane: sum(event["queue_drops"][lane] for event in same) for lane in Drops._fields},
+                "drops": {lane: sum(event["drops"][lane] for event in same) for lane in Drops._fields},
                 "training_silence_s": max(event["training_silence_s"] for event in same),
                 "training_silence_elsewhere_s": max(event["training_silence_elsewhere_s"] for event in same),
                 "dealt_with_s": median(event["dealt_with_s"] for event in same),
@@ -163,14 +160,14 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     table = Table("event", "times", title="For how long traffic stopped, ms (median / worst), and probes lost")
     for name in ("close 1", "close 2", "others that use it", "elsewhere", "hashed"):
         table.add_column(name, justify="right")
-    for name in ("queues dropped (data + probes)", "training silent, s", "elsewhere, s", "dealt with, s"):
+    for name in ("dropped by queues (data + probes) + late", "training silent, s", "elsewhere, s", "dealt with, s"):
         table.add_column(name, justify="right")
     for row in report["summary"]:
         table.add_row(
             row["what"],
             str(row["times"]),
             *(_cell(row[role]) for role in ROLES),
-            "{data} + {probes}".format(**row["queue_drops"]),
+            "{data} + {probes} + {late}".format(**row["drops"]),
             f"{row['training_silence_s']:.2f}",
             f"{row['training_silence_elsewhere_s']:.2f}",
             f"{row['dealt_with_s']:.2f}",

@@ -24,14 +24,17 @@ LANE_SHARE = 0.2
 
 
 class Drops(NamedTuple):
-    """Packets that found a queue full."""
+    """Packets lost by the emulation and not by whoever steers it. ``data``, ``probes``: found a link's queue full.
+    ``late``: Open vSwitch came too late to fetch them. Without its kernel module one process forwards for all
+    switches, and when it does not get a processor for long enough its ports' receive buffers overflow."""
 
     data: int
     probes: int
+    late: int
 
 
-QueueDrops = Mapping[tuple[str, str], int]
-"""By interface and lane."""
+AllDrops = Mapping[tuple[str, str], int]
+"""By interface, and field of ``Drops``."""
 
 
 def open_lanes(lab: Lab) -> None:
@@ -43,31 +46,32 @@ def open_lanes(lab: Lab) -> None:
         _batch(namespace, lines)
 
 
-def queue_drops(lab: Lab) -> QueueDrops:
-    """What every queue of the lab has dropped since it was made."""
+def all_drops(lab: Lab) -> AllDrops:
+    """What every queue and port of the lab has dropped since it was made."""
     ours = {interface for cable in lab.links for interface, _ in _ends(lab, cable)}
     lanes = {"tbf": "data", "10:": "probes", "20:": "data"}
-    return {
+    queues = {
         (q["dev"], lanes[q["kind"] if q["kind"] == "tbf" else q["handle"]]): q["drops"]
         for namespace in _namespaces(lab)
         for q in _qdiscs(namespace)
         if q["dev"] in ours and q["kind"] in ("tbf", "bfifo")
     }
+    sockets = run("ss", "-0", "--numeric", "--memory", "--no-header", "--oneline")
+    late = {
+        (interface, "late"): int(dropped)  # ss(8): d of a packet socket's memory
+        for interface, dropped in re.findall(r"^p_raw .*?[*]:(\S+) .*,d(\d+)\)", sockets, re.MULTILINE)
+        if interface in ours
+    }
+    return queues | late
 
 
-def drops_since(before: QueueDrops, after: QueueDrops) -> Drops:
-    """A queue that was made anew counts from 0."""
-    lost = {"data": 0, "probes": 0}
-    for (interface, lane), count in after.items():
-        earlier = before.get((interface, lane), 0)
-        lost[lane] += count - earlier if count >= earlier else count
+def drops_since(before: AllDrops, after: AllDrops) -> Drops:
+    """What was made anew counts from 0."""
+    lost = dict.fromkeys(Drops._fields, 0)
+    for (interface, where), count in after.items():
+        earlier = before.get((interface, where), 0)
+        lost[where] += count - earlier if count >= earlier else count
     return Drops(**lost)
-
-
-def switch_drops() -> dict[str, int]:
-    """What Open vSwitch says it has dropped, by reason, since it runs (ovs-vswitchd's coverage counters)."""
-    counted = re.findall(r"^(\w*drop\w*) .*total: (\d+)$", run("ovs-appctl", "coverage/show"), re.MULTILINE)
-    return {reason: int(total) for reason, total in counted}
 
 
 def _lane(device: str, mbps: float) -> Iterator[str]:
