@@ -42,8 +42,6 @@ from controller.southbound.wire import CHUNK, PlainWire, TlsWire
 
 log = structlog.get_logger(__name__)
 
-HANDSHAKE_S = 10.0
-"""A peer that is not a switch by then is disconnected."""
 MAX_QUEUED = 8 * 1024 * 1024
 """Bytes that wait for one switch to read them: some 80,000 rules."""
 LINGER_S = 1.0
@@ -129,7 +127,7 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
             self._say_last(error.answer)
             self.refuse("version", str(error))
         except ssl.SSLError as error:
-            self.refuse("tls", error.reason or str(error))
+            self.refuse("tls", getattr(error, "verify_message", None) or error.reason or str(error))
         except OSError as error:
             log.debug("connection lost", peer=self.peer, why=str(error))
         finally:
@@ -146,9 +144,11 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
             self._events.send(ofp_event.EventOFPStateChange(self), state)
 
     def _end_if_silent(self) -> None:
-        hub.sleep(HANDSHAKE_S)
+        """Who connects has as long to become a switch as a switch may be silent."""
+        patience_s = self._config.echo_interval_s * self._config.echo_misses
+        hub.sleep(patience_s)
         if self.id is None:
-            self.refuse("silent", f"no OpenFlow handshake within {HANDSHAKE_S:g} s")
+            self.refuse("silent", f"no OpenFlow handshake within {patience_s:g} s")
 
     def _keep_asking(self) -> None:
         """Echo requests; a switch that leaves too many in a row unanswered is gone."""

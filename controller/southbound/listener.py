@@ -73,19 +73,24 @@ class Listener:
         self._strangers: dict[Connection, None] = {}
         self._dropped: Counter[str] = Counter()
         self._logged = 0
+        self._closed = False
 
     def start(self) -> None:
         spawn(self._outbox, self._report)
         spawn(self._outbox, self._accept)
 
     def close(self) -> None:
+        """New connections are refused from now on; those that exist go on."""
+        self._closed = True
         self._socket.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed:
             try:
                 sock, address = self._socket.accept()
             except OSError as error:
+                if self._closed:
+                    return
                 # No file descriptors are left, or the peer has gone again. It is worth another try.
                 log.warning("cannot accept a connection", why=str(error))
                 hub.sleep(PAUSE_S)

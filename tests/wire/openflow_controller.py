@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from controller.config import Config
 from controller.messages import Command, Message
@@ -19,7 +19,12 @@ Found = TypeVar("Found")
 DEADLINE_S = 30.0
 
 
-def _serve(config: Config, pipe: Connection) -> None:
+Framework = Literal["ryu", "os_ken"]
+
+
+def _serve(config: Config, pipe: Connection, framework: Framework | None) -> None:
+    if framework:
+        os.environ["SIGNALBOX_OPENFLOW"] = framework  # read when the next line imports it
     from controller.southbound.framework import Outbox
     from controller.southbound.run_hub import run_hub
 
@@ -37,12 +42,12 @@ def _serve(config: Config, pipe: Connection) -> None:
 
 
 class Southbound:
-    """``received``: every message so far, in order."""
+    """``received``: every message so far, in order. ``framework``: None for the environment's choice."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, framework: Framework | None = None) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(config, theirs))
+        self._process = context.Process(target=_serve, args=(config, theirs, framework))
         self._process.start()
         theirs.close()
         self.received: list[Message] = []
@@ -93,8 +98,8 @@ class Southbound:
 
 
 @contextmanager
-def southbound(config: Config) -> Iterator[Southbound]:
-    controller = Southbound(config)
+def southbound(config: Config, framework: Framework | None = None) -> Iterator[Southbound]:
+    controller = Southbound(config, framework)
     try:
         controller.wait_ready()
         yield controller

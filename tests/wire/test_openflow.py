@@ -1,7 +1,4 @@
-"""What Open vSwitch cannot show: switches that are silent, repeat themselves, talk rubbish or come twice.
-
-The fake switch speaks OpenFlow 1.3 in bytes that are packed here, independently of Ryu.
-"""
+"""What Open vSwitch cannot show: switches that are silent, repeat themselves, talk rubbish or come twice."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Self
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -35,114 +32,24 @@ from controller.messages import (
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
 from mininet_topos.demo_parts import free_port
-from tests.wire.openflow_controller import DEADLINE_S, Southbound, southbound
-
-HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
-PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD = 10, 12, 13, 14
-MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY, METER_MOD = 18, 19, 20, 21, 29
-FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
-LOCAL = 0xFFFFFFFE
-PORT_DOWN = 1
-
-
-class Heard(NamedTuple):
-    kind: int
-    xid: int
-    body: bytes
-
-
-class FakeSwitch:
-    """One OpenFlow connection. Answers echoes while it waits, unless ``mute``."""
-
-    def __init__(self, port: int, dpid: int, mute: bool = False) -> None:
-        self.dpid = dpid
-        self.mute = mute
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
-        self._buffer = b""
-
-    def connect(self, ports: int = 1) -> Self:
-        """The whole handshake, by the byte."""
-        self.send(HELLO, b"")
-        asked = self.expect(FEATURES_REQUEST)
-        self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
-        asked = self.expect_multipart(PORT_DESC)
-        descs = [port_desc(LOCAL, f"fake{self.dpid}"), *(port_desc(n, f"eth{n}") for n in range(1, ports + 1))]
-        self.reply_multipart(asked, PORT_DESC, b"".join(descs))
-        return self
-
-    def send(self, kind: int, body: bytes, xid: int = 0) -> None:
-        self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
-
-    def pour(self, garbage: bytes) -> None:
-        """Bytes and then the end, unless the controller ended the connection before."""
-        with suppress(OSError):
-            self.socket.sendall(garbage)
-            self.socket.shutdown(socket.SHUT_WR)
-
-    def hear(self) -> Heard:
-        """The next message. Raises ``EOFError`` when the controller ended the connection."""
-        head = self._take(8)
-        _, kind, length, xid = struct.unpack("!BBHI", head)
-        return Heard(kind, xid, self._take(length - 8))
-
-    def expect(self, kind: int) -> Heard:
-        while True:
-            heard = self.hear()
-            if heard.kind == kind:
-                return heard
-            if heard.kind == ECHO_REQUEST and not self.mute:
-                self.send(ECHO_REPLY, heard.body, heard.xid)
-
-    def expect_multipart(self, kind: int) -> Heard:
-        while True:
-            heard = self.expect(MULTIPART_REQUEST)
-            if heard.body[:2] == struct.pack("!H", kind):
-                return heard
-
-    def reply_multipart(self, asked: Heard, kind: int, body: bytes, more: bool = False) -> None:
-        self.send(MULTIPART_REPLY, struct.pack("!HH4x", kind, more) + body, asked.xid)
-
-    def packet_in(self, port: int, frame: bytes) -> None:
-        match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, port)
-        self.send(PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
-
-    def expect_frame(self) -> tuple[int, bytes]:
-        """The port and the frame of the next packet-out."""
-        body = self.expect(PACKET_OUT).body
-        actions = struct.unpack_from("!H", body, 8)[0]
-        return struct.unpack_from("!I", body, 20)[0], body[16 + actions :]
-
-    def wait_closed(self) -> None:
-        while True:
-            try:
-                self.hear()
-            except (EOFError, ConnectionError):
-                return
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def _take(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            got = self.socket.recv(65536)
-            if not got:
-                raise EOFError
-            self._buffer += got
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return taken
-
-
-def port_desc(number: int, name: str, config: int = 0) -> bytes:
-    mac = bytes.fromhex("020000000001")
-    return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
-
-
-def flow_stats(priority: int, owner: int) -> bytes:
-    """An entry of table 2 that outputs to port 1."""
-    match = struct.pack("!HH4x", 1, 4)
-    actions = struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, 1, 0)
-    size = 48 + len(match) + len(actions)
-    return struct.pack("!HBxIIHHHH4xQQQ", size, 2, 0, 0, priority, 0, 0, 0, owner, 0, 0) + match + actions
+from tests.wire.fake_switch import (
+    AGGREGATE,
+    BARRIER_REPLY,
+    BARRIER_REQUEST,
+    ECHO_REPLY,
+    ECHO_REQUEST,
+    ERROR,
+    FLOW_STATS,
+    GROUP_DESC,
+    METER_CONFIG,
+    METER_MOD,
+    PORT_DOWN,
+    PORT_STATUS,
+    FakeSwitch,
+    flow_stats,
+    port_desc,
+)
+from tests.wire.openflow_controller import Southbound, southbound
 
 
 def rule(priority: int) -> FlowRule:
@@ -152,7 +59,7 @@ def rule(priority: int) -> FlowRule:
 def config(**openflow: Any) -> Config:
     return Config.model_validate(
         {
-            "openflow": {"port": free_port(), "barrier_timeout_s": 1.0, **openflow},
+            "openflow": {"port": free_port(), "barrier_timeout_s": 0.5, **openflow},
             "discovery": {"probe_interval_s": 0.1, "link_timeout_s": 0.5},
             "counters": {"interval_s": 0.2},
         }
@@ -175,10 +82,10 @@ class Bench(NamedTuple):
             switch.close()
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
+@pytest.fixture(scope="module", params=["ryu", "os_ken"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     settings = config()
-    with southbound(settings) as controller:
+    with southbound(settings, request.param) as controller:
         yield Bench(controller, settings.openflow.port)
 
 
@@ -368,6 +275,7 @@ def test_a_command_that_it_cannot_carry_out_ends_it_with_an_error() -> None:
         assert controller.wait_end() == 1
 
 
-def test_a_port_that_is_taken_is_an_error_and_not_shared(bench: Bench) -> None:
-    second = Southbound(config(port=bench.port))
-    assert second.wait_end() == 1
+def test_a_port_that_is_taken_is_an_error_and_not_shared() -> None:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as willing_to_share:
+        second = Southbound(config(port=willing_to_share.getsockname()[1]))
+        assert second.wait_end() == 1

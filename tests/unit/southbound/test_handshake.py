@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from controller.southbound.framing import Frame, Splitter
+from controller.southbound.handshake import (
+    ERROR,
+    FEATURES_REPLY,
+    FEATURES_REQUEST,
+    HELLO,
+    MULTIPART_REPLY,
+    MULTIPART_REQUEST,
+    Handshake,
+    NoCommonVersion,
+    message,
+)
+from controller.southbound.malformed import Malformed
+
+PORT_STATUS = 12
+FEATURES = struct.pack("!QIBB2xII", 0xABCD, 0, 254, 0, 0x4F, 0)
+MORE, LAST = 1, 0
+
+
+def frame(kind: int, body: bytes = b"", version: int = 4) -> Frame:
+    (only,) = Splitter().feed(message(kind, 0, body))
+    return only._replace(version=version)
+
+
+def kind_of(answer: bytes) -> int:
+    return answer[1]
+
+
+def ports(count: int, flags: int = LAST, kind: int = 13) -> Frame:
+    return frame(MULTIPART_REPLY, struct.pack("!HH4x", kind, flags) + bytes(64 * count))
+
+
+def bitmap(*versions: int) -> bytes:
+    return struct.pack("!HHI", 1, 8, sum(1 << version for version in versions))
+
+
+def described() -> Handshake:
+    """As far as the ports."""
+    handshake = Handshake()
+    handshake.take(frame(HELLO))
+    handshake.take(frame(FEATURES_REPLY, FEATURES))
+    return handshake
+
+
+def test_hello_features_ports() -> None:
+    handshake = Handshake()
+    assert kind_of(handshake.begin()) == HELLO
+    assert kind_of(handshake.take(frame(HELLO))) == FEATURES_REQUEST
+    assert kind_of(handshake.take(frame(FEATURES_REPLY, FEATURES))) == MULTIPART_REQUEST
+    assert handshake.take(ports(3, MORE)) == b""
+    assert not handshake.done
+    assert handshake.take(ports(2)) == b""
+    assert handshake.done
+    assert (handshake.dpid, len(handshake.ports)) == (0xABCD, 5 * 64)
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "spoken"),
+    [
+        (4, b"", True),
+        (6, b"", True),
+        (1, b"", False),
+        (6, bitmap(1, 4, 6), True),
+        (6, bitmap(1, 6), False),
+        (4, struct.pack("!HH4x", 9, 8) + bitmap(4), True),
+        (6, struct.pack("!HHB3x", 9, 5, 1) + bitmap(5), False),
+    ],
+)
+def test_the_bitmap_of_a_hello_decides_and_without_one_the_smaller_version(
+    version: int, body: bytes, spoken: bool
+) -> None:
+    """OpenFlow 1.3.5 section 6.3.1."""
+    handshake = Handshake()
+    if spoken:
+        assert kind_of(handshake.take(frame(HELLO, body, version))) == FEATURES_REQUEST
+    else:
+        with pytest.raises(NoCommonVersion) as error:
+            handshake.take(frame(HELLO, body, version))
+        assert error.value.answer[:2] == bytes((4, ERROR))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        struct.pack("!HH", 1, 0),
+        struct.pack("!HH", 1, 3),
+        struct.pack("!HH", 1, 12),
+        struct.pack("!HHH", 1, 6, 0),
+        b"\0\1",
+        bitmap(4) + b"\0\1\0",
+    ],
+)
+def test_a_hello_with_elements_that_cannot_be_is_malformed(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        Handshake().take(frame(HELLO, body))
+
+
+def test_a_switch_that_refuses_our_version_is_not_malformed() -> None:
+    with pytest.raises(NoCommonVersion, match="refuses"):
+        Handshake().take(frame(ERROR, struct.pack("!HH", 0, 0) + b"no"))
+    with pytest.raises(Malformed):
+        Handshake().take(frame(ERROR, b"\0"))
+
+
+@pytest.mark.parametrize("first", [frame(FEATURES_REPLY, FEATURES), ports(1), frame(PORT_STATUS, bytes(72))])
+def test_nothing_comes_before_hello(first: Frame) -> None:
+    with pytest.raises(Malformed, match="before hello"):
+        Handshake().take(first)
+
+
+@pytest.mark.parametrize(
+    "body", [FEATURES[:-1], FEATURES + b"\0", b"", struct.pack("!QIBB2xII", 1, 0, 254, 7, 0x4F, 0)]
+)
+def test_features_that_cannot_be_are_malformed(body: bytes) -> None:
+    handshake = Handshake()
+    handshake.take(frame(HELLO))
+    with pytest.raises(Malformed):
+        handshake.take(frame(FEATURES_REPLY, body))
+
+
+@pytest.mark.parametrize("reply", [b"", b"\0\x0d\0\0", struct.pack("!HH4x", 13, 0) + bytes(63)])
+def test_ports_that_cannot_be_are_malformed(reply: bytes) -> None:
+    with pytest.raises(Malformed):
+        described().take(frame(MULTIPART_REPLY, reply))
+
+
+def test_ports_without_end_are_malformed() -> None:
+    handshake = described()
+    for _ in range(65):
+        handshake.take(ports(1000, MORE))
+    with pytest.raises(Malformed, match="port descriptions"):
+        handshake.take(ports(1000, MORE))
+
+
+def test_ports_before_features_and_features_twice_change_nothing() -> None:
+    handshake = Handshake()
+    handshake.take(frame(HELLO))
+    assert handshake.take(ports(1)) == b""
+    handshake.take(frame(FEATURES_REPLY, FEATURES))
+    assert handshake.take(frame(FEATURES_REPLY, bytes(24))) == b""
+    assert handshake.dpid == 0xABCD
+    assert not handshake.done
+
+
+def test_what_may_come_at_any_time_is_passed_over() -> None:
+    handshake = described()
+    assert handshake.take(frame(PORT_STATUS, bytes(72))) == b""
+    assert handshake.take(ports(1, kind=1)) == b""
+    assert not handshake.done
+
+
+def test_another_version_after_hello_is_malformed() -> None:
+    with pytest.raises(Malformed, match="version 6"):
+        described().take(ports(1)._replace(version=6))
+    with pytest.raises(Malformed, match="error"):
+        described().take(frame(ERROR, bytes(4)))

@@ -1,0 +1,126 @@
+"""OpenFlow through TLS, with Python's TLS on the switch's side; tests/lab/test_tls.py has Open vSwitch's."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from controller import preflight
+from controller.config import Config
+from controller.errors import InvalidInput
+from controller.messages import ConnectionRefused, SwitchConnected
+from mininet_topos.demo_parts import free_port
+from tests.wire.certificates import Authority, Certificate
+from tests.wire.fake_switch import HELLO, FakeSwitch
+from tests.wire.openflow_controller import Southbound, southbound
+
+
+class Secured(NamedTuple):
+    controller: Southbound
+    port: int
+    authority: Authority
+    stranger: Authority
+
+    def context(self, shown: Certificate | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
+        """A switch's: it checks the controller's certificate, and shows one."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.maximum_version = version
+        context.load_verify_locations(cafile=self.authority.certificate)
+        if shown:
+            context.load_cert_chain(*shown)
+        return context
+
+
+def openflow(authority: Authority, **others: object) -> dict[str, object]:
+    ours = authority.sign("controller")
+    files = {"certificate": ours.certificate, "private_key": ours.private_key, "ca_certificates": authority.certificate}
+    return {"port": free_port(), **files, **others}
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("certificates")
+    authority, stranger = Authority(directory, "ours"), Authority(directory, "other")
+    settings = Config.model_validate({"openflow": openflow(authority)})
+    with southbound(settings) as controller:
+        yield Secured(controller, settings.openflow.port, authority, stranger)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_every_switch_with_a_certificate_of_the_authority_is_served(secured: Secured, version: ssl.TLSVersion) -> None:
+    context = secured.context(secured.authority.sign("leaf"), version)
+    for dpid in (version * 16 + 1, version * 16 + 2, version * 16 + 3):
+        switch = FakeSwitch(secured.port, dpid, tls=context).connect(ports=200)
+        assert len(secured.controller.first(SwitchConnected, dpid=dpid).ports) == 200
+        switch.close()
+
+
+def no_certificate(_: Secured) -> Certificate | None:
+    return None
+
+
+def anothers(secured: Secured) -> Certificate | None:
+    return secured.stranger.sign("leaf")
+
+
+@pytest.mark.parametrize("shown", [no_certificate, anothers])
+def test_a_switch_without_a_certificate_of_the_authority_is_refused(
+    secured: Secured, shown: Callable[[Secured], Certificate | None]
+) -> None:
+    since = len(secured.controller.received)
+    switch = FakeSwitch(secured.port, 0x21, tls=secured.context(shown(secured)))
+    with pytest.raises((EOFError, OSError)):
+        switch.connect()
+    switch.close()
+    refused = secured.controller.first(ConnectionRefused, since)
+    assert (refused.reason, refused.dpid) == ("tls", None)
+
+
+def test_plain_openflow_is_refused_where_tls_is_configured(secured: Secured) -> None:
+    since = len(secured.controller.received)
+    switch = FakeSwitch(secured.port, 0x31)
+    switch.send(HELLO, b"")
+    switch.wait_closed()
+    switch.close()
+    assert secured.controller.first(ConnectionRefused, since).reason == "tls"
+
+
+def test_each_wrong_file_is_named_with_its_field(tmp_path: Path) -> None:
+    ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
+    right = openflow(ours)
+    empty = tmp_path / "empty"
+    empty.touch()
+
+    def problems(**wrong: Path) -> dict[str, str]:
+        with pytest.raises(InvalidInput) as error:
+            preflight.check(Config.model_validate({"openflow": right | wrong}))
+        return {problem.path: problem.message.replace(str(tmp_path), "") for problem in error.value.problems}
+
+    preflight.check(Config.model_validate({"openflow": right}))
+    assert problems(certificate=empty, ca_certificates=empty, private_key=tmp_path / "none") == {
+        "openflow.ca_certificates": "/empty is no PEM file with a certificate",
+        "openflow.certificate": "/empty is no PEM file with a certificate",
+        "openflow.private_key": "cannot read /none: No such file or directory",
+    }
+    assert problems(private_key=empty) == {"openflow.private_key": "/empty is no PEM file with a private key"}
+    assert problems(private_key=other.sign("leaf").private_key) == {
+        "openflow.private_key": "/other-leaf.key is not the key of the certificate"
+    }
+
+
+def test_an_encrypted_key_is_an_error_and_no_question(tmp_path: Path) -> None:
+    ours = Authority(tmp_path, "ours")
+    settings = openflow(ours)
+    key = ours.sign("controller", password="secret").private_key
+    with pytest.raises(InvalidInput, match="is encrypted"):
+        preflight.check(Config.model_validate({"openflow": settings | {"private_key": key}}))
+
+
+def test_the_three_files_belong_together() -> None:
+    with pytest.raises(ValueError, match="belong together; missing: private_key, ca_certificates"):
+        Config.model_validate({"openflow": {"certificate": "controller.pem"}})
