@@ -101,6 +101,8 @@ class Observed:
         dpid = self._dpids[place]
         switch = self.switches[dpid]
         kind, xid = data[1], HEADER.unpack_from(data)[3]
+        if switch.connected is None:
+            switch.connected = at
         if kind == Type.GROUP_MOD:
             self._group(at, dpid, switch, group_change(data))
         elif kind == Type.FLOW_MOD:
@@ -173,15 +175,9 @@ class Observed:
         return max(time for time in times if time is not None) if None not in times else None
 
     def read_back(self, since: float) -> float | None:
-        """When the last switch had told all its flows and groups, on a connection made after ``since``; None while one
-        has not."""
-        latest = since
-        for switch in self.switches.values():
-            told = [switch.told.get(body) for body in READ_BACK]
-            if switch.connected is None or switch.connected < since or None in told:
-                return None
-            latest = max(latest, *(at for at in told if at is not None))
-        return latest
+        """When the last switch had told all its flows and groups after ``since``; None while one has not."""
+        told = [switch.told.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
+        return max(told) if min(told) >= since else None
 
     def ports_towards(self, switch_of_address: Mapping[int, Dpid]) -> dict[tuple[Dpid, Dpid], set[PortNo]]:
         """Per (switch, destination) the ports that packets may leave by."""
