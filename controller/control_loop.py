@@ -22,7 +22,7 @@ from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, PortRef
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.registry import JobRegistry
 from controller.link_capacity import configured_capacity
@@ -69,7 +69,7 @@ from controller.refused_packets import RefusedPackets
 from controller.replanning import Replanning
 from controller.tables.adoption import installed_hosts, keep_unknown
 from controller.tables.control_table import control_rules
-from controller.tables.counters import flow_bytes, link_bytes
+from controller.tables.counters import CounterIntake
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -115,7 +115,7 @@ class ControlLoop:
         self.pins: tuple[Pin, ...] = ()
         self.confirmed = Confirmed()
         self.losses = LinkLosses()
-        self.counters_at: dict[Dpid, float] = {}
+        self.counters = CounterIntake(self.load)
         self.refused_connections: Counter[RefusalReason] = Counter()
         self.refused_packets = RefusedPackets()
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
@@ -175,7 +175,7 @@ class ControlLoop:
                 return [self.sync.connected(dpid)]
             case SwitchLeft(dpid):
                 self.sync.left(dpid)
-                self.counters_at.pop(dpid, None)
+                self.counters.switch_left(dpid)
                 self.topology.switch_left(dpid, now)
                 self._changed(now)
             case PortChanged(dpid, port, removed):
@@ -199,7 +199,7 @@ class ControlLoop:
                 self.sync.stage_done(message, now)
                 self._diff_due = True
             case Counters():
-                self._count(message)
+                self.counters.take(self.fabric, message)
             case PacketsRefused():
                 self.refused_packets.count(message, self.fabric, now)
             case ConnectionRefused(_, _, reason):
@@ -221,11 +221,6 @@ class ControlLoop:
             self._changed(now)
         self._answers += [(now, SendArpReply(a.asker.at, a.asker.ip, a.asker.mac, a.ip, a.mac)) for a in answers]
         return [SendArpRequest(q.ip, q.ports) for q in questions]
-
-    def _count(self, message: Counters) -> None:
-        self.counters_at[message.dpid] = message.at
-        self.load.count_links(message.at, link_bytes(self.fabric, message))
-        self.load.count_flows(message.at, flow_bytes(self.fabric, message))
 
     # ---- requests
 
@@ -364,8 +359,6 @@ class ControlLoop:
             return
         self.routes.release(jobs)
         self.pins = self.routes.pins(self.fabric, jobs)
-        ports = {PortRef(dpid, port) for dpid, switch in self.fabric.switches.items() for port in switch.ports}
-        self.load.forget(ports)
         self.desired = self._pipeline.desired(self.fabric, self.pins, self.sync.installed)
         if now < self.adoption.unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)

@@ -15,7 +15,7 @@ from typing import Any
 from controller.asking import question
 from controller.config import Config
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Fabric, LinkId
+from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.messages import (
@@ -56,6 +56,7 @@ class Replanning:
         self._load_interval_s = config.counters.interval_s
         self._load_at = now
         self._background: Mapping[LinkId, float] = {}
+        self._nominal: tuple[Fabric, Mapping[LinkId, float]] | None = None
         self._schedule = ReplanSchedule(config.planning.debounce_s, config.planning.interval_s)
         self._solving: Problem | None = None
         self._generation = 0
@@ -85,9 +86,13 @@ class Replanning:
 
     def take_counters(self, fabric: Fabric, now: float) -> None:
         """Turn the counters of the last interval into background."""
-        if now >= self._load_at + self._load_interval_s:
-            self._load_at = now
-            self._background = self._load.update(now, capacities(fabric, {}))
+        if now < self._load_at + self._load_interval_s:
+            return
+        self._load_at = now
+        if self._nominal is None or self._nominal[0] is not fabric:
+            self._nominal = fabric, capacities(fabric, {})
+            self._load.forget({PortRef(dpid, port) for dpid, s in fabric.switches.items() for port in s.ports})
+        self._background = self._load.update(now, self._nominal[1])
 
     def start_if_due(self, strategy: Strategy, fabric: Fabric, jobs: Iterable[Job], now: float) -> list[Command]:
         """Begin a cycle when it is time. ``jobs``: those whose hosts are all known."""

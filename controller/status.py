@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.fabric.link_figures import LinkStatus as LinkStatus
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.spec import JobId, JobSpec
 from controller.messages import RefusalReason, RefusedPacket, Strategy
@@ -65,15 +66,6 @@ class SwitchStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkStatus:
-    """``bytes_total``: cumulative port counter. Rates in bit/s over the load window; None before two samples."""
-
-    bytes_total: int
-    rate_bps: float
-    background_bps: float
-
-
-@dataclass(frozen=True, slots=True)
 class Repair:
     """New paths for ``flows`` flows whose own had gone, found in ``plan_ms`` milliseconds."""
 
@@ -88,7 +80,9 @@ class Status:
     that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
     ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first.
     ``refused_connections``: since the start, by reason; a reason without one is missing. ``refused_packets`` and
-    ``refused_claims`` (of addresses that live at another port): since the start, by port."""
+    ``refused_claims`` (of addresses that live at another port): since the start, by port. ``punt_drops``: packets
+    that a port wanted to hand to the controller beyond its limit, as its switch counts them; ports without are missing.
+    ``links``: their figures are made when they are asked for."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -111,6 +105,7 @@ class Status:
     refused_connections: Mapping[RefusalReason, int] = field(default_factory=dict)
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
+    punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
     alarms: tuple[str, ...] = ()
 
     @property

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from controller.control_loop import ControlLoop
-from controller.fabric.topology import Fabric, LinkId
+from controller.fabric.topology import Fabric
 from controller.jobs.registry import Job
 from controller.planning.efficiency import LEVEL_TOLERANCE, ideal_communication_s
 from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
-from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
+from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
 def build_status(loop: ControlLoop) -> Status:
@@ -28,7 +28,7 @@ def build_status(loop: ControlLoop) -> Status:
             )
             for dpid in fabric.switches
         },
-        links={link: _link_status(loop, link) for link in _all_links(fabric)},
+        links=loop.load.figures(fabric),
         jobs={job.id: _job_status(loop, job) for job in loop.registry.jobs.values()},
         plan=loop.replanning.plan,
         plan_installed=loop.replanning.adopted,
@@ -41,24 +41,13 @@ def build_status(loop: ControlLoop) -> Status:
         repair_s=loop.losses.repair_s,
         repairs_total=loop.replanning.repairs_total,
         repaired_flows_total=loop.replanning.repaired_flows_total,
-        counters_at=min(loop.counters_at.values(), default=None),
+        counters_at=min(loop.counters.at.values(), default=None),
+        punt_drops=loop.counters.drops.totals(fabric),
         refused_connections=dict(loop.refused_connections),
         refused_packets=dict(loop.refused_packets.total),
         refused_claims=dict(loop.hosts.claims.refused),
         alarms=tuple(_alarms(loop)),
     )
-
-
-def _all_links(fabric: Fabric) -> Iterator[LinkId]:
-    yield from fabric.links
-    for host in fabric.hosts.values():
-        yield host.uplink
-        yield host.downlink
-
-
-def _link_status(loop: ControlLoop, link: LinkId) -> LinkStatus:
-    load = loop.load
-    return LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link))
 
 
 def _job_status(loop: ControlLoop, job: Job) -> JobStatus:
@@ -107,6 +96,7 @@ def _alarms(loop: ControlLoop) -> Iterator[str]:
         if count:
             yield f"{loop.fabric.name(dpid)} holds {count} rules of somebody else"
     yield from loop.refused_packets.alarms(loop.fabric)
+    yield from loop.counters.drops.alarms(loop.fabric)
     for dpid, port in sorted(loop.hosts.claims.refused_at):
         yield f"{loop.fabric.name(dpid)}:{port} claims addresses of hosts elsewhere; they stay where they are"
     for job in loop.registry.jobs.values():

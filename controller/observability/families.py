@@ -123,6 +123,13 @@ def _refused_claims(snapshot: Snapshot) -> Iterator[Sample]:
             yield (fabric.name(at.dpid), str(at.port)), count
 
 
+def _punt_drops(snapshot: Snapshot) -> Iterator[Sample]:
+    fabric = snapshot.status.fabric
+    for at, packets in snapshot.status.punt_drops.items():
+        if at.dpid in fabric.switches:
+            yield (fabric.name(at.dpid), str(at.port)), packets
+
+
 def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
     """Every reason has a series, also without refusals: an increase needs the 0 before it."""
     for reason in get_args(RefusalReason):
@@ -219,6 +226,13 @@ FAMILIES: tuple[Family, ...] = (
         "counter",
         "ARP from the port for addresses that live at another port.",
         _refused_claims,
+        ("switch", "port"),
+    ),
+    Family(
+        "signalbox_punt_drops_total",
+        "counter",
+        "Packets that the port wanted to hand to the controller beyond its limit; ports without are missing.",
+        _punt_drops,
         ("switch", "port"),
     ),
     Family(

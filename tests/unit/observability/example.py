@@ -110,6 +110,7 @@ def status(of: Fabric | None = None) -> Status:
             RefusedPacket(PortRef(LEAF1, PortNo(1)), "forged"): 4,
             RefusedPacket(PortRef(Dpid(99), PortNo(1)), "forged"): 1,
         },
+        punt_drops={PortRef(LEAF1, PortNo(3)): 77},
         refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
         alarms=("switch leaf2 is out of sync",),
     )

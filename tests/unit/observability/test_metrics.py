@@ -117,6 +117,10 @@ def test_refused_connections_are_counted_by_reason_from_zero_on(scrape: Scrape) 
     assert scrape.value("signalbox_refused_connections_total", reason="duplicate_dpid") == 0
 
 
+def test_packets_over_a_ports_limit_are_counted_by_port(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_punt_drops_total", switch="leaf1", port="3") == 77
+
+
 def test_what_left_leaves_no_series_behind() -> None:
     board = StatusBoard()
     registry = CollectorRegistry()
