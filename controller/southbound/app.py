@@ -59,6 +59,8 @@ log = structlog.get_logger(__name__)
 TICK_S = 0.05
 REPORT_REFUSED_S = 1.0
 LOG_EVERY_S = 10.0
+MAX_KINDS = 20
+"""Kinds of ignored messages that a line names: a switch can make up errors without end."""
 
 MULTIPART_REPLIES = (
     ofp_event.EventOFPFlowStatsReply,
@@ -252,7 +254,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         if not (
             self._installer.error(dpid, xid, reason) or self._reader.error(dpid, xid) or self._poller.error(dpid, xid)
         ):
-            self._ignored[f"errors {reason}"] += 1
+            kind = f"errors {reason}"
+            self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
 
     @on(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier_reply(self, ev: Any) -> None:

@@ -232,20 +232,18 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
             return None
         if self._events.raw(kind):
             return kind(RawMessage(self, frame.data))
-        if frame.kind != ofp.OFPT_PACKET_IN:
-            message_guard.check(frame.kind, frame.body)
+        message_guard.check(frame.kind, frame.body)
         return kind(self._parsed(frame))
 
     def _multipart_event(self, frame: Frame) -> Any | None:
+        """Always raw: their structures are what a library's parsers loop in."""
         if len(frame.data) < HEADER.size + _MULTIPART.size:
             raise Malformed(f"multipart reply of {len(frame.data)} bytes")
         number, _ = _MULTIPART.unpack_from(frame.data, HEADER.size)
         kind = MULTIPART_EVENTS.get(number)
         if kind is None or not self._events.wanted(kind, self.state):
             return None
-        if self._events.raw(kind):
-            return kind(RawMessage(self, frame.data))
-        return kind(self._parsed(frame))
+        return kind(RawMessage(self, frame.data))
 
     def _parsed(self, frame: Frame) -> Any:
         try:
