@@ -1,0 +1,201 @@
+"""A host that forges and replays LLDP, claims another's address, floods: refused, seen, and nothing changes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.api.client import Client
+from controller.southbound import arp
+from controller.tables.rules import BROADCAST_MAC
+from mininet_topos.lab import Lab, LabHost
+from mininet_topos.lab_record import wait_for
+from mininet_topos.leaf_spine import LeafSpine
+from tests.lab.controller import ControllerProcess, Snoop, running_fabric
+
+pytestmark = pytest.mark.lab
+
+LINK_MBPS = 20.0
+"""Enough for 10,000 ARP requests a second out of one host."""
+FLOOD_PPS = 10_000
+FLOOD_S = 4.0
+MAX_BUSY = 0.5
+"""Of a core; without its meters the flood alone would take more than one."""
+LINK_TIMEOUT_S = 5.0
+TOOL = Path(__file__).with_name("raw_frames.py")
+PROBE_MARK = bytes.fromhex("02534201")
+ATTACKER, OTHER, VICTIM = "h1_2", "h2_2", "h2_1"
+
+
+class Attack:
+    """A running fabric whose hosts are all known, and what the attacker has heard."""
+
+    def __init__(self, lab: Lab, controller: ControllerProcess, client: Client, folder: Path) -> None:
+        self.lab, self.controller, self.client = lab, controller, client
+        self._log = controller.folder / "controller.log"
+        self._folder = folder
+        for host in lab.hosts:
+            self.ping(host.name, "h1_1" if host.name != "h1_1" else VICTIM)
+        wait_for(lambda: len(client.get_fabric().hosts) == len(lab.hosts), "every host is known", 20)
+        self.old_frame, self.heard_at = self.listen(ATTACKER), time.monotonic()
+
+    def host(self, name: str) -> LabHost:
+        return next(host for host in self.lab.hosts if host.name == name)
+
+    def ping(self, source: str, target: str, count: int = 3) -> None:
+        """At least one echo is answered: on a busy machine a single one may be late."""
+        argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "3", self.host(target).ip]
+        out = self.lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
+        assert " bytes from " in out, out
+
+    def forget_neighbours(self, name: str) -> None:
+        assert self.lab.popen(name, ["ip", "neigh", "flush", "all"]).wait() == 0
+
+    def _tool(self, name: str, command: str, *arguments: object) -> subprocess.Popen[str]:
+        interface = self.lab.topo.interface(name, 0)
+        argv = [sys.executable, str(TOOL), command, interface, *map(str, arguments)]
+        return self.lab.popen(name, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def listen(self, name: str) -> bytes:
+        """A probe that the controller sends out of the host's port."""
+        tool = self._tool(name, "listen", 20)
+        assert tool.stdout
+        line = tool.stdout.readline()
+        tool.kill()
+        tool.communicate()
+        return bytes.fromhex(line)
+
+    def send(self, name: str, *frames: bytes) -> None:
+        """Once each."""
+        self.start_sending(name, *frames).communicate()
+
+    def start_sending(self, name: str, *frames: bytes, rate: float = 0, seconds: float = 0) -> subprocess.Popen[str]:
+        tool = self._tool(name, "send", rate, seconds)
+        assert tool.stdin
+        with tool.stdin as lines:
+            lines.write("\n".join(frame.hex() for frame in frames))
+        tool.stdin = None
+        return tool
+
+    def metric(self, name: str, host: str, **labels: str) -> float:
+        """Of the host's port; 0 when there is no such series."""
+        address = re.findall(r"metrics=(\S+)", self._log.read_text())[-1]
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        wanted = {
+            "switch": self.lab.topo.prefix + self.host(host).leaf,
+            "port": str(self.host(host).port),
+            **labels,
+        }
+        samples = (s for family in text_string_to_metric_families(text) for s in family.samples)
+        return next((s.value for s in samples if s.name == name and s.labels == wanted), 0.0)
+
+    def refused(self, host: str, reason: str) -> float:
+        return self.metric("signalbox_refused_packets_total", host, reason=reason)
+
+    def wait_refused(self, host: str, reason: str) -> None:
+        wait_for(lambda: self.refused(host, reason) > 0, f"{reason} frames of {host} are counted", 10)
+
+    def wait_alarm(self, text: str) -> None:
+        """In the status and, with the name of the attacker's port, in the log."""
+        wait_for(lambda: any(text in alarm for alarm in self.client.get_status().alarms), f"an alarm: {text}", 10)
+        assert re.search(rf"alarm .*{text}", self._log.read_text())
+
+    def port_name(self, host: str) -> str:
+        return f"{self.lab.topo.prefix}{self.host(host).leaf}:{self.host(host).port}"
+
+    def cpu_s(self) -> float:
+        """User and system time of the controller so far (proc(5), stat)."""
+        assert self.controller.process
+        fields = Path(f"/proc/{self.controller.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _picture(self) -> object:
+        fabric = self.client.get_fabric()
+        links = sorted((link.src_dpid, link.src_port, link.dst_dpid, link.dst_port) for link in fabric.links)
+        return links, sorted((host.ip, host.dpid, host.port, host.mac) for host in fabric.hosts)
+
+    @contextmanager
+    def nothing_changes(self) -> Iterator[None]:
+        """No link, no host, and not one rule on any switch."""
+        before = self._picture()
+        with Snoop(self.lab, self._folder) as snoop:
+            wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 20)
+            yield
+            assert snoop.count("OFPT_FLOW_MOD") == snoop.count("OFPT_GROUP_MOD") == 0
+        assert self._picture() == before
+        self.ping("h1_1", VICTIM)
+
+
+@pytest.fixture(scope="module")
+def attack(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attack]:
+    size = LeafSpine(2, 2, 2, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    folder = tmp_path_factory.mktemp("hostile")
+    with running_fabric(size, folder, LINK_MBPS) as (lab, controller, client):
+        yield Attack(lab, controller, client, folder)
+
+
+def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
+    with attack.nothing_changes():
+        frame = bytearray(attack.listen(ATTACKER))
+        attack.send(ATTACKER, bytes(frame))
+        said = frame.index(PROBE_MARK) + len(PROBE_MARK)
+        frame[said : said + 12] = bytes.fromhex("0000000000000001 00000001")  # a spine's port instead
+        attack.send(ATTACKER, bytes(frame))
+        attack.wait_refused(ATTACKER, "forged")
+        attack.wait_refused(ATTACKER, "reflected")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP that looks like ours and is not")
+
+
+def test_a_claim_for_another_hosts_address_is_refused(attack: Attack) -> None:
+    attacker, victim = attack.host(ATTACKER), attack.host(VICTIM)
+    claims = [
+        arp.build(BROADCAST_MAC, attacker.mac, arp.Arp(op, attacker.mac, victim.ip, BROADCAST_MAC, victim.ip))
+        for op in ("request", "reply")
+    ]
+    with attack.nothing_changes():
+        attack.send(ATTACKER, *claims * 5)
+        wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused", 10)
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts elsewhere")
+
+
+def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: Attack) -> None:
+    """Broadcast requests for addresses that nobody has. Meanwhile others find each other anew, with their neighbour
+    tables emptied, and discovery goes on; the controller stays idle."""
+    attacker = attack.host(ATTACKER)
+    asked = [f"10.0.{leaf}.{number}" for leaf in (1, 2) for number in range(100, 108)]
+    flood = [
+        arp.build(BROADCAST_MAC, attacker.mac, arp.Arp("request", attacker.mac, attacker.ip, "00:00:00:00:00:00", ip))
+        for ip in asked
+    ]
+    with attack.nothing_changes():
+        start, cpu_s = time.monotonic(), attack.cpu_s()
+        tool = attack.start_sending(ATTACKER, *flood, rate=FLOOD_PPS, seconds=FLOOD_S)
+        for source, target in (("h1_1", VICTIM), (VICTIM, "h1_1"), (OTHER, "h1_1")):
+            attack.forget_neighbours(source)
+            attack.ping(source, target)
+        sent, seconds = map(float, tool.communicate()[0].split())
+        busy = (attack.cpu_s() - cpu_s) / (time.monotonic() - start)
+        reached = f"{sent / seconds:.0f} ARP/s were sent; the controller took {busy:.1%} of a core"
+        sys.stdout.write(reached)
+        assert sent > FLOOD_PPS * FLOOD_S / 2, reached
+        assert busy < MAX_BUSY, reached
+
+
+def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -> None:
+    """A frame that another host handed over; after the link time-out nobody believes it any more."""
+    time.sleep(max(0.0, attack.heard_at + LINK_TIMEOUT_S + 0.5 - time.monotonic()))
+    with attack.nothing_changes():
+        attack.send(OTHER, attack.old_frame)
+        attack.wait_refused(OTHER, "replayed")
+        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP that was used before, or kept")
