@@ -65,12 +65,20 @@ strategy = "ecmp"
 
 
 @contextmanager
-def running_controller(directory: Path, openflow_port: int, rate_bps: float, log: Path) -> Iterator[Client]:
-    """A controller with its state and its Unix socket in ``directory``. Raises ``DemoError`` when it is mute."""
+def running_controller(
+    directory: Path,
+    openflow_port: int,
+    rate_bps: float,
+    log: Path,
+    program: Sequence[str] = ("controller", "serve"),
+    planning: str = "",
+) -> Iterator[Client]:
+    """A controller with its state and its Unix socket in ``directory``. ``program``: the module, and what comes before
+    its ``--config``; ``planning``: more lines for that section. Raises ``DemoError`` when it is mute."""
     config = directory / "signalbox.toml"
-    config.write_text(controller_config(directory, openflow_port, rate_bps))
+    config.write_text(controller_config(directory, openflow_port, rate_bps) + planning)
     with log.open("w") as output:
-        argv = [sys.executable, "-m", "controller", "serve", "--config", str(config)]
+        argv = [sys.executable, "-m", *program, "--config", str(config)]
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT)
         try:
             with Client(f"unix:{directory}/api") as client:

@@ -20,10 +20,11 @@ SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem",
 
 @contextmanager
 def roomy_sockets() -> Iterator[None]:
-    """Raise the defaults and put them back. Raises ``OSError`` where they cannot be set."""
-    before = {path: path.read_text() for path in SETTINGS}
+    """Raise the defaults that are lower and put them back. Raises ``OSError`` where they cannot be set: without root, or
+    from a network namespace other than the first."""
+    before = {path: value for path in SETTINGS if int(value := path.read_text()) < ROOM_BYTES}
     try:
-        for path in SETTINGS:
+        for path in before:
             path.write_text(f"{ROOM_BYTES}\n")
         yield
     finally:
