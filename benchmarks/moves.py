@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -215,6 +216,12 @@ def show(report: Mapping[str, Any]) -> None:
             f"{phase['change_ms_median']:.0f} / {phase['change_ms_max']:.0f}",
         )
     console().print(table)
+    for phase in report["phases"]:
+        by_spine: Counter[str] = Counter()
+        for port, packets in phase["packets_by_port"].items():
+            by_spine[port.partition("-")[2]] += packets
+        over = ", ".join(f"{spine} {packets:,}" for spine, packets in sorted(by_spine.items()))
+        console().print(f"{phase['what']}: packets to {over}", highlight=False)
 
 
 def main(
