@@ -56,7 +56,7 @@ class Adopting:
 
     def lease_over(self, now: float) -> bool:
         """True once, when rules that nobody claimed need not be kept any more."""
-        over = not self.now and now >= self.unknown_kept_until
+        over = not self.now and -math.inf < self.unknown_kept_until <= now
         if over:
             self.unknown_kept_until = -math.inf
         return over
