@@ -124,14 +124,16 @@ class Blueprint:
         return {key: frozenset(ports) for key, ports in hops.items()}
 
     def draw_cuts(self, seed: int) -> Iterator[Cut]:
-        """Cables in a random order, each cut in addition to those before. A cable is passed over when some switch with
-        hosts would have longer ways than before, or none: that is another failure than the ones to be measured."""
+        """Cables in a random order, each cut in addition to those before. A cable is passed over when nobody sends over
+        it any more, and when some switch with hosts would have longer ways than before, or none: that is another
+        failure than the ones to be measured."""
         cables = random.Random(seed).sample(self.cables, len(self.cables))
         cut: list[Cable] = []
         before = self.next_hops()
         for cable in cables:
             after = self.next_hops([*cut, cable])
-            if all(self._as_short(before[here, there], after.get((here, there))) for here, there in self._pairs):
+            as_short = all(self._as_short(before[pair], after.get(pair)) for pair in self._pairs)
+            if as_short and any(True for _ in lost_hops(before, after)):
                 yield Cut(cable, before, after)
                 cut.append(cable)
                 before = after
