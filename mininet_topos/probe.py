@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PORT = 7199
+"""A host's namespace has no other services."""
 HEADERS_BYTES = 14 + 20 + 8
 """Ethernet without its checksum, IPv4, UDP."""
 NUMBER = struct.Struct("!Q")
@@ -54,6 +55,7 @@ class Prober:
     """Sends, receives, and remembers both. Single-threaded; ``turn`` is one round of what is due."""
 
     sock: socket.socket
+    port: int = PORT
     sent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     received: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
     _targets: dict[str, _Target] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Prober:
             self._targets.pop(ip, None)
             return
         padding = bytes(max(int(frame_bytes), MIN_FRAME_BYTES) - HEADERS_BYTES - NUMBER.size)
-        self._targets[ip] = _Target((ip, PORT), padding, float(interval_s), time.monotonic())
+        self._targets[ip] = _Target((ip, self.port), padding, float(interval_s), time.monotonic())
 
     def wait_s(self) -> float | None:
         """Until the next packet is due; None when nobody is to be sent to."""
@@ -99,14 +101,14 @@ def overflows(snmp: str) -> int:
     return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
 
 
-def run(ip: str, tos: int, control: int) -> dict[str, object]:
+def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
     """Probe until ``control`` (a file descriptor) ends; returns the report."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
-        sock.bind((ip, PORT))
+        sock.bind((ip, port))
         sock.setblocking(False)
-        prober = Prober(sock)
+        prober = Prober(sock, port)
         ready.register(sock, selectors.EVENT_READ)
         ready.register(control, selectors.EVENT_READ)
         commands = b""
@@ -138,10 +140,11 @@ def main() -> None:
     """Parsed without typer: a benchmark starts one of these in every host of an emulated fabric on two cores."""
     parser = argparse.ArgumentParser(description="Probe other hosts as standard input says.")
     parser.add_argument("--bind", required=True, help="this host's address")
+    parser.add_argument("--port", type=int, default=PORT, help="UDP port, the same in every host")
     parser.add_argument("--tos", type=int, default=0, help="type of service, in the header of every packet")
     parser.add_argument("--out", required=True, type=Path, help="file for the report")
     options = parser.parse_args()
-    report = run(options.bind, options.tos, control=0)
+    report = run(options.bind, options.port, options.tos, control=0)
     options.out.write_text(json.dumps(report, separators=(",", ":")))
 
 

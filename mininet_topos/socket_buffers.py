@@ -20,8 +20,8 @@ SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem",
 
 @contextmanager
 def roomy_sockets() -> Iterator[None]:
-    """Raise the defaults that are lower and put them back. Raises ``OSError`` where they cannot be set: without root, in
-    a network namespace that is not the first."""
+    """Raise the defaults that are lower and put them back. Raises ``OSError`` where they cannot be set: without root,
+    or in a network namespace that is not the first."""
     before = {path: value for path in SETTINGS if int(value := path.read_text()) < ROOM_BYTES}
     try:
         for path in before:

@@ -1,0 +1,66 @@
+"""The probing process on loopback: it does what its input says and accounts for every packet."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from mininet_topos.lab_record import wait_for
+from mininet_topos.probe import overflows
+from mininet_topos.probe_report import read_streams
+
+ONE, TWO = "127.77.0.1", "127.77.0.2"
+
+
+def free_udp_port() -> int:
+    """A port that is free at all of our addresses."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("", 0))
+        return int(sock.getsockname()[1])
+
+
+def prober(ip: str, port: int, out: Path) -> subprocess.Popen[str]:
+    options = ["--bind", ip, "--port", str(port), "--tos", "16", "--out", str(out)]
+    argv = [sys.executable, "-m", "mininet_topos.probe", *options]
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, text=True)
+
+
+def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path) -> None:
+    outs = {ip: tmp_path / f"{ip}.json" for ip in (ONE, TWO)}
+    port = free_udp_port()
+    processes = {ip: prober(ip, port, out) for ip, out in outs.items()}
+    for ip in processes:
+        wait_for(partial(listens, ip, port), "the prober to listen")
+    began = time.monotonic()
+    tell(processes[ONE], f"{TWO} 0.002 60")
+    tell(processes[TWO], f"{ONE} 0.004 1000")
+    wait_for(lambda: time.monotonic() > began + 0.2, "some packets")
+    tell(processes[ONE], f"{TWO} 0 60")
+    tell(processes[TWO], f"{ONE} 0 1000")
+    for process in processes.values():
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(timeout=20) == 0
+    streams, late = read_streams(outs.values())
+    assert late == 2 * overflows(Path("/proc/self/net/snmp").read_text()), "one machine, counted by both"
+    for pair in ((ONE, TWO), (TWO, ONE)):
+        outcome = streams[pair].outcome(began, began + 60)
+        assert outcome.sent > 10
+        assert (outcome.lost, outcome.duplicated, outcome.overtaken) == (0, 0, 0)
+    assert len(streams[ONE, TWO].sent) > len(streams[TWO, ONE].sent)
+
+
+def listens(ip: str, port: int) -> bool:
+    """proc(5), /proc/net/udp: addresses in hexadecimal as the machine orders bytes, ports as the network does."""
+    address = int.from_bytes(socket.inet_aton(ip), sys.byteorder)
+    return f"{address:08X}:{port:04X}" in Path("/proc/net/udp").read_text()
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
