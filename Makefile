@@ -17,9 +17,10 @@ setup:  ## Install what is missing (needs root only for system packages)
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
 
-bench: setup  ## Time planning (WORKLOADS=DIR for published ones too) and rules, in short; results in out/bench
+bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and a small fabric (root); results in out/bench
 	@.venv/bin/signalbox bench plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
 	@$(PY) -m benchmarks.rules
+	@$(WITH_OVS) .venv/bin/signalbox bench fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
 test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
 	@$(WITH_OVS) $(PY) -m pytest
