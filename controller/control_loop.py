@@ -68,7 +68,7 @@ from controller.planning.snapshot import missing_hosts
 from controller.refused_packets import RefusedPackets
 from controller.replanning import Replanning
 from controller.tables.adoption import installed_hosts, keep_unknown
-from controller.tables.control_table import control_rules
+from controller.tables.control_table import adopting_rules
 from controller.tables.counters import CounterIntake
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
@@ -355,7 +355,8 @@ class ControlLoop:
     def _make_desired(self, now: float) -> None:
         jobs = self.registry.jobs.values()
         if self.adopting:
-            self.desired = {dpid: self._control_over(dpid, rules) for dpid, rules in self.sync.installed.items()}
+            rate, switches = self.config.discovery.punt_rate_pps, self.fabric.switches
+            self.desired = {d: adopting_rules(switches[d], held, rate) for d, held in self.sync.installed.items()}
             return
         self.routes.release(jobs)
         self.pins = self.routes.pins(self.fabric, jobs)
@@ -366,11 +367,6 @@ class ControlLoop:
             self._candidates = self.fabric.links, CandidatePaths(self.fabric, self.config.planning.max_paths)
         uses = partial(possible_links, self.fabric, self.pins, self._candidates[1])
         self.load.routes_changed(now, uses)
-
-    def _control_over(self, dpid: Dpid, installed: RuleSet) -> RuleSet:
-        """While adopting: what the switch has, and what discovery needs."""
-        control = control_rules(self.fabric.switches[dpid], frozenset(), self.config.discovery.punt_rate_pps)
-        return RuleSet({**installed.flows, **control.flows}, installed.groups, {**installed.meters, **control.meters})
 
     def _confirm(self) -> None:
         """Which routes the switches have confirmed; jobs whose routes changed by that are measured afresh."""

@@ -45,6 +45,7 @@ class RefusedPackets:
             self._last = {packet: at for packet, at in self._last.items() if now < at + RECENT_S}
 
     def alarms(self, fabric: Fabric) -> Iterator[str]:
+        """Of switches that are connected."""
         for at, reason in sorted(self._last):
-            if reason in WORDS:
+            if reason in WORDS and at.dpid in fabric.switches:
                 yield f"{fabric.name(at.dpid)}:{at.port} {WORDS[reason]}; it is ignored"

@@ -160,7 +160,7 @@ _PORT_FIELDS = {
 
 def _match(match: Match) -> bytes:
     """Section 7.2.3.1: the length leaves out the padding to 8 bytes."""
-    in_port, eth_type, eth_dst, ipv4_src, ipv4_dst, arp_tpa, ip_proto, src_port, dst_port = match
+    in_port, eth_type, eth_dst, ipv4_src, ipv4_dst, arp_tpa, ip_proto, src_port, dst_port, arp_spa = match
     fields = b""
     if in_port is not None:
         fields = _IN_PORT + in_port.to_bytes(4, "big")
@@ -176,6 +176,8 @@ def _match(match: Match) -> bytes:
         fields += _prefix(ofp.OFPXMT_OFB_IPV4_DST, ipv4_dst)
     if src_port is not None or dst_port is not None:
         fields += _ports(match)
+    if arp_spa is not None:
+        fields += _prefix(ofp.OFPXMT_OFB_ARP_SPA, arp_spa)
     if arp_tpa is not None:
         fields += _prefix(ofp.OFPXMT_OFB_ARP_TPA, arp_tpa)
     size = _MATCH.size + len(fields)

@@ -147,6 +147,7 @@ _FIELDS: Mapping[int | None, tuple[str, Callable[[bytes, bytes | None], Any]]] =
     ofp.OFPXMT_OFB_TCP_DST: ("dst_port", _ports),
     ofp.OFPXMT_OFB_UDP_SRC: ("src_port", _ports),
     ofp.OFPXMT_OFB_UDP_DST: ("dst_port", _ports),
+    ofp.OFPXMT_OFB_ARP_SPA: ("arp_spa", _prefix),
     ofp.OFPXMT_OFB_ARP_TPA: ("arp_tpa", _prefix),
 }
 _PROTOCOL: Mapping[int | None, int] = {

@@ -1,16 +1,19 @@
 """Table 0: what the controller itself must see, limited per port; everything else goes on to the pinned table.
 
-LLDP, broadcast ARP and the answers to the controller's own questions come up. ARP is forwarded by target address like
-IP all the same, broadcast requests too: hosts that are known find each other, and refresh their neighbour entries,
+LLDP, ARP requests and the answers to the controller's own questions come up. ARP is forwarded by target address like IP
+all the same, broadcast requests too: hosts that are known find each other, and refresh their neighbour entries,
 whether there is a controller or not. Nothing is flooded by that: a request goes to the one port its target is at.
+
+Where hosts are known, ARP in another name than theirs is handed up and goes no further: nobody's neighbour table can be
+poisoned from there, and a host that has come only needs to be believed before its ARP passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from functools import lru_cache
 
-from controller.fabric.topology import PortNo, Switch
+from controller.fabric.topology import Host, PortNo, Switch
 from controller.tables.rules import (
     BROADCAST_MAC,
     CONTROLLER_MAC,
@@ -20,37 +23,71 @@ from controller.tables.rules import (
     FlowRule,
     Match,
     MeterRule,
+    Prefix,
     RuleSet,
     Table,
     ToController,
     cookie,
 )
 
+OTHER_ARP_PRIORITY = 80
+KNOWN_HOST_PRIORITY = 90
 PUNT_PRIORITY = 100
 TRANSIT_PRIORITY = 101
+NOBODY = Prefix("0.0.0.0")
+"""The sender of an ARP probe (RFC 5227), which changes nobody's neighbour table."""
+
+_OURS = cookie(Table.CONTROL)
+_UP = (ToController(),)
 
 
-def control_rules(switch: Switch, fabric_ports: Set[PortNo], punt_rate_pps: int) -> RuleSet:
+def control_rules(switch: Switch, fabric_ports: Set[PortNo], hosts: Iterable[Host], punt_rate_pps: int) -> RuleSet:
     """The rules of one switch; the same object for the same ports. ``fabric_ports``: those with a link to another
-    switch."""
-    return _control_rules(tuple(switch.ports), frozenset(fabric_ports), punt_rate_pps)
+    switch. ``hosts``: those of this switch."""
+    known = tuple(sorted((host.at.port, host.ip) for host in hosts if host.at.port not in fabric_ports))
+    return _control_rules(tuple(switch.ports), frozenset(fabric_ports), known, punt_rate_pps)
+
+
+def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int) -> RuleSet:
+    """What the switch has, and what discovery needs at ports that hand up nothing yet: which of them lead where is not
+    known, so nothing that another process decided about the others is touched."""
+    wanted = _control_rules(tuple(switch.ports), frozenset(), (), punt_rate_pps)
+    ready = {key.match.in_port for key in installed.flows if key.match.eth_type == ETH_LLDP}
+    flows = {key: rule for key, rule in wanted.flows.items() if key.match.in_port not in ready}
+    return RuleSet({**installed.flows, **flows}, installed.groups, {**wanted.meters, **installed.meters})
 
 
 @lru_cache(maxsize=1 << 12)
-def _control_rules(ports: tuple[PortNo, ...], fabric_ports: frozenset[PortNo], punt_rate_pps: int) -> RuleSet:
-    """One meter per port, numbered like the port, so that a host that floods silences only itself. At fabric ports
-    requests only pass: their first switch has handed them up."""
-    ours = cookie(Table.CONTROL)
-    flows = [FlowRule(FlowKey(Table.CONTROL, 0, Match()), ours, goto=Table.PINNED)]
-    meters = []
+def _control_rules(
+    ports: tuple[PortNo, ...],
+    fabric_ports: frozenset[PortNo],
+    known: tuple[tuple[PortNo, str], ...],
+    punt_rate_pps: int,
+) -> RuleSet:
+    """One meter per port, numbered like the port, so that a host that floods silences only itself. At fabric ports ARP
+    only passes: its first switch has handed it up."""
+    probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NOBODY)
+    flows = [_pass(0, Match()), _pass(PUNT_PRIORITY, probes)]
+    with_hosts = {port for port, _ in known}
     for port in ports:
-        meters.append(MeterRule(int(port), punt_rate_pps, punt_rate_pps))
-        lldp = Match(in_port=port, eth_type=ETH_LLDP)
-        answer = Match(in_port=port, eth_type=ETH_ARP, eth_dst=CONTROLLER_MAC)
-        request = Match(in_port=port, eth_type=ETH_ARP, eth_dst=BROADCAST_MAC)
-        for match, goto in ((lldp, None), (answer, None), (request, Table.PINNED)):
-            key = FlowKey(Table.CONTROL, PUNT_PRIORITY, match)
-            flows.append(FlowRule(key, ours, (ToController(),), goto, meter=int(port)))
+        arp = Match(in_port=port, eth_type=ETH_ARP)
+        flows.append(_punt(PUNT_PRIORITY, Match(in_port=port, eth_type=ETH_LLDP)))
+        flows.append(_punt(PUNT_PRIORITY, arp._replace(eth_dst=CONTROLLER_MAC)))
+        flows.append(_punt(OTHER_ARP_PRIORITY, arp, None if port in with_hosts else Table.PINNED))
         if port in fabric_ports:
-            flows.append(FlowRule(FlowKey(Table.CONTROL, TRANSIT_PRIORITY, request), ours, goto=Table.PINNED))
-    return RuleSet.of(flows, meters=meters)
+            flows.append(_pass(TRANSIT_PRIORITY, arp))
+    for port, ip in known:
+        own = Match(in_port=port, eth_type=ETH_ARP, arp_spa=Prefix(ip))
+        flows.append(_punt(PUNT_PRIORITY, own._replace(eth_dst=BROADCAST_MAC), Table.PINNED))
+        flows.append(_pass(KNOWN_HOST_PRIORITY, own))
+    return RuleSet.of(flows, meters=[MeterRule(int(port), punt_rate_pps, punt_rate_pps) for port in ports])
+
+
+def _pass(priority: int, match: Match) -> FlowRule:
+    return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, goto=Table.PINNED)
+
+
+def _punt(priority: int, match: Match, goto: Table | None = None) -> FlowRule:
+    """Up to the controller, as much as the port's meter lets through."""
+    assert match.in_port is not None
+    return FlowRule(FlowKey(Table.CONTROL, priority, match), _OURS, _UP, goto, meter=int(match.in_port))

@@ -68,7 +68,8 @@ class Pipeline:
             fabric_ports[link.dpid].add(link.port)
         before, self._known = self._known, {}
         for dpid, switch in fabric.switches.items():
-            control = control_table.control_rules(switch, fabric_ports[dpid], self._settings.punt_rate_pps)
+            hosts = self._leaves.get(dpid, ())
+            control = control_table.control_rules(switch, fabric_ports[dpid], hosts, self._settings.punt_rate_pps)
             here = _look_from(dpid, control, towards, pins_at[dpid], installed.get(dpid, RuleSet()))
             known = before.get(dpid)
             self._known[dpid] = known if known and known[0] == here else (here, self._rules(fabric, here))

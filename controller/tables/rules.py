@@ -86,6 +86,7 @@ class Match(NamedTuple):
     ip_proto: int | None = None
     src_port: PortClass | None = None
     dst_port: PortClass | None = None
+    arp_spa: Prefix | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -57,6 +58,12 @@ class Attack:
         argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "3", self.host(target).ip]
         out = self.lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
         assert " bytes from " in out, out
+
+    def neighbour(self, name: str, ip: str) -> str:
+        """The MAC that a host has for an address."""
+        argv = ["ip", "-json", "neigh", "show", ip]
+        out = self.lab.popen(name, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
+        return str(json.loads(out)[0]["lladdr"])
 
     def forget_neighbours(self, name: str) -> None:
         assert self.lab.popen(name, ["ip", "neigh", "flush", "all"]).wait() == 0
@@ -157,16 +164,20 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
         attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP that looks like ours and is not")
 
 
-def test_a_claim_for_another_hosts_address_is_refused(attack: Attack) -> None:
-    attacker, victim = attack.host(ATTACKER), attack.host(VICTIM)
+def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
+    """Told to everybody, and to one neighbour of the victim, who knows better and would believe it."""
+    attacker, victim, neighbour = (attack.host(name) for name in (ATTACKER, VICTIM, OTHER))
     claims = [
-        arp.build(BROADCAST_MAC, attacker.mac, arp.Arp(op, attacker.mac, victim.ip, BROADCAST_MAC, victim.ip))
+        arp.build(to_mac, attacker.mac, arp.Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
         for op in ("request", "reply")
+        for to_mac, to_ip in ((BROADCAST_MAC, victim.ip), (neighbour.mac, neighbour.ip))
     ]
+    attack.ping(OTHER, VICTIM)
     with attack.nothing_changes():
         attack.send(ATTACKER, *claims * 5)
         wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused", 10)
         attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts elsewhere")
+        assert attack.neighbour(OTHER, victim.ip) == victim.mac
 
 
 def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: Attack) -> None:

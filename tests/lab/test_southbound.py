@@ -163,6 +163,11 @@ def every_kind() -> RuleSet:
         *(FlowRule(pin_key(flow, part), pinned, (ToGroup(path),)) for flow in both for part in parts),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_IPV4, ipv4_dst=leaf)), default, (ToGroup(ecmp),)),
         FlowRule(FlowKey(Table.DEFAULT, 124, Match(eth_type=ETH_ARP, arp_tpa=leaf)), default, (ToGroup(ecmp),)),
+        FlowRule(
+            FlowKey(Table.CONTROL, 91, Match(in_port=PLAIN, eth_type=ETH_ARP, arp_spa=Prefix("0.0.0.0"))),
+            cookie(Table.CONTROL),
+            goto=Table.PINNED,
+        ),
         FlowRule(FlowKey(Table.DEFAULT, 132, Match(eth_type=ETH_IPV4, ipv4_dst=host)), default, (Output(PLAIN),)),
         FlowRule(FlowKey(Table.DEFAULT, 1, Match(eth_type=ETH_IPV4)), default),
         FlowRule(FlowKey(Table.DEFAULT, 2, Match(eth_type=ETH_IPV4)), default, (Output(PATCH), Output(PLAIN))),

@@ -59,7 +59,8 @@ class FakeSwitch:
     meters: dict[int, MeterRule] = field(default_factory=dict)
     mods: list[RuleMod] = field(default_factory=list)
     refuses: set[FlowKey] = field(default_factory=set)
-    _found: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
+    _actions: dict[tuple[PortNo, Packet], Action | None] = field(default_factory=dict)
+    _possible: dict[tuple[PortNo, Packet], frozenset[PortNo | None]] = field(default_factory=dict)
 
     def ports(self) -> tuple[Port, ...]:
         return tuple(Port(n, f"{self.name}-eth{n}", f"02:00:00:00:00:{n:02x}", self.up[n], 10e9) for n in self.peers)
@@ -67,8 +68,10 @@ class FakeSwitch:
     def apply(self, mod: RuleMod) -> str | None:
         """The reason of a refusal."""
         self.mods.append(mod)
-        self._found.clear()
+        self._possible.clear()
         rule = mod.rule
+        if isinstance(rule, FlowRule):
+            self._actions.clear()
         if isinstance(rule, FlowRule):
             if rule.key in self.refuses:
                 return "table full"
@@ -117,19 +120,22 @@ class FakeSwitch:
     def possible(self, in_port: PortNo, packet: Packet) -> frozenset[PortNo | None]:
         """Every port it may leave through, whatever select groups hash it to; with None when it may be dropped."""
         key = in_port, packet
-        if key not in self._found:
-            action = self._action(in_port, packet)
+        found = self._possible.get(key)
+        if found is None:
+            if key not in self._actions:
+                self._actions[key] = self._action(in_port, packet)
+            action = self._actions[key]
             ports = {None} if action is None else self._all_out(action)
-            self._found[key] = frozenset(None if port == in_port else port for port in ports)
-        return self._found[key]
+            found = self._possible[key] = frozenset(None if port == in_port else port for port in ports)
+        return found
 
     def set_up(self, port: PortNo, up: bool) -> None:
         self.up[port] = up
-        self._found.clear()
+        self._possible.clear()
 
     def forget_rules(self) -> None:
         """As after a loss of power."""
-        for held in (self.flows, self.groups, self.meters, self._found):
+        for held in (self.flows, self.groups, self.meters, self._actions, self._possible):
             held.clear()
 
     def _action(self, in_port: PortNo, packet: Packet) -> Action | None:
@@ -182,7 +188,7 @@ def _matches(match: Match, in_port: PortNo, packet: Packet) -> bool:
     if match.eth_type not in (None, ETH_ARP if packet.arp else ETH_IPV4):
         return False
     if packet.arp:
-        return _covers(match.arp_tpa, packet.dst)
+        return _covers(match.arp_tpa, packet.dst) and _covers(match.arp_spa, packet.src)
     if match.ip_proto not in (None, packet.protocol):
         return False
     ports = ((match.src_port, packet.src_port), (match.dst_port, packet.dst_port))

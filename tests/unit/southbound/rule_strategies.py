@@ -80,6 +80,7 @@ arp_match = st.builds(
     eth_type=st.just(ETH_ARP),
     eth_dst=optional(macs),
     arp_tpa=optional(prefixes()),
+    arp_spa=optional(prefixes()),
 )
 matches = any_match | ip_match | l4_match | arp_match
 outputs = st.builds(Output, ports)
@@ -139,7 +140,7 @@ def ryu_match(match: Match) -> Any:
     protocol = "udp" if match.ip_proto == IP_UDP else "tcp"
     fields: dict[str, Any] = {"in_port": match.in_port, "eth_type": match.eth_type, "eth_dst": match.eth_dst}
     fields |= {"ip_proto": match.ip_proto}
-    fields |= {name: _prefix(getattr(match, name)) for name in ("ipv4_src", "ipv4_dst", "arp_tpa")}
+    fields |= {name: _prefix(getattr(match, name)) for name in ("ipv4_src", "ipv4_dst", "arp_tpa", "arp_spa")}
     fields |= {f"{protocol}_src": _port(match.src_port), f"{protocol}_dst": _port(match.dst_port)}
     return ofp_parser.OFPMatch(**{name: value for name, value in fields.items() if value is not None})
 
