@@ -18,6 +18,7 @@ from typing import Any
 from controller.adopting import Adopting
 from controller.config import Config
 from controller.confirmed import Confirmed
+from controller.contested import Contested
 from controller.errors import Conflict, SignalboxError
 from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
@@ -37,6 +38,7 @@ from controller.messages import (
     Explain,
     LinkLost,
     LinkSeen,
+    MastershipLost,
     Message,
     PacketsRefused,
     Planned,
@@ -117,6 +119,7 @@ class ControlLoop:
         self.losses = LinkLosses()
         self.counters = CounterIntake(self.load)
         self.refused_connections: Counter[RefusalReason] = Counter()
+        self.contested = Contested()
         self.refused_packets = RefusedPackets()
         self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = Pipeline(PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length))
@@ -171,9 +174,11 @@ class ControlLoop:
             case SwitchConnected(dpid, name, ports):
                 self.adoption.switch_connected(now)
                 self.topology.switch_connected(dpid, name, ports, now)
+                self.contested.is_over(dpid)
                 self._changed(now)
                 return [self.sync.connected(dpid)]
-            case SwitchLeft(dpid):
+            case SwitchLeft(dpid) | MastershipLost(dpid):
+                self.contested.left(message)
                 self.sync.left(dpid)
                 self.counters.switch_left(dpid)
                 self.topology.switch_left(dpid, now)
@@ -204,6 +209,7 @@ class ControlLoop:
                 self.refused_packets.count(message, self.fabric, now)
             case ConnectionRefused(_, _, reason):
                 self.refused_connections[reason] += 1
+                self.contested.refused(message, now)
             case ArpSeen():
                 return self._arp(message, now)
         return []
@@ -270,6 +276,7 @@ class ControlLoop:
     def _tick(self, now: float) -> list[Command]:
         commands: list[Command] = [*self.sync.tick(now)]
         self._diff_due |= self.sync.retrying
+        self.contested.tick(now)
         self.topology.advance(now)
         self.refused_packets.forget_old(now)
         if self.registry.expire(now):

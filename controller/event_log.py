@@ -13,6 +13,7 @@ Event = tuple[str, dict[str, Any]]
 def events(before: Status, after: Status) -> Iterator[Event]:
     """(what, details) of each change worth a line."""
     yield from _fabric_events(before, after)
+    yield from _switch_events(before, after)
     yield from _job_events(before, after)
     if before.strategy is not after.strategy:
         yield "strategy set", {"strategy": after.strategy.value}
@@ -50,6 +51,14 @@ def _fabric_events(before: Status, after: Status) -> Iterator[Event]:
         if known is None or known.at != host.at:
             at = f"{new.name(host.at.dpid)}:{host.at.port}"
             yield "host found" if known is None else "host moved", {"ip": ip, "at": at}
+
+
+def _switch_events(before: Status, after: Status) -> Iterator[Event]:
+    for dpid, switch in after.switches.items():
+        known = before.switches.get(dpid)
+        count = switch.healed_rules - (known.healed_rules if known else 0)
+        if count > 0:
+            yield "rules changed by somebody else; put right", {"switch": after.fabric.name(dpid), "count": count}
 
 
 def _job_events(before: Status, after: Status) -> Iterator[Event]:

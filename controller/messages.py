@@ -47,6 +47,15 @@ class SwitchLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class MastershipLost:
+    """Another controller has become the master of the switch: it takes no changes from us any more, and is not ours
+    until it connects again."""
+
+    dpid: Dpid
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class PortChanged:
     dpid: Dpid
     port: Port
@@ -283,6 +292,7 @@ class Tick:
 Message = (
     SwitchConnected
     | SwitchLeft
+    | MastershipLost
     | PortChanged
     | LinkSeen
     | LinkLost

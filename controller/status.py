@@ -60,9 +60,13 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
+    """``foreign_rules``: flows, groups and meters of somebody else. ``healed_rules``: of ours that somebody
+    changed, since the start."""
+
     in_sync: bool
     rules: int
     foreign_rules: int
+    healed_rules: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from controller.control_loop import ControlLoop
@@ -15,16 +16,18 @@ from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 def build_status(loop: ControlLoop) -> Status:
     """Everything that others may see, as of now."""
-    fabric = loop.fabric
+    fabric, foreign = loop.fabric, loop.sync.foreign
+    refusing = {dpid for dpid, _ in loop.sync.refused}
     return Status(
         fabric=fabric,
         strategy=loop.strategy,
         adopting=loop.adopting,
         switches={
             dpid: SwitchStatus(
-                in_sync=dpid in loop.sync.settled and not any(rule[0] == dpid for rule in loop.sync.refused),
+                in_sync=dpid in loop.sync.settled and dpid not in refusing,
                 rules=len(loop.sync.installed.get(dpid, ())),
-                foreign_rules=loop.sync.foreign.get(dpid, 0),
+                foreign_rules=foreign.get(dpid, 0),
+                healed_rules=loop.sync.healed[dpid],
             )
             for dpid in fabric.switches
         },
@@ -90,14 +93,17 @@ def _alarms(loop: ControlLoop) -> Iterator[str]:
     if plan and plan.unrouted:
         pairs = ", ".join(f"{flow.src_ip} > {flow.dst_ip}" for flow in plan.unrouted[:4])
         yield f"{len(plan.unrouted)} flows have no path: {pairs}"
-    for (dpid, _), refusal in loop.sync.refused.items():
-        yield f"{loop.fabric.name(dpid)} refused a rule ({refusal.reason}); its flow stays on ECMP"
+    refusals = Counter((dpid, refusal.reason) for (dpid, _), refusal in loop.sync.refused.items())
+    for (dpid, reason), count in refusals.items():
+        what = "a rule" if count == 1 else f"{count} rules"
+        yield f"{loop.fabric.name(dpid)} refused {what} ({reason}); what was to be pinned stays on ECMP"
+    yield from loop.contested.alarms(loop.fabric)
     for dpid, count in loop.sync.foreign.items():
         if count:
             yield f"{loop.fabric.name(dpid)} holds {count} rules of somebody else"
     yield from loop.refused_packets.alarms(loop.fabric)
     yield from loop.counters.drops.alarms(loop.fabric)
-    for dpid, port in sorted(loop.hosts.claims.refused_at):
+    for dpid, port in sorted(at for at in loop.hosts.claims.refused_at if at.dpid in loop.fabric.switches):
         yield f"{loop.fabric.name(dpid)}:{port} claims addresses of hosts elsewhere; they stay where they are"
     for job in loop.registry.jobs.values():
         missing = missing_hosts(loop.fabric, job)

@@ -136,6 +136,11 @@ def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
         yield (reason,), snapshot.status.refused_connections.get(reason, 0)
 
 
+def _healed_rules(snapshot: Snapshot) -> Iterator[Sample]:
+    for dpid, switch in snapshot.status.switches.items():
+        yield (snapshot.status.fabric.name(dpid),), switch.healed_rules
+
+
 def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
     """Every state has a series, also without jobs: a rule on ``pending`` needs the 0."""
     states = Counter(job.state for job in snapshot.status.jobs.values())
@@ -205,6 +210,13 @@ FAMILIES: tuple[Family, ...] = (
         "gauge",
         "Flows that somebody else put on the switch; never touched.",
         _foreign_rules,
+        ("switch",),
+    ),
+    Family(
+        "signalbox_healed_rules_total",
+        "counter",
+        "Rules of ours that somebody removed, changed or added, put right again.",
+        _healed_rules,
         ("switch",),
     ),
     Family(

@@ -21,6 +21,7 @@ from controller.messages import (
     ArpSeen,
     Command,
     InstallStage,
+    MastershipLost,
     Message,
     PacketsRefused,
     PortChanged,
@@ -35,6 +36,7 @@ from controller.messages import (
 from controller.southbound import arp
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_objects as objects
+from controller.southbound.arrivals import Arrivals
 from controller.southbound.connection import Connection
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.discovery import Discovery
@@ -50,6 +52,7 @@ from controller.southbound.framework import (
     spawn,
 )
 from controller.southbound.installer import Installer
+from controller.southbound.mastership import MASTERSHIP_LOST
 from controller.southbound.packet_outs import PacketOuts
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.rules import ETH_ARP, ETH_LLDP
@@ -91,6 +94,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
         self._poller = CounterPoller(config.counters.interval_s, self._send, put)
+        self._arrivals = Arrivals(self._admit)
+        self._taken: dict[Dpid, Connection] = {}
         self._ignored: Counter[str] = Counter()
         self._refusals_at = 0.0
         self._log_at = 0.0
@@ -144,6 +149,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._send_frames(self._discovery.tick(now))
             for link_lost in self._discovery.lost():
                 self._put(link_lost)
+            self._arrivals.tick(now)
             self._installer.expire(now)
             self._poller.tick(now)
             for dpid in self._reader.failed(now):
@@ -163,22 +169,24 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             return
         self._log_at = now + LOG_EVERY_S
         if self._ignored:
-            log.warning("packets ignored", **self._ignored)
+            kinds = ", ".join(f"{kind}: {count}" for kind, count in self._ignored.items())
+            log.warning("messages ignored", kinds=kinds)
             self._ignored.clear()
 
     # ---- switches and ports
 
     @on(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
     def on_handshake_done(self, ev: Any) -> None:
-        datapath = ev.datapath
-        dpid = Dpid(datapath.id)
-        descs = list(datapath.ports.values())
-        before = self._switches.pop(dpid, None)
-        if before:
-            log.warning("switch connected again; its old connection ends", switch=before.name)
-            before.connection.close()
+        self._arrivals.arrived(ev.datapath, time.monotonic())
+
+    def _admit(self, connection: Connection) -> None:
+        """The connection is the only one of its switch, and may write to it."""
+        dpid = Dpid(connection.id)
+        descs = list(connection.ports.values())
+        self._taken.pop(dpid, None)
+        if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
-        switch = self._switches[dpid] = _Switch(datapath, objects.switch_name(dpid, descs))
+        switch = self._switches[dpid] = _Switch(connection, objects.switch_name(dpid, descs))
         ports = tuple(port for port in map(objects.port, descs) if port)
         log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports))
@@ -188,14 +196,19 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, ev: Any) -> None:
         dpid = self._heard_from(ev.datapath)
-        if dpid is None:
-            return
-        switch = self._switches.pop(dpid)
-        switch.connection.close()
-        log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
+        if dpid is not None:
+            switch = self._leave(dpid)
+            log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
+            self._put(SwitchLeft(dpid))
+        elif (taken := Dpid(ev.datapath.id)) in self._taken and self._taken[taken] is ev.datapath:
+            del self._taken[taken]
+            self._put(SwitchLeft(taken))
+        self._arrivals.gone(ev.datapath, time.monotonic())
+
+    def _leave(self, dpid: Dpid) -> _Switch:
         self._end_conversations(dpid)
         self._discovery.switch_left(dpid)
-        self._put(SwitchLeft(dpid))
+        return self._switches.pop(dpid)
 
     def _end_conversations(self, dpid: Dpid) -> None:
         self._installer.switch_left(dpid)
@@ -247,11 +260,18 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def on_error(self, ev: Any) -> None:
-        dpid = self._heard_from(ev.msg.datapath)
+        message, reason, xid = ev.msg, objects.error_reason(ev.msg), ev.msg.xid
+        code = objects.error_code(message)
+        self._arrivals.error(message.datapath, xid, code, reason, time.monotonic())
+        dpid = self._heard_from(message.datapath)
         if dpid is None:
             return
-        reason, xid = objects.error_reason(ev.msg), ev.msg.xid
-        if not (
+        if code == MASTERSHIP_LOST:
+            switch = self._leave(dpid)
+            self._taken[dpid] = switch.connection
+            log.warning("another controller is the master now; left alone", switch=switch.name, dpid=f"{dpid:#x}")
+            self._put(MastershipLost(dpid, switch.name))
+        elif not (
             self._installer.error(dpid, xid, reason) or self._reader.error(dpid, xid) or self._poller.error(dpid, xid)
         ):
             kind = f"errors {reason}"
@@ -266,6 +286,12 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     @on(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def on_echo_reply(self, ev: Any) -> None:
         self._heard_from(ev.msg.datapath)
+        self._arrivals.echo_reply(ev.msg.datapath, ev.msg.xid)
+
+    @on(ofp_event.EventOFPRoleReply, MAIN_DISPATCHER)
+    def on_role_reply(self, ev: Any) -> None:
+        message = ev.msg
+        self._arrivals.role_reply(message.datapath, message.xid, message.role, message.generation_id, time.monotonic())
 
     @on(MULTIPART_REPLIES, MAIN_DISPATCHER, raw=True)
     def on_part(self, ev: Any) -> None:

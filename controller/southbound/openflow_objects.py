@@ -27,6 +27,11 @@ def switch_name(dpid: Dpid, descs: Iterable[Any]) -> str:
     return _text(local.name) if local else f"{dpid:016x}"
 
 
+def error_code(message: Any) -> tuple[int, int] | None:
+    """Type and code of an error (section 7.4.4); None for an experimenter's."""
+    return None if message.type == ofp.OFPET_EXPERIMENTER else (message.type, message.code)
+
+
 def error_reason(message: Any) -> str:
     """``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)``."""
     if message.type == ofp.OFPET_EXPERIMENTER:

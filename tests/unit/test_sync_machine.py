@@ -17,6 +17,7 @@ from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import (
+    Action,
     Bucket,
     FlowKey,
     FlowRule,
@@ -49,7 +50,9 @@ def rule_sets(draw: st.DrawFn) -> RuleSet:
     ports = st.frozensets(st.integers(1, 3), min_size=1)
     distances = st.integers(0, 2)
     groups = [group(g, draw(ports), draw(distances)) for g in draw(st.sets(st.sampled_from(GROUPS)))]
-    actions = st.sampled_from([Output(PortNo(1)), Output(PortNo(2)), *(ToGroup(g.group_id) for g in groups)])
+    actions: st.SearchStrategy[Action] = st.sampled_from(
+        [Output(PortNo(1)), Output(PortNo(2)), *(ToGroup(g.group_id) for g in groups)]
+    )
     flows = [
         FlowRule(key, cookie(key.table, draw(st.integers(0, 1))), (draw(actions),), distance=draw(distances))
         for key in draw(st.sets(st.sampled_from(KEYS)))
@@ -357,8 +360,8 @@ class Syncing(RuleBasedStateMachine):
             assert key in refused or held.flows.get(key) == wanted.flows.get(key)
         for number in wanted.groups:
             assert ("group", number) in refused or held.groups.get(number) == wanted.groups[number]
-        for number, why in self.sync.refused.items():
-            assert why.reason != HELD or number[1] in self.switches[number[0]].foreign
+        for (where, what), why in self.sync.refused.items():
+            assert why.reason != HELD or what in self.switches[where].foreign
 
     def _come_to_rest(self, seconds: float) -> None:
         """Everything is answered, for as long as every audit and every retry takes."""

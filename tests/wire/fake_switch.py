@@ -11,8 +11,10 @@ from typing import NamedTuple, Self
 from tests.wire.openflow_controller import DEADLINE_S
 
 HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
-PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD = 10, 12, 13, 14
+PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD, GROUP_MOD = 10, 12, 13, 14, 15
 MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY, METER_MOD = 18, 19, 20, 21, 29
+ROLE_REQUEST, ROLE_REPLY = 24, 25
+NOCHANGE, EQUAL, MASTER, SLAVE = range(4)
 FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
 LOCAL = 0xFFFFFFFE
 PORT_DOWN = 1
@@ -25,11 +27,13 @@ class Heard(NamedTuple):
 
 
 class FakeSwitch:
-    """One OpenFlow connection, through TLS with a context. Answers echoes while it waits, unless ``mute``."""
+    """One OpenFlow connection, through TLS with a context. Answers echoes and role requests while it
+    waits, unless ``mute``."""
 
     def __init__(self, port: int, dpid: int, mute: bool = False, tls: ssl.SSLContext | None = None) -> None:
         self.dpid = dpid
         self.mute = mute
+        self.generation = (1 << 64) - 1
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
         if tls:
             self.socket = tls.wrap_socket(self.socket)
@@ -43,7 +47,19 @@ class FakeSwitch:
         asked = self.expect_multipart(PORT_DESC)
         descs = [port_desc(LOCAL, f"fake{self.dpid}"), *(port_desc(n, f"eth{n}") for n in range(1, ports + 1))]
         self.reply_multipart(asked, PORT_DESC, b"".join(descs))
+        if not self.mute:
+            self.accept_master(self.generation)
         return self
+
+    def accept_master(self, generation: int) -> int:
+        """Lets the controller be the master, after a master of this generation; returns the generation it claims."""
+        asked = self.expect(ROLE_REQUEST)
+        self.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, generation), asked.xid)
+        claim = self.expect(ROLE_REQUEST)
+        self.send(ROLE_REPLY, claim.body, claim.xid)
+        role, claimed = struct.unpack("!I4xQ", claim.body)
+        assert role == MASTER
+        return int(claimed)
 
     def send(self, kind: int, body: bytes, xid: int = 0) -> None:
         self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
@@ -65,8 +81,15 @@ class FakeSwitch:
             heard = self.hear()
             if heard.kind == kind:
                 return heard
-            if heard.kind == ECHO_REQUEST and not self.mute:
-                self.send(ECHO_REPLY, heard.body, heard.xid)
+            if not self.mute:
+                self.answer(heard)
+
+    def answer(self, heard: Heard) -> None:
+        """What every switch answers by itself: echoes, and roles, which it lets the controller have."""
+        if heard.kind == ECHO_REQUEST:
+            self.send(ECHO_REPLY, heard.body, heard.xid)
+        elif heard.kind == ROLE_REQUEST:
+            self.send(ROLE_REPLY, heard.body, heard.xid)
 
     def expect_multipart(self, kind: int) -> Heard:
         while True:

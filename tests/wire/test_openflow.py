@@ -180,19 +180,6 @@ def test_garbage_costs_at_most_the_connection_it_came_by(bench: Bench, garbage: 
         assert bench.controller.first(ArpSeen, since).at == PortRef(Dpid(0x41), PortNo(1))
 
 
-def test_a_second_connection_of_a_switch_takes_over_and_the_end_of_the_first_is_nothing(bench: Bench) -> None:
-    with bench.switch(0x51) as old:
-        since = len(bench.controller.received)
-        with bench.switch(0x51) as new:
-            old.wait_closed()
-            bench.controller.send(install(3, (0x51,), RuleMod("add", MeterRule(1, 5, 5))))
-            new.send(BARRIER_REPLY, b"", new.expect(BARRIER_REQUEST).xid)
-            done = bench.controller.first(StageDone, change_id=3)
-            assert done.results == {0x51: SwitchResult()}
-            assert not any(isinstance(message, SwitchLeft) for message in bench.controller.received[since:])
-    bench.controller.first(SwitchLeft, since, dpid=0x51)
-
-
 def test_probes_make_links_and_silence_ends_them(bench: Bench) -> None:
     with bench.switch(0x61) as a, bench.switch(0x62) as b:
         port, frame = a.expect_frame()

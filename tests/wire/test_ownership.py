@@ -1,0 +1,167 @@
+"""Whose a switch is: one connection per dpid, one master per switch."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from controller.fabric.topology import Dpid, PortNo
+from controller.messages import (
+    ConnectionRefused,
+    InstallStage,
+    MastershipLost,
+    StageDone,
+    SwitchConnected,
+    SwitchLeft,
+    SwitchResult,
+)
+from controller.tables.rules import Bucket, GroupRule, MeterRule, Output, RuleMod, Stage
+from tests.wire.fake_switch import (
+    BARRIER_REPLY,
+    BARRIER_REQUEST,
+    ECHO_REPLY,
+    ECHO_REQUEST,
+    EQUAL,
+    ERROR,
+    GROUP_MOD,
+    METER_MOD,
+    ROLE_REPLY,
+    ROLE_REQUEST,
+    FakeSwitch,
+)
+from tests.wire.test_openflow import Bench, bench
+
+__all__ = ["bench"]
+
+BAD_REQUEST, IS_SLAVE = 1, 10
+ROLE_REQUEST_FAILED, STALE, UNSUPPORTED = 11, 0, 1
+GROUP_MOD_FAILED, OUT_OF_GROUPS = 6, 3
+METER = RuleMod("add", MeterRule(1, 5, 5))
+
+
+def error(switch: FakeSwitch, kind: int, code: int, xid: int) -> None:
+    switch.send(ERROR, struct.pack("!HH", kind, code) + b"\0" * 8, xid)
+
+
+def install(bench: Bench, change_id: int, dpid: int, *mods: RuleMod) -> None:
+    bench.controller.send(InstallStage(change_id, Stage("test", {Dpid(dpid): mods})))
+
+
+def greet(bench: Bench, dpid: int) -> FakeSwitch:
+    """A switch before it is asked for its role."""
+    switch = FakeSwitch(bench.port, dpid, mute=True).connect()
+    switch.mute = False
+    return switch
+
+
+# ---- two connections with one dpid
+
+
+def test_a_second_switch_with_a_known_dpid_is_refused_while_the_first_is_alive(bench: Bench) -> None:
+    with bench.switch(0x201) as old:
+        since = len(bench.controller.received)
+        newcomer = greet(bench, 0x201)
+        asked = old.expect(ECHO_REQUEST)
+        while not asked.body:  # the regular ones have none
+            old.send(ECHO_REPLY, asked.body, asked.xid)
+            asked = old.expect(ECHO_REQUEST)
+        old.send(ECHO_REPLY, asked.body, asked.xid)
+        newcomer.wait_closed()
+        refused = bench.controller.first(ConnectionRefused, since)
+        assert (refused.dpid, refused.reason) == (0x201, "duplicate_dpid")
+        assert refused.peer.startswith("127.0.0.1:")
+        install(bench, 201, 0x201, METER)
+        old.send(BARRIER_REPLY, b"", old.expect(BARRIER_REQUEST).xid)
+        assert bench.controller.first(StageDone, change_id=201).results == {0x201: SwitchResult()}
+        assert not any(isinstance(m, SwitchLeft | SwitchConnected) for m in bench.controller.received[since:])
+        newcomer.close()
+
+
+def test_a_half_open_connection_gives_way_within_seconds(bench: Bench) -> None:
+    with bench.switch(0x202):  # it does not read, nor answer
+        since, began = len(bench.controller.received), time.monotonic()
+        newcomer = greet(bench, 0x202)
+        assert newcomer.accept_master(5) == 6
+        bench.controller.first(SwitchConnected, since, dpid=0x202)
+        assert time.monotonic() - began < 3
+        install(bench, 202, 0x202, METER)
+        newcomer.send(BARRIER_REPLY, b"", newcomer.expect(BARRIER_REQUEST).xid)
+        assert bench.controller.first(StageDone, change_id=202).results == {0x202: SwitchResult()}
+        newcomer.close()
+        bench.controller.first(SwitchLeft, since, dpid=0x202)
+
+
+def test_a_switch_that_connects_again_waits_for_nothing(bench: Bench) -> None:
+    with bench.switch(0x203):
+        pass
+    began = time.monotonic()
+    with bench.switch(0x203):
+        assert time.monotonic() - began < 0.9
+
+
+# ---- one master
+
+
+@pytest.mark.parametrize(("generation", "claimed"), [((1 << 64) - 1, 0), (7, 8), ((1 << 63) - 1, 1 << 63)])
+def test_the_claim_is_one_generation_above_what_the_switch_has_seen(
+    bench: Bench, generation: int, claimed: int
+) -> None:
+    switch = greet(bench, 0x211 + claimed % 97)
+    assert switch.accept_master(generation) == claimed
+    bench.controller.first(SwitchConnected, dpid=0x211 + claimed % 97)
+    switch.close()
+
+
+def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:
+    switch = greet(bench, 0x221)
+    install(bench, 221, 0x221, METER)
+    assert bench.controller.first(StageDone, change_id=221).results == {0x221: SwitchResult(timed_out=True)}
+    assert switch.hear().kind in (ECHO_REQUEST, ROLE_REQUEST)
+    assert not any(isinstance(m, SwitchConnected) and m.dpid == 0x221 for m in bench.controller.received)
+    switch.close()
+
+
+def test_a_claim_that_is_stale_is_made_again(bench: Bench) -> None:
+    switch = greet(bench, 0x222)
+    asked = switch.expect(ROLE_REQUEST)
+    switch.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, 3), asked.xid)
+    error(switch, ROLE_REQUEST_FAILED, STALE, switch.expect(ROLE_REQUEST).xid)
+    assert switch.accept_master(9) == 10
+    bench.controller.first(SwitchConnected, dpid=0x222)
+    switch.close()
+
+
+def test_a_switch_without_roles_is_used_all_the_same(bench: Bench) -> None:
+    switch = greet(bench, 0x223)
+    error(switch, ROLE_REQUEST_FAILED, UNSUPPORTED, switch.expect(ROLE_REQUEST).xid)
+    bench.controller.first(SwitchConnected, dpid=0x223)
+    switch.close()
+
+
+def test_a_switch_that_another_controller_takes_is_left_alone(bench: Bench) -> None:
+    with bench.switch(0x224) as switch:
+        since = len(bench.controller.received)
+        install(bench, 224, 0x224, METER)
+        error(switch, BAD_REQUEST, IS_SLAVE, switch.expect(METER_MOD).xid)
+        lost = bench.controller.first(MastershipLost, since)
+        assert (lost.dpid, lost.name) == (0x224, "fake548")
+        assert bench.controller.first(StageDone, change_id=224).results == {0x224: SwitchResult(timed_out=True)}
+        install(bench, 225, 0x224, METER)
+        assert bench.controller.first(StageDone, change_id=225).results == {0x224: SwitchResult(timed_out=True)}
+    bench.controller.first(SwitchLeft, since, dpid=0x224)
+    with bench.switch(0x224):
+        pass
+
+
+def test_a_full_group_table_is_told_with_the_group_that_found_no_room(bench: Bench) -> None:
+    groups = [GroupRule(n, "select", (Bucket(Output(PortNo(1)), watch_port=PortNo(1)),)) for n in (1, 2)]
+    with bench.switch(0x225) as switch:
+        install(bench, 226, 0x225, *(RuleMod("add", group) for group in groups))
+        switch.expect(GROUP_MOD)
+        error(switch, GROUP_MOD_FAILED, OUT_OF_GROUPS, switch.expect(GROUP_MOD).xid)
+        switch.send(BARRIER_REPLY, b"", switch.expect(BARRIER_REQUEST).xid)
+        ((mod, reason),) = bench.controller.first(StageDone, change_id=226).results[Dpid(0x225)].rejected
+        assert mod.rule == groups[1]
+        assert "OFPGMFC_OUT_OF_GROUPS" in reason
