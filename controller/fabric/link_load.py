@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.link_figures import LinkFigures
+from controller.fabric.link_figures import LinkFigures, RecentFigures
 from controller.fabric.samples import Floats, Rows, Samples
 from controller.fabric.topology import Fabric, LinkId, PortRef
 
@@ -51,6 +51,18 @@ class _Users(NamedTuple):
     unknown: Rows
 
 
+class _Sized(NamedTuple):
+    """Links by capacity, the background that each has had so far (NaN: none yet), and their rows of samples as long as
+    there were so many."""
+
+    capacity_bps: Mapping[LinkId, float]
+    links: tuple[LinkId, ...]
+    bps: Floats
+    smoothed: Floats
+    rows: Rows
+    known: int
+
+
 class LinkLoad:
     """Counters of all links and announced flows over a sliding window of ``window_s`` seconds."""
 
@@ -59,18 +71,17 @@ class LinkLoad:
         self._noise_fraction = noise_fraction
         self._links: Samples[LinkId] = Samples(2 * window_s)
         self._flows: Samples[Counted] = Samples(2 * window_s)
+        self._recent = RecentFigures(self._links, window_s)
         self._announced: deque[tuple[float, Callable[[], Uses]]] = deque()
         self._uses: deque[tuple[float, Uses]] = deque()
         self._users: _Users | None = None
-        self._background: dict[LinkId, float] = {}
-        self._listed: tuple[Fabric, dict[LinkId, int]] | None = None
-        self._figures: LinkFigures | None = None
+        self._sized: _Sized | None = None
+        self._background: Mapping[LinkId, float] = {}
 
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
         if totals:
             before = len(self._links.row_of)
-            self._links.add(at, totals)
-            self._figures = None
+            self._recent.counted(self._links.add(at, totals))
             if len(self._links.row_of) > before:
                 self._users = None
 
@@ -84,9 +95,16 @@ class LinkLoad:
 
     def forget(self, ports: Set[PortRef]) -> None:
         """Keep only the links at these ports."""
+        if all(link.at in ports for link in self._links.row_of):
+            return
         self._links.keep(lambda link: link.at in ports)
+        self._recent.renumbered()
         self._background = {link: bps for link, bps in self._background.items() if link.at in ports}
-        self._users = self._figures = None
+        if self._sized:
+            gone = [link.at not in ports for link in self._sized.links]
+            self._sized.smoothed[gone] = np.nan
+            self._sized = self._sized._replace(known=-1)
+        self._users = None
 
     def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
@@ -122,44 +140,41 @@ class LinkLoad:
 
     def figures(self, fabric: Fabric) -> LinkFigures:
         """Of every link of the fabric, host links too. The same object while nothing new was counted."""
-        if self._listed is None or self._listed[0] is not fabric:
-            links = [*fabric.links]
-            for host in fabric.hosts.values():
-                links += (host.uplink, host.downlink)
-            self._listed = fabric, {link: place for place, link in enumerate(dict.fromkeys(links))}
-            self._figures = None
-        if self._figures is None:
-            self._figures = self._take_figures(self._listed[1])
-        return self._figures
-
-    def _take_figures(self, place: Mapping[LinkId, int]) -> LinkFigures:
-        rows = self._rows(place)
-        known = rows >= 0
-        totals, rates = np.zeros(len(rows), np.uint64), np.zeros(len(rows))
-        totals[known] = self._links.last(rows[known])
-        rates[known] = self._links.recent_bps(rows[known], self._window_s)
-        background = np.fromiter((self._background.get(link, 0.0) for link in place), np.float64, len(place))
-        return LinkFigures(place, totals, rates, background)
-
-    def _rows(self, links: Mapping[LinkId, object]) -> Rows:
-        """-1 for links without samples."""
-        return np.fromiter((self._links.row_of.get(link, -1) for link in links), np.int64, len(links))
+        return self._recent.of(fabric, self._background)
 
     # ---- background
 
     def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> Mapping[LinkId, float]:
-        """Take the windows' rates into the smoothed background; returns it for every link that has any."""
+        """Take the windows' rates into the smoothed background; returns it for every link that has any.
+        ``capacity_bps``: another object whenever it changes."""
         self._take_announced()
         self._forget_flows(now)
-        capacity = np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps))
-        excess = self._lasting_excess_bps(self._rows(capacity_bps), self._noise_fraction * capacity)
-        before = self._background.get
-        smoothed = {}
-        for (link, bps), measured in zip(capacity_bps.items(), excess.tolist(), strict=True):
-            mixed = SMOOTHING * measured + (1 - SMOOTHING) * before(link, measured)
-            smoothed[link] = mixed if mixed > 0.01 * bps else 0.0
-        self._background, self._figures = smoothed, None
-        return {link: bps for link, bps in smoothed.items() if bps}
+        sized = self._sized = self._size(capacity_bps)
+        measured = self._lasting_excess_bps(sized.rows, self._noise_fraction * sized.bps)
+        before = np.where(np.isnan(sized.smoothed), measured, sized.smoothed)
+        mixed = SMOOTHING * measured + (1 - SMOOTHING) * before
+        sized.smoothed[:] = np.where(mixed > 0.01 * sized.bps, mixed, 0.0)
+        some = np.flatnonzero(sized.smoothed)
+        self._background = {
+            sized.links[at]: bps for at, bps in zip(some.tolist(), sized.smoothed[some].tolist(), strict=True)
+        }
+        return self._background
+
+    def _size(self, capacity_bps: Mapping[LinkId, float]) -> _Sized:
+        sized, known = self._sized, len(self._links.row_of)
+        if sized and sized.capacity_bps is capacity_bps:
+            return (
+                sized if sized.known == known else sized._replace(rows=self._links.rows_of(capacity_bps), known=known)
+            )
+        before = dict(zip(sized.links, sized.smoothed.tolist(), strict=True)) if sized else {}
+        return _Sized(
+            capacity_bps,
+            tuple(capacity_bps),
+            np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps)),
+            np.array([before.get(link, np.nan) for link in capacity_bps]),
+            self._links.rows_of(capacity_bps),
+            known,
+        )
 
     def _forget_flows(self, now: float) -> None:
         """Whose last use the window has passed."""

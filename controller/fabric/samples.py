@@ -6,7 +6,7 @@ sample last, so that thousands of counters are worked out together. Times are mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -36,9 +36,10 @@ class Samples(Generic[Key]):
         self._times = np.full((0, DEPTH), _MISSING)
         self._totals = np.zeros((0, DEPTH), np.uint64)
 
-    def add(self, at: float, totals: Mapping[Key, int]) -> None:
-        """What the counters said at one moment, below 2^64 each. A counter that went back was reset, unless it wrapped
-        around, and one read at an earlier time than before is of a switch that has started again: they begin anew."""
+    def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
+        """What the counters said at one moment, below 2^64 each; returns their rows. A counter that went back was
+        reset, unless it wrapped around, and one read at an earlier time than before is of a switch that has started
+        again: they begin anew."""
         rows = self._rows(totals)
         values = np.fromiter(totals.values(), np.uint64, len(totals))
         last_at, last = self._times[rows, -1], self._totals[rows, -1]
@@ -50,6 +51,7 @@ class Samples(Generic[Key]):
         self._totals[moved, :-1] = self._totals[moved, 1:]
         self._times[rows, -1] = at
         self._totals[rows, -1] = values
+        return rows
 
     def begin_at_zero(self, key: Key, since: float, until: float) -> None:
         """A counter that is known to have stood at 0 all the time between."""
@@ -63,6 +65,10 @@ class Samples(Generic[Key]):
             rows = np.fromiter(kept.values(), np.int64, len(kept))
             self._times, self._totals = self._times[rows], self._totals[rows]
             self.row_of = {key: row for row, key in enumerate(kept)}
+
+    def rows_of(self, keys: Collection[Key]) -> Rows:
+        """-1 for counters that were never read."""
+        return np.fromiter((self.row_of.get(key, -1) for key in keys), np.int64, len(keys))
 
     def last_at(self, rows: Rows) -> Floats:
         """When each counter was read last."""
