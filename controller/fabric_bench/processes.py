@@ -163,6 +163,12 @@ class Recorder:
             raise SignalboxError(f"the observer ended with status {self._process.returncode}")
         return count
 
+    @property
+    def cpu_s(self) -> float:
+        """What observing has cost so far."""
+        found = usage(self._process.pid)
+        return found.cpu_s if found else 0.0
+
     def stop(self) -> None:
         self._process.communicate(timeout=STOP_S)
         self._stream.close()

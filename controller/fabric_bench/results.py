@@ -29,6 +29,7 @@ class Figures:
     install_from_call_s: float | None = None
     install_changes: int | None = None
     idle_cpu_percent: float | None = None
+    observer_cpu_percent: float | None = None
     false_link_downs: int | None = None
     quiet_s: float | None = None
     plans: int | None = None

@@ -85,6 +85,9 @@ class Run:
         if self._recorder is not None:
             self._recorder.read(self.observed)
 
+    def observer_cpu_s(self) -> float:
+        return self._recorder.cpu_s if self._recorder is not None else 0.0
+
     def stop(self) -> None:
         self.controller.kill()
         if self._recorder is not None:

@@ -99,10 +99,11 @@ def install(run: Run) -> None:
 
 def idle(run: Run) -> None:
     """Nothing happens but counters and probes."""
-    before, since = run.controller.usage(), time.monotonic()
+    before, observed, since = run.controller.usage(), run.observer_cpu_s(), time.monotonic()
     time.sleep(run.settings.idle_s)
-    after, now = run.controller.usage(), time.monotonic()
-    run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / (now - since)
+    after, passed_s = run.controller.usage(), time.monotonic() - since
+    run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
+    run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
     _memory(run)
 
 
