@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from benchmarks.failures_report import Event, Role, build_report, show
 from controller.api.client import Client
 from controller.cli_output import console
-from mininet_topos.demo import ELEMENTS, HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.demo import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.demo_parts import RouteWatch, Training
 from mininet_topos.demo_report import read_rank_log
 from mininet_topos.lab import Lab
@@ -38,10 +38,11 @@ from tests.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0
-"""Watched after everything is in order again: a new plan moves flows back within this time."""
-DEAD_S = 3.0
+"""Seconds between the probes of the pairs looked at and of the others, and how long they are watched after everything
+is in order again: a new plan moves flows back within this time."""
 POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
+RAW = "raw"
 KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
 
 
@@ -56,6 +57,8 @@ class Scene:
     training: Training
     probing: Probing
     watch: RouteWatch
+    close_s: float = CLOSE_S
+    quiet_s: float = QUIET_S
     events: list[Event] = field(default_factory=list)
 
     @property
@@ -92,7 +95,7 @@ class Scene:
     @contextmanager
     def closely(self, pairs: Sequence[Pair]) -> Iterator[None]:
         for pair in pairs:
-            self.probing.send(pair, CLOSE_S)
+            self.probing.send(pair, self.close_s)
         time.sleep(0.2)
         yield
         for pair in pairs:
@@ -101,14 +104,14 @@ class Scene:
     def phase(
         self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], None], until: Callable[[], bool]
     ) -> None:
-        """Do something, wait until the controller has dealt with it, and for ``QUIET_S`` longer."""
+        """Do something, wait until the controller has dealt with it, and for ``quiet_s`` longer."""
         drops = all_drops(self.lab)
         start = time.monotonic()
         act()
         done = time.monotonic()
         wait_for(until, what, SETTLE_TIMEOUT_S, POLL_S)
         dealt_with = time.monotonic()
-        time.sleep(QUIET_S)
+        time.sleep(self.quiet_s)
         self.training.read_on()
         end = time.monotonic()
         dropped = drops_since(drops, all_drops(self.lab))
@@ -221,29 +224,33 @@ def _roles(scene: Scene, uses: Callable[[tuple[str, ...]], bool], close: Mapping
 
 
 @contextmanager
-def scene_of(leaf_spine: LeafSpine, folder: Path, raw: Path, elements: int, jobs: int, mbps: float) -> Iterator[Scene]:
+def scene_of(
+    topo: LeafSpine, folder: Path, elements: int, jobs: int, close_s: float = CLOSE_S, quiet_s: float = QUIET_S
+) -> Iterator[Scene]:
     """Jobs that train on their pins, and probes that run. Nothing is announced but the jobs."""
+    raw = folder / RAW
+    raw.mkdir()
     with ExitStack() as stack:
-        lab, controller, client = stack.enter_context(running_fabric(leaf_spine, folder, mbps))
+        lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.cable_specs[0].mbps))
         open_lanes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
         training.start()
         watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
         probing = stack.enter_context(Probing(lab, lab.hosts, raw, LANE_TOS))
-        scene = Scene(lab, controller, client, training, probing, watch)
+        scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
             probing.send(pair, WIDE_S)
-        time.sleep(QUIET_S)
+        time.sleep(quiet_s)
         yield scene
 
 
-def finish(scene: Scene, raw: Path) -> dict[str, object]:
+def finish(scene: Scene) -> dict[str, Any]:
     """End probes and training, and judge. Raises ``DemoError`` when a rank did not end well."""
     streams, overflows = scene.probing.finish()
     scene.training.stop()
-    logs = [read_rank_log(path) for path in sorted(raw.glob("*-rank*.jsonl"))]
+    logs = [read_rank_log(path) for path in sorted((scene.controller.folder / RAW).glob("*-rank*.jsonl"))]
     return build_report(scene.events, streams, overflows, logs)
 
 
@@ -259,24 +266,22 @@ def main(
         raise typer.BadParameter(f"no such failure: {', '.join(sorted(unknown))}")
     out.mkdir(parents=True, exist_ok=True)
     mbps = RATE_BPS / 1e6
-    leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
+    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
     with ExitStack() as stack:
         stack.enter_context(roomy_sockets())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-failures-")))
         stack.callback(shutil.copy, folder / "controller.log", out)
-        raw = folder / "raw"
-        raw.mkdir()
-        scene = stack.enter_context(scene_of(leaf_spine, folder, raw, ELEMENTS, 3, mbps))
+        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS))
         for kind in kinds:
             for turn in range(times):
                 run_kind(scene, kind, turn)
-        report = finish(scene, raw)
+        report = finish(scene)
     (out / "failures.json").write_text(json.dumps(report, indent=1) + "\n")
     if as_json:
         typer.echo(json.dumps(report))
     else:
         show(console(), report)
-    if report["jobs"]["restarts"]:  # type: ignore[index]
+    if report["jobs"]["restarts"]:
         raise typer.Exit(1)
 
 

@@ -160,14 +160,14 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
     table = Table("event", "times", title="For how long traffic stopped, ms (median / worst), and probes lost")
     for name in ("close 1", "close 2", "others that use it", "elsewhere", "hashed"):
         table.add_column(name, justify="right")
-    for name in ("dropped by queues (data + probes) + late", "training silent, s", "elsewhere, s", "dealt with, s"):
+    for name in ("dropped: queues, late, no way", "training silent, s", "elsewhere, s", "dealt with, s"):
         table.add_column(name, justify="right")
     for row in report["summary"]:
         table.add_row(
             row["what"],
             str(row["times"]),
             *(_cell(row[role]) for role in ROLES),
-            "{data} + {probes} + {late}".format(**row["drops"]),
+            "{data} + {probes}, {late}, {no_way}".format(**row["drops"]),
             f"{row['training_silence_s']:.2f}",
             f"{row['training_silence_elsewhere_s']:.2f}",
             f"{row['dealt_with_s']:.2f}",

@@ -24,25 +24,31 @@ LANE_SHARE = 0.2
 
 
 class Drops(NamedTuple):
-    """Packets lost by the emulation and not by whoever steers it. ``data``, ``probes``: found a link's queue full.
-    ``late``: Open vSwitch came too late to fetch them. Without its kernel module one process forwards for all
-    switches, and when it does not get a processor for long enough its ports' receive buffers overflow."""
+    """Packets that did not get on.
+
+    ``data``, ``probes``: found a link's queue full; Open vSwitch then throws away the rest of what it was about to send
+    there, which nobody counts. ``late``: it came too late to fetch them: without its kernel module one process forwards
+    for all switches, and when that waits too long for a processor its ports' receive buffers overflow. ``no_way``: the
+    switches' rules had nothing for them; only these are the controller's doing.
+    """
 
     data: int
     probes: int
     late: int
+    no_way: int
 
 
 AllDrops = Mapping[tuple[str, str], int]
 """By interface, and field of ``Drops``."""
 
 
-def open_lanes(lab: Lab) -> None:
-    """Give probes their lane on every link that has none. A switch that was started again has new queues without."""
+def open_lanes(lab: Lab, queue_s: float | None = None) -> None:
+    """Give probes their lane on every link that has none. A switch that was started again has new queues without.
+    ``queue_s``: length of the queues in seconds of the link's rate, None for that of the lab's."""
     rates = {interface: mbps for cable in lab.links for interface, mbps in _ends(lab, cable)}
     for namespace in _namespaces(lab):
         plain = [q["dev"] for q in _qdiscs(namespace) if q["kind"] == "tbf" and q["dev"] in rates]
-        lines = [line for device in plain for line in _lane(device, rates[device])]
+        lines = [line for device in plain for line in _lane(device, rates[device], queue_s)]
         _batch(namespace, lines)
 
 
@@ -62,7 +68,8 @@ def all_drops(lab: Lab) -> AllDrops:
         for interface, dropped in re.findall(r"^p_raw .*?[*]:(\S+) .*,d(\d+)\)", sockets, re.MULTILINE)
         if interface in ours
     }
-    return queues | late
+    dropped = re.search(r"^drop_action_of_pipeline .*total: (\d+)$", run("ovs-appctl", "coverage/show"), re.MULTILINE)
+    return {**queues, **late, ("", "no_way"): int(dropped[1]) if dropped else 0}
 
 
 def drops_since(before: AllDrops, after: AllDrops) -> Drops:
@@ -74,7 +81,8 @@ def drops_since(before: AllDrops, after: AllDrops) -> Drops:
     return Drops(**lost)
 
 
-def _lane(device: str, mbps: float) -> Iterator[str]:
+def _lane(device: str, mbps: float, queue_s: float | None) -> Iterator[str]:
+    limit = queue_bytes(mbps) if queue_s is None else round(queue_s * mbps * 1e6 / 8)
     kbit, burst = round(mbps * 1000), f"burst {BURST_FRAMES * FRAME_BYTES} cburst {BURST_FRAMES * FRAME_BYTES}"
     probes = round(kbit * LANE_SHARE)
     yield f"qdisc replace dev {device} root handle 2: htb default 20"
@@ -82,7 +90,7 @@ def _lane(device: str, mbps: float) -> Iterator[str]:
     yield f"class add dev {device} parent 2:1 classid 2:10 htb rate {probes}kbit ceil {kbit}kbit {burst} prio 0"
     yield f"class add dev {device} parent 2:1 classid 2:20 htb rate {kbit - probes}kbit ceil {kbit}kbit {burst} prio 1"
     for lane in ("10", "20"):
-        yield f"qdisc add dev {device} parent 2:{lane} handle {lane}: bfifo limit {queue_bytes(mbps)}"
+        yield f"qdisc add dev {device} parent 2:{lane} handle {lane}: bfifo limit {limit}"
     yield f"filter add dev {device} parent 2: protocol ip prio 1 u32 match ip tos {LANE_TOS:#x} 0xff flowid 2:10"
 
 

@@ -86,4 +86,4 @@ def test_reports_become_streams(tmp_path: Path) -> None:
 def test_a_queue_that_was_made_anew_counts_from_zero() -> None:
     before = {("leaf1-eth1", "data"): 7, ("leaf1-eth2", "data"): 5}
     after = {("leaf1-eth1", "data"): 9, ("leaf1-eth2", "data"): 1, ("leaf1-eth2", "late"): 4}
-    assert drops_since(before, after) == Drops(data=2 + 1, probes=0, late=4)
+    assert drops_since(before, after) == Drops(data=2 + 1, probes=0, late=4, no_way=0)
