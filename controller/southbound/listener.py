@@ -129,7 +129,8 @@ class Listener:
             if self._logged > LOG_LINES:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)
             if self._dropped:
-                log.warning("messages that nobody asked for", **self._dropped)
+                kinds = ", ".join(f"{kind}: {count}" for kind, count in self._dropped.items())
+                log.warning("messages that nobody asked for", kinds=kinds)
             self._logged = 0
             self._dropped.clear()
             hub.sleep(LOG_S)

@@ -41,4 +41,6 @@ def error_reason(message: Any) -> str:
 
 
 def _text(name: bytes) -> str:
-    return name.rstrip(b"\0").decode("utf-8", "replace")
+    """Without what would be carried out where somebody looks at it: a terminal, a log."""
+    text = name.rstrip(b"\0").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -33,6 +33,12 @@ def test_the_switchs_own_port_is_not_a_port_but_names_it() -> None:
     assert objects.switch_name(Dpid(0xAB), [desc()]) == "00000000000000ab"
 
 
+def test_a_name_cannot_steer_the_terminal_or_the_log_that_shows_it() -> None:
+    read = objects.port(desc(name=b"\x1b[31meth\n1\xff"))
+    assert read is not None
+    assert read.name == "\ufffd[31meth\ufffd1\ufffd"
+
+
 def test_an_error_is_told_by_its_names() -> None:
     refused = ofp_parser.OFPErrorMsg(PROTOCOL, ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_OUT_GROUP, b"")
     assert "OFPBAC_BAD_OUT_GROUP" in objects.error_reason(refused)

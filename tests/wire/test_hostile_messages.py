@@ -1,0 +1,24 @@
+"""A few hundred broken messages of a fixed seed; ``benchmarks.fuzz_openflow`` sends as many as one likes."""
+
+from __future__ import annotations
+
+from benchmarks.fuzz_openflow import fuzz
+from benchmarks.openflow_mutants import MULTIPART, mutant
+
+
+def test_a_mutant_is_the_same_every_time() -> None:
+    assert [mutant(7, number) for number in range(200)] == [mutant(7, number) for number in range(200)]
+    assert mutant(7, 1) != mutant(8, 1)
+
+
+def test_broken_messages_reach_every_reader_and_harm_nobody_else() -> None:
+    result = fuzz(seed=3, count=250)
+    assert result.failure == ""
+    assert result.tracebacks == 0
+    readers = result.reached["readers"]
+    for reader in (*MULTIPART, "packet-in", "handshake"):
+        assert readers[reader]["accepted"] > 0, reader
+        assert readers[reader]["refused"] > 0, reader
+    assert result.good_echo_ms
+    assert result.good_rules_ms
+    assert result.good_barriers > 0
