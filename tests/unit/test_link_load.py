@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
+from functools import partial
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.link_figures import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.offline.fabrics import leaf_spine
 
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
 FLOW = Counted("10.0.0.1", "10.0.0.2")
@@ -148,3 +155,85 @@ def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLo
     load.routes_changed(20, dict)
     assert run(load, range(20, 28), 8e5, 8e5) == {}
     assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "nobody announces it any more"
+
+
+def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: LinkLoad) -> None:
+    start = (1 << 64) - int(9e5 / 8 * 19)
+    background: dict[LinkId, float] = {}
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: (start + int(9e5 / 8 * now)) % (1 << 64)})
+        load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
+        background = dict(load.update(now, CAPACITY))
+        if now:
+            assert load.rate_bps(LINK) == pytest.approx(9e5, rel=1e-3)
+    assert background[LINK] == pytest.approx(5e5, rel=0.02)
+
+
+def test_what_a_change_of_routes_means_is_worked_out_when_the_next_counters_come(load: LinkLoad) -> None:
+    asked: list[int] = []
+
+    def uses(since: int) -> dict[Counted, frozenset[LinkId]]:
+        asked.append(since)
+        return {FLOW: frozenset([LINK])}
+
+    for now in (2, 4):
+        load.routes_changed(now, partial(uses, now))
+    assert asked == []
+    load.count_flows(5, {FLOW: 10})
+    assert asked == [2, 4]
+
+
+def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> None:
+    run(load, range(40), 9e5, 4e5)
+    totals = {LINK: int(9e5 / 8 * 40)}
+    load.count_links(40, totals)
+    load.count_flows(40, {FLOW: int(4e5 / 8 * 40)})
+    assert load.update(40, {LINK: 1e6})[LINK] == pytest.approx(5e5, rel=0.02)
+    assert load.update(40, {OTHER: 1e6}) == {}
+    assert load.update(40, dict(CAPACITY))[LINK] == pytest.approx(5e5, rel=0.02), "known at once when it is back"
+
+
+FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
+
+
+def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
+    links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
+    return {link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link)) for link in links}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["count", "count", "update", "forget", "look"]),
+            st.sampled_from(sorted(FABRIC.switches)),
+            st.integers(0, 10**6),
+        ),
+        max_size=25,
+    )
+)
+@settings(deadline=None)
+def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> None:
+    load, capacity = LinkLoad(6, 0.1), dict.fromkeys(FABRIC.links, 1e6)
+    for now, (step, dpid, more) in enumerate(steps):
+        ports = FABRIC.switches[dpid].ports
+        if step == "count":
+            load.count_links(now, {LinkId(dpid, port): more * now for port in ports})
+        elif step == "update":
+            load.update(now, capacity)
+        elif step == "forget":
+            load.forget(
+                {PortRef(d, port) for d, switch in FABRIC.switches.items() for port in switch.ports if d != dpid}
+            )
+        else:
+            assert dict(load.figures(FABRIC)) == figures_one_by_one(load)
+    assert dict(load.figures(FABRIC)) == figures_one_by_one(load)
+    assert load.figures(FABRIC) is load.figures(FABRIC)
+
+
+def test_figures_of_another_fabric_are_of_its_links(load: LinkLoad) -> None:
+    run(load, range(20), 9e5, 4e5)
+    before = load.figures(FABRIC)
+    fewer = replace(FABRIC, hosts={})
+    assert set(load.figures(fewer)) == set(FABRIC.links)
+    assert set(before) > set(FABRIC.links), "what was published stays as it was"
+    assert load.figures(fewer)[LINK].bytes_total == int(9e5 / 8 * 18)
