@@ -237,8 +237,8 @@ class ControlLoop:
                 job = self.registry.register(spec, now)
                 if known:
                     return [Reply(reply, job.id)]
-                if self.strategy is Strategy.PLANNED:
-                    self.routes.claim(job)
+                if self.strategy is Strategy.PLANNED and not self.routes.claim(job):
+                    self.replanning.unplanned |= {job.id}
                 self._changed(now)
                 return [self._save(), Reply(reply, job.id)]
             case DeregisterJob(job_id, reply):
@@ -257,7 +257,7 @@ class ControlLoop:
                 superseded = [Reply(w.future, Conflict(f"superseded: {strategy} was set")) for w in self._waiters]
                 self._waiters = [_StrategyWaiter(reply, strategy, now, self.replanning.cycles_done)]
                 if strategy is not Strategy.PLANNED:
-                    self.routes.routes = {}
+                    self.routes.routes, self.replanning.unplanned = {}, frozenset()
                     self.routes.drop_orphans()
                 self._stale = True
                 self.replanning.at_once(now)
@@ -360,7 +360,8 @@ class ControlLoop:
         return [*due]
 
     def _make_desired(self, now: float) -> None:
-        jobs = self.registry.jobs.values()
+        self.replanning.unplanned &= self.registry.jobs.keys()
+        jobs = [job for job in self.registry.jobs.values() if job.id not in self.replanning.unplanned]
         if self.adopting:
             rate, switches = self.config.discovery.punt_rate_pps, self.fabric.switches
             self.desired = {d: adopting_rules(switches[d], held, rate) for d, held in self.sync.installed.items()}

@@ -47,7 +47,8 @@ ECMP_SEED = 1
 class Replanning:
     """``levels``: L_j of the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
     ``baseline_levels``: of other strategies on the plan's problem, empty until they are known. ``adopted``: it is what
-    the switches should do. ``repair``: the latest one."""
+    the switches should do. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is over; rules
+    that only count them would be replaced by their pins in a moment."""
 
     def __init__(self, config: Config, routes: RunningRoutes, load: LinkLoad, now: float) -> None:
         self._config = config.planning
@@ -59,6 +60,8 @@ class Replanning:
         self._nominal: tuple[Fabric, Mapping[LinkId, float]] | None = None
         self._schedule = ReplanSchedule(config.planning.debounce_s, config.planning.interval_s)
         self._solving: Problem | None = None
+        self._asked_for: frozenset[JobId] = frozenset()
+        self.unplanned: frozenset[JobId] = frozenset()
         self._generation = 0
         self._waiters: list[Future[Any]] = []
         self.levels: Mapping[JobId, float] = {}
@@ -100,6 +103,8 @@ class Replanning:
             return []
         self._schedule.started(now)
         self._generation += 1
+        jobs = list(jobs)
+        self._asked_for = frozenset(job.id for job in jobs)
         problem = take_snapshot(
             self._generation, fabric, jobs, self._background, self._routes.routes, self._config.max_paths
         )
@@ -178,6 +183,7 @@ class Replanning:
 
     def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1
+        self.unplanned -= self._asked_for
         self.reason = f"{outcome}: {reason}"
         waiters, self._waiters = self._waiters, []
         return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]

@@ -67,8 +67,8 @@ class RunningRoutes:
         for job in jobs:
             self.claim(job)
 
-    def claim(self, job: PinnedJob) -> None:
-        """The job is known (again): its orphans are its routes."""
+    def claim(self, job: PinnedJob) -> bool:
+        """The job is known (again): its orphans are its routes. False when it has none."""
         owner, pairs = job_owner(job.id), job.pairs
         paths: dict[FlowId, dict[Part | None, Path]] = {}
         for pin in self.orphans:
@@ -78,7 +78,8 @@ class RunningRoutes:
             route = whole(of_part[None]) if None in of_part else self._split(flow, of_part, parts_of(job))
             if route:
                 self.routes[flow] = route
-        self.orphans = tuple(pin for pin in self.orphans if pin.owner != owner)
+        before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
+        return len(self.orphans) < len(before)
 
     def _split(self, flow: FlowId, path_of: Mapping[Part | None, Path], parts: Iterable[Part]) -> Route:
         """The subflows that are pinned, from the first class on; empty when they are not the job's."""

@@ -88,6 +88,18 @@ def test_finds_every_link_and_host_and_pins_every_flow_alone(fabric: FakeFabric)
     assert_no_collision(fabric)
 
 
+def test_a_new_job_is_pinned_by_its_first_rules(fabric: FakeFabric) -> None:
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.run(3)
+    fabric.forget_mods()
+    register(fabric, 0)
+    assert not fabric.mods
+    fabric.run(3)
+    pins = [mod for mod in fabric.mods if isinstance(mod.rule, FlowRule)]
+    assert {(mod.op, mod.rule.goto) for mod in pins if isinstance(mod.rule, FlowRule)} == {("add", None)}
+    assert len(pins) == 8, "four flows, both ways"
+
+
 def test_acknowledgements_come_back_over_the_same_spine(fabric: FakeFabric) -> None:
     for flow, spine in spines_used(fabric).items():
         assert fabric.trace(flow.dst_ip, flow.src_ip, entropy=3) == [
