@@ -87,6 +87,10 @@ def serve(
         typer.Option("--config", help="A TOML file; without it the defaults are used.", exists=True, dir_okay=False),
     ] = None,
     check: Annotated[bool, typer.Option("--check", metavar="", help="Check the configuration and exit.")] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", metavar="", help="Wait while another controller uses state_dir, then take over."),
+    ] = False,
 ) -> None:
     """Run the controller until it is stopped (Ctrl-C or SIGTERM)."""
     settings = config.load(config_file)
@@ -97,7 +101,7 @@ def serve(
     # Ryu and the solver take a second to import, which no other command needs.
     from controller.serve import serve as run
 
-    raise typer.Exit(run(settings))
+    raise typer.Exit(run(settings, standby))
 
 
 # ---- jobs

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import InvalidStateError
+from importlib import import_module
 
 import structlog
 
@@ -28,7 +29,8 @@ from controller.observability.metrics import MetricsServer
 from controller.planning.questions.answering import ForesightWorker
 from controller.planning.worker import PlanningWorker
 from controller.southbound.framework import Outbox
-from controller.southbound.run_hub import run_hub
+from controller.southbound.run_hub import APP_MODULE, run_hub
+from controller.standby import wait_for_turn
 from controller.status import StatusBoard
 from controller.status_view import build_status
 
@@ -41,10 +43,16 @@ PUBLISH_S = 0.25
 """The status is published this often, and before every reply, so that who was answered reads what was done."""
 
 
-def serve(config: Config) -> int:
-    """Run the controller until SIGTERM or SIGINT. Returns the exit status; raises ``InvalidInput`` for a bad inventory
-    and ``OSError`` when an address cannot be listened on."""
+def serve(config: Config, standby: bool = False) -> int:
+    """Run the controller until SIGTERM or SIGINT. ``standby``: wait first, as long as another controller uses the state
+    directory. Returns the exit status; raises ``InvalidInput`` for a bad inventory and ``OSError`` when an address
+    cannot be listened on."""
     logs.configure(json=config.log.json_lines, level=config.log.level)
+    store = StateStore(config.state_dir)
+    if standby:
+        import_module(APP_MODULE)  # takes a moment, which the switches need not wait for later
+        if not wait_for_turn(store):
+            return 0
     # southbound, gRPC server, worker -> control loop
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     # control loop -> southbound
@@ -56,7 +64,6 @@ def serve(config: Config) -> int:
     # control loop -> foresight, which answers the gRPC server itself
     foresight = ForesightWorker()
 
-    store = StateStore(config.state_dir)
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
     driver = _Driver(loop, inbox, outbox, worker, foresight, store, board)
     api = ApiServer(config.api, board, inbox.put)

@@ -28,19 +28,22 @@ class StateStore:
     """``state_dir`` None keeps nothing."""
 
     def __init__(self, state_dir: Path | None) -> None:
+        self.directory = state_dir
         self._path = state_dir / "state.json" if state_dir else None
         self._lock: int | None = None
 
     def load(self) -> SavedState:
         """What was saved last; nothing when there is no file or it is set aside as ``state.json.corrupt``. Claims the
-        directory, which is made when it is missing, until ``close`` or the process's end.
+        directory, if that was not done before.
 
         Raises ``InvalidInput`` when the directory cannot be written or another controller uses it, and ``OSError`` when
         the file is there and cannot be opened."""
         if self._path is None:
             return SavedState()
-        if self._lock is None:
-            self._lock = _claim(self._path.parent)
+        if not self.claim():
+            who = f"another controller uses {self.directory} (process {self.owner()})"
+            problem = FieldProblem("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
+            raise InvalidInput((problem,))
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -54,6 +57,21 @@ class StateStore:
                 "the saved state cannot be read, set aside", file=str(self._path), aside=str(aside), why=str(error)
             )
             return SavedState()
+
+    def claim(self, wait: bool = False) -> bool:
+        """Keep every other controller from the directory, which is made when it is missing, until ``close`` or the
+        process's end. False when another has it; ``wait`` for it instead. Raises ``InvalidInput`` when the directory
+        cannot be written."""
+        if self._lock is None and self.directory is not None:
+            self._lock = _lock(self.directory, wait)
+        return self._lock is not None or self.directory is None
+
+    def owner(self) -> str:
+        """The process id of the controller that claimed the directory last."""
+        try:
+            return (self.directory / "lock").read_text(errors="replace")[:20] or "unknown" if self.directory else "none"
+        except OSError:
+            return "unknown"
 
     def close(self) -> None:
         """Let another controller have the directory."""
@@ -77,8 +95,8 @@ class StateStore:
         _sync_directory(self._path.parent)
 
 
-def _claim(state_dir: Path) -> int:
-    """The descriptor of a lock, which goes with the process whatever ends it."""
+def _lock(state_dir: Path, wait: bool) -> int | None:
+    """The descriptor of a lock, which goes with the process whatever ends it; None when somebody else has it."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
         lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -86,12 +104,13 @@ def _claim(state_dir: Path) -> int:
         problem = FieldProblem("state_dir", f"cannot write in {state_dir}: {error.strerror or error}")
         raise InvalidInput((problem,)) from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
-        owner = os.read(lock, 20).decode("ascii", "replace") or "unknown"
         os.close(lock)
-        problem = FieldProblem("state_dir", f"another controller uses {state_dir} (process {owner})")
-        raise InvalidInput((problem,)) from None
+        return None
+    except BaseException:
+        os.close(lock)
+        raise
     os.truncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     return lock

@@ -232,7 +232,8 @@ def test_a_switch_that_does_not_read_delays_nobody_else(bench: Bench) -> None:
 def test_a_switch_that_stops_answering_echoes_is_disconnected(misses: int) -> None:
     settings = config(echo_interval_s=0.3, echo_misses=misses)
     with southbound(settings) as controller:
-        mute = FakeSwitch(settings.openflow.port, 0x91, mute=True).connect()
+        mute = FakeSwitch(settings.openflow.port, 0x91).connect()
+        mute.mute = True
         alive = FakeSwitch(settings.openflow.port, 0x92).connect()
         controller.first(SwitchConnected, dpid=0x91)
         controller.first(SwitchConnected, dpid=0x92)

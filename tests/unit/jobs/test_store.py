@@ -1,5 +1,6 @@
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -81,11 +82,27 @@ def test_a_corrupt_file_is_set_aside_and_the_next_save_works(tmp_path: Path, con
 def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
     first = StateStore(tmp_path)
     first.load()
-    with pytest.raises(InvalidInput, match=rf"state_dir: another controller uses .* \(process {os.getpid()}\)"):
-        StateStore(tmp_path).load()
+    second = StateStore(tmp_path)
+    said = rf"state_dir: another controller uses .* \(process {os.getpid()}\); stop it, or start with --standby"
+    with pytest.raises(InvalidInput, match=said):
+        second.load()
+    assert not second.claim()
     assert first.load() == SavedState()
     first.close()
     assert StateStore(tmp_path).load() == SavedState()
+
+
+def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> None:
+    first, second = StateStore(tmp_path), StateStore(tmp_path)
+    assert first.claim()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.claim, wait=True)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.05)
+        first.close()
+        assert waiting.result(5)
+    assert not first.claim()
+    second.close()
 
 
 @pytest.mark.parametrize("where", ["file", "file/below", "/proc/signalbox"])

@@ -1,0 +1,63 @@
+"""Waits for the turn of this controller: one at a time uses a state directory.
+
+In: the state's store, whose lock goes with the process that holds it, whatever ends it. Out: the lock, or the news that
+this process was told to stop first. Nothing is listened on meanwhile; what is slow to import has been imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+import structlog
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.jobs.store import StateStore
+
+log = structlog.get_logger(__name__)
+
+
+class _Stopped(BaseException):
+    """SIGTERM or SIGINT came."""
+
+
+def wait_for_turn(store: StateStore) -> bool:
+    """Returns once the state directory is claimed; False when SIGTERM or SIGINT came first. Call it in the main thread.
+    Raises ``InvalidInput`` without a state directory, or for one that cannot be written."""
+    if store.directory is None:
+        raise InvalidInput((FieldProblem("state_dir", "--standby needs one: its lock says whose turn it is"),))
+    if store.claim():
+        return True
+    began = time.monotonic()
+    log.info("standing by", state_dir=str(store.directory), active=store.owner(), pid=os.getpid())
+    try:
+        with _stopping():
+            store.claim(wait=True)
+    except _Stopped:
+        log.info("stopping", after_s=round(time.monotonic() - began, 1))
+        return False
+    log.info("taking over", after_s=round(time.monotonic() - began, 1))
+    return True
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Both signals end what is being waited for."""
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _Stopped
+
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("signals reach the main thread only")
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,49 @@
+"""Who waits for another controller's end can be stopped while it waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from controller.errors import InvalidInput
+from controller.jobs.store import StateStore
+from controller.standby import wait_for_turn
+
+
+def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:
+    store = StateStore(tmp_path)
+    assert wait_for_turn(store)
+    assert not StateStore(tmp_path).claim()
+    store.close()
+
+
+def test_without_a_directory_there_is_nothing_to_wait_for() -> None:
+    with pytest.raises(InvalidInput, match="state_dir: --standby needs one"):
+        wait_for_turn(StateStore(None))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_wait_and_changes_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    active, handler = StateStore(tmp_path), signal.getsignal(number)
+    assert active.claim()
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), number))
+    timer.start()
+    assert not wait_for_turn(StateStore(tmp_path))
+    timer.join()
+    assert active.owner() == str(os.getpid())
+    assert signal.getsignal(number) is handler
+    active.close()
+
+
+def test_the_end_of_the_other_is_noticed_at_once(tmp_path: Path) -> None:
+    active, waiting = StateStore(tmp_path), StateStore(tmp_path)
+    assert active.claim()
+    timer = threading.Timer(0.1, active.close)
+    timer.start()
+    assert wait_for_turn(waiting)
+    timer.join()
+    waiting.close()
