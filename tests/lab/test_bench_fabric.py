@@ -1,0 +1,91 @@
+"""``bench fabric`` on real switches: it measures everything, and it takes everything away again, however it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.fabric_bench import openvswitch
+from mininet_topos.lab_record import run, wait_for
+
+SIGNALBOX = (sys.executable, "-m", "controller", "bench", "fabric")
+LITTLE = ("--quiet-s", "3", "--idle-s", "1", "--settled-s", "2", "--cuts", "5", "--hosts-per-leaf", "4")
+
+
+def marked_bridges() -> dict[str, str]:
+    """Bridges of this benchmark and whose they are."""
+    found = run("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
+    rows = [(name, dict(ids[1]).get(openvswitch.MARK)) for name, ids in json.loads(found)["data"]]
+    return {name: owner for name, owner in rows if owner}
+
+
+def bridges_of(pid: int) -> list[str]:
+    return [name for name, owner in marked_bridges().items() if owner.startswith(f"{pid}-")]
+
+
+@contextmanager
+def started(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A run in the middle of its life: its bridges are there and its controller runs."""
+    with subprocess.Popen([*SIGNALBOX, *argv], stderr=subprocess.DEVNULL) as bench:
+        try:
+            wait_for(lambda: bool(controllers_of(bench.pid)), "the benchmark to start its controller")
+            yield bench
+        finally:
+            bench.kill()
+
+
+def controllers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in children if b"serve" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.timeout(300)
+def test_the_paper_in_small(tmp_path: Path) -> None:
+    argv = [*SIGNALBOX, "--leaves", "16", "--spines", "8", *LITTLE, "--out", str(tmp_path), "--json"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found["problems"]) == (0, [])
+    assert found == json.loads((tmp_path / "fabric.json").read_text())
+    assert (tmp_path / "fabric.log").stat().st_size
+    assert (found["switches"], found["links_expected"], found["links_found"]) == (24, 256, 256)
+    assert found["false_link_downs"] == 0
+    assert found["rules_rewritten_on_restart"] == 0
+    assert found["switches_changed_on_restart"] == 0
+    assert found["pins"] >= found["flows"] > 0
+    assert found["cuts"] == 5
+    times = ("discovery_s", "install_s", "silent_loss_detect_s", "reconnect_resync_s", "restart_s", "replug_s")
+    assert all(found[name] > 0 for name in times)
+    for name in ("echo_ms", "repair_ms"):
+        assert 0 < found[name]["p50"] <= found[name]["p99"] <= found[name]["max"]
+    assert found["rss_mb"] > 10
+    assert found["rss_peak_mb"] >= found["rss_mb"]
+    assert not marked_bridges()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    with started("--leaves", "2", "--spines", "1", "--out", str(tmp_path)) as bench:
+        assert len(bridges_of(bench.pid)) == 3
+        (controller,) = controllers_of(bench.pid)
+        bench.send_signal(number)
+        assert bench.wait(60) == 128 + number
+        assert not bridges_of(bench.pid)
+        assert not Path(f"/proc/{controller}").exists()
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    with started("--leaves", "2", "--spines", "1", "--out", str(tmp_path)) as bench:
+        (controller,) = controllers_of(bench.pid)
+        bench.kill()
+        bench.wait(10)
+        assert len(bridges_of(bench.pid)) == 3
+        wait_for(lambda: not Path(f"/proc/{controller}").exists(), "its controller to end with it")
+        assert openvswitch.remove_leftovers() == 3
+        assert not bridges_of(bench.pid)
