@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from controller.fabric.topology import Dpid
 from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage, ToGroup
@@ -48,6 +49,8 @@ def stages(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -
         if dpid in installed:
             for mod in mods(rules, installed[dpid]):
                 staged[_order(mod, installed[dpid])][dpid].append(mod)
+                if mod.op == "delete" and (blunt := _blunt(mod.rule, rules)):
+                    staged[0, 0][dpid].append(RuleMod("modify", blunt))
     names = (NARROW, "install", "delete flows", "delete groups")
     return [
         Stage(
@@ -69,6 +72,23 @@ def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
         if before.kind == rule.kind and set(rule.buckets) < set(before.buckets):
             return (0, 0)
     return (1, rule.distance)
+
+
+def _blunt(rule: Rule, desired: RuleSet) -> GroupRule | None:
+    """What is left of a path group that goes, when its next hop leads away from the destination by now; None when it
+    does not. Pins are deleted last: until then this one would send packets back to switches that have new routes."""
+    if not isinstance(rule, GroupRule):
+        return None
+    fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))
+    ahead = {
+        bucket.action
+        for ecmp in fallback
+        if isinstance(ecmp.action, ToGroup) and ecmp.action.group_id in desired.groups
+        for bucket in desired.groups[ecmp.action.group_id].buckets
+    }
+    if ahead and not ahead.issuperset(bucket.action for bucket in rule.buckets if bucket not in fallback):
+        return replace(rule, buckets=fallback)
+    return None
 
 
 def _within_switch(mod: RuleMod) -> tuple[int, int]:

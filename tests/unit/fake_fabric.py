@@ -180,21 +180,12 @@ class FakeFabric:
     def _install(self, command: InstallStage) -> StageDone:
         self.stages.append(command)
         rejected: dict[Dpid, list[tuple[RuleMod, str]]] = {dpid: [] for dpid in command.stage.mods}
-        for dpid, mod in self._ordered(command.stage):
+        for dpid, mod in ordered(command.stage, self.order):
             reason = self.switches[dpid].apply(mod)
             if reason:
                 rejected[dpid].append((mod, reason))
             self.after_each_mod()
         return StageDone(command.change_id, {dpid: SwitchResult(tuple(mods)) for dpid, mods in rejected.items()})
-
-    def _ordered(self, stage: Stage) -> Iterator[tuple[Dpid, RuleMod]]:
-        """Each switch carries out its own mods in their order; switches one after the other, or as ``order`` draws."""
-        waiting = {dpid: deque(mods) for dpid, mods in stage.mods.items() if mods}
-        while waiting:
-            dpid = self.order.choice(sorted(waiting)) if self.order else next(iter(waiting))
-            yield dpid, waiting[dpid].popleft()
-            if not waiting[dpid]:
-                del waiting[dpid]
 
     # ---- what happens to the network
 
@@ -269,6 +260,16 @@ class FakeFabric:
     def forget_mods(self) -> None:
         for switch in self.switches.values():
             switch.mods.clear()
+
+
+def ordered(stage: Stage, order: random.Random | None = None) -> Iterator[tuple[Dpid, RuleMod]]:
+    """Each switch carries out its own mods as they are; switches one after the other, or mixed as ``order`` draws."""
+    waiting = {dpid: deque(mods) for dpid, mods in stage.mods.items() if mods}
+    while waiting:
+        dpid = order.choice(sorted(waiting)) if order else next(iter(waiting))
+        yield dpid, waiting[dpid].popleft()
+        if not waiting[dpid]:
+            del waiting[dpid]
 
 
 def ring_job(job_id: str, ips: list[str], lease_s: float = 60.0, **more: Any) -> JobSpec:
