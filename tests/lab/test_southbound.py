@@ -283,6 +283,24 @@ def test_counters_of_ports_and_of_pinned_rules_come_together(lab: Lab) -> None:
     install(lab, dpid, RuleMod("delete", pin))
 
 
+def test_packets_over_a_meters_limit_are_told_with_the_counters(lab: Lab) -> None:
+    dpid, name = lab.dpids[0], lab.names[0]
+    limit = MeterRule(PLAIN, 1, 1)
+    key = FlowKey(Table.CONTROL, 95, Match(in_port=PLAIN, eth_type=ETH_ARP))
+    punt = FlowRule(key, cookie(Table.CONTROL), (ToController(),), meter=PLAIN)
+    assert install(lab, dpid, RuleMod("add", limit), RuleMod("add", punt)) == SwitchResult()
+    since = len(lab.controller.received)
+    frame = BROADCAST_MAC.replace(":", "") + "020000000009" + "0806" + "00" * 46
+    for _ in range(20):
+        ofctl("packet-out", name, f"in_port={PLAIN},packet={frame},actions=table")
+    told = lab.controller.wait_for(
+        lambda messages: next((m for m in messages if isinstance(m, Counters) and m.punt_drops.get(PLAIN)), None), since
+    )
+    assert told.dpid == dpid
+    assert 10 <= told.punt_drops[PLAIN] <= 19
+    install(lab, dpid, RuleMod("delete", punt), RuleMod("delete", limit))
+
+
 def test_a_cable_that_falls_silent_with_both_ports_up_is_lost_and_found_again(lab: Lab) -> None:
     a, b = (PortRef(dpid, PATCH) for dpid in lab.dpids)
     since = len(lab.controller.received)
