@@ -26,6 +26,7 @@ from controller.jobs.store import StateStore
 from controller.messages import Command, Foresee, Message, Reply, SavedState, SaveState, SolvePlan, Tick
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
+from controller.old_garbage import OldGarbage
 from controller.planning.questions.answering import ForesightWorker
 from controller.planning.worker import PlanningWorker
 from controller.southbound.framework import Outbox
@@ -127,6 +128,7 @@ class _Driver:
     def _run(self) -> None:
         try:
             tick_at = publish_at = 0.0
+            garbage = OldGarbage()
             while not self._stopping.is_set():
                 messages = self._waiting(tick_at - time.monotonic())
                 now = time.monotonic()
@@ -141,6 +143,8 @@ class _Driver:
                     self._publish()
                 for reply in replies:
                     _resolve(reply)
+                if not commands and all(isinstance(message, Tick) for message in messages):
+                    garbage.quiet(now)
         except Exception as error:
             log.exception("the control loop failed; stopping")
             self._outbox.fail(error)
