@@ -77,7 +77,7 @@ def test_nothing_is_left_when_it_is_stopped(tmp_path: Path, number: signal.Signa
         bench.send_signal(number)
         assert bench.wait(60) == 128 + number
         assert not bridges_of(bench.pid)
-        assert not Path(f"/proc/{controller}").exists()
+        wait_for(lambda: not Path(f"/proc/{controller}").exists(), "its controller to end with it")
 
 
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
