@@ -18,8 +18,8 @@ from controller.tables.rules import RuleMod
 
 log = structlog.get_logger(__name__)
 
-BATCH = 64
-"""Messages to serialise before others may run: about 5 ms."""
+BATCH = 256
+"""Messages to pack and send before others may run: about 2 ms."""
 
 
 @dataclass(slots=True)
@@ -60,13 +60,18 @@ class Installer:
                 self.switch_left(dpid)
         if not work:
             self._report(stage)
+        sent = 0
         for dpid, on_switch in work.items():
             mods = command.stage.mods[dpid]
             for start in range(0, len(mods), BATCH):
-                self._send_mods(dpid, on_switch, mods[start : start + BATCH])
-                yield
+                batch = mods[start : start + BATCH]
+                self._send_mods(dpid, on_switch, batch)
+                sent += len(batch)
+                if sent >= BATCH:
+                    sent = 0
+                    yield
             self._send_barrier(dpid, on_switch)
-            yield
+        yield
 
     def _send_mods(self, dpid: Dpid, on_switch: _OnSwitch, mods: tuple[RuleMod, ...]) -> None:
         if dpid in on_switch.stage.missing:
