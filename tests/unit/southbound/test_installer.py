@@ -142,9 +142,7 @@ def test_a_switch_that_leaves_while_its_mods_go_out_gets_no_more_even_when_it_is
 def test_others_may_run_after_a_batch_however_it_is_spread_over_switches() -> None:
     wire = Wire(A, B)
     sending = wire.installer.install(InstallStage(1, Stage("test", {A: mods(BATCH), B: mods(2 * BATCH)})), {A, B}, 0.0)
-    sent = [0]
-    for _ in sending:
-        sent.append(sum(map(len, wire.sent.values())))
+    sent = [0, *(sum(map(len, wire.sent.values())) for _ in sending)]
     steps = [after - before for before, after in pairwise(sent)]
     assert sum(steps) == 3 * BATCH + 2
     assert max(steps) <= BATCH + 2
