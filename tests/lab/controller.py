@@ -15,9 +15,9 @@ from pathlib import Path
 
 from controller.api.client import Client, Unreachable
 from mininet_topos.demo_parts import free_port
+from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import wait_for
-from mininet_topos.leaf_spine import LeafSpine
 
 LINK_MBPS = 5.0
 
@@ -25,6 +25,7 @@ CONFIG = """
 state_dir = {state}
 [openflow]
 port = {openflow}
+{more_openflow}
 [api]
 listen = [{api}]
 [metrics]
@@ -39,30 +40,33 @@ host_link_bps = {bps}
 
 @dataclass
 class ControllerProcess:
-    """``signalbox serve`` with its files in ``folder``; started, killed and started again at will."""
+    """``signalbox serve`` with its files in ``folder``; started, killed and started again at will. ``more_openflow``:
+    lines for that section of the configuration."""
 
     folder: Path
     openflow_port: int
     link_mbps: float = LINK_MBPS
     process: subprocess.Popen[bytes] | None = field(default=None)
+    more_openflow: str = ""
 
     @property
     def address(self) -> str:
         return f"unix:{self.folder / 'api.sock'}"
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         config = self.folder / "signalbox.toml"
         config.write_text(
             CONFIG.format(
                 state=json.dumps(str(self.folder / "state")),
                 openflow=self.openflow_port,
+                more_openflow=self.more_openflow,
                 api=json.dumps(self.address),
                 bps=self.link_mbps * 1e6,
             )
         )
         with (self.folder / "controller.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "controller", "serve", "--config", str(config)], stderr=log
+                [sys.executable, "-m", "controller", "serve", "--config", str(config), *options], stderr=log
             )
 
     def kill(self, number: int = signal.SIGKILL) -> int:
@@ -73,18 +77,24 @@ class ControllerProcess:
 
 @contextmanager
 def running_fabric(
-    leaf_spine: LeafSpine, folder: Path, link_mbps: float = LINK_MBPS
+    topo: FabricTopo, folder: Path, link_mbps: float = LINK_MBPS, more_openflow: str = ""
 ) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
     """A lab under a controller that has found every link; all links have one rate."""
-    controller = ControllerProcess(folder, free_port(), link_mbps)
+    controller = ControllerProcess(folder, free_port(), link_mbps, more_openflow=more_openflow)
     controller.start()
     with ExitStack() as stack:
         stack.callback(lambda: controller.process and controller.process.poll() is None and controller.kill())
-        lab = stack.enter_context(Lab(leaf_spine, controller=f"tcp:127.0.0.1:{controller.openflow_port}"))
+        lab = stack.enter_context(Lab(topo, controller=f"tcp:127.0.0.1:{controller.openflow_port}"))
         client = stack.enter_context(Client(controller.address))
-        links = 2 * sum(cable.b.startswith("spine") for cable in lab.links)
+        links = fabric_links(lab)
         wait_for(lambda: settled(client, links), "every link found", 60)
         yield lab, controller, client
+
+
+def fabric_links(lab: Lab) -> int:
+    """Directed links between switches."""
+    switches = {switch.name for switch in lab.switches}
+    return 2 * sum(cable.a in switches for cable in lab.links)
 
 
 def settled(client: Client, links: int) -> bool:
