@@ -53,9 +53,10 @@ class Confirmed:
 
     def routes_changed(self, wanted: Routes, jobs: Iterable[Job]) -> list[JobId]:
         """The jobs whose routes in force changed with the last update."""
-        before, self.routes = self.routes, confirmed_routes(wanted, self.pins)
-        if before == self.routes:
+        before, routes = self.routes, confirmed_routes(wanted, self.pins)
+        if before == routes:
             return []
+        self.routes = routes
         present, changed = set(), []
         for job in jobs:
             present.add(job.id)

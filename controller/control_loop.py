@@ -20,10 +20,9 @@ from controller.config import Config
 from controller.confirmed import Confirmed
 from controller.contested import Contested
 from controller.errors import Conflict, SignalboxError
-from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId
+from controller.fabric.topology import Dpid, Fabric
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.registry import JobRegistry
 from controller.link_capacity import configured_capacity
@@ -121,7 +120,6 @@ class ControlLoop:
         self.refused_connections: Counter[RefusalReason] = Counter()
         self.contested = Contested()
         self.refused_packets = RefusedPackets()
-        self._candidates: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
         self._pipeline = Pipeline(PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length))
         self._saved_shares: Shares = saved.shares
         self._stale = True
@@ -371,10 +369,8 @@ class ControlLoop:
         self.desired = self._pipeline.desired(self.fabric, self.pins, self.sync.installed)
         if now < self.adoption.unknown_kept_until:
             self.desired = keep_unknown(self.fabric, self.desired, self.sync.installed)
-        if self._candidates is None or self._candidates[0] is not self.fabric.links:
-            self._candidates = self.fabric.links, CandidatePaths(self.fabric, self.config.planning.max_paths)
-        uses = partial(possible_links, self.fabric, self.pins, self._candidates[1])
-        self.load.routes_changed(now, uses)
+        candidates = self.replanning.snapshots.paths(self.fabric)
+        self.load.routes_changed(now, partial(possible_links, self.fabric, self.pins, candidates))
 
     def _confirm(self) -> None:
         """Which routes the switches have confirmed; jobs whose routes changed by that are measured afresh."""

@@ -37,7 +37,7 @@ from controller.planning.problem import PlanLimits, Problem
 from controller.planning.questions.asked import Network
 from controller.planning.replan_policy import decide
 from controller.planning.schedule import ReplanSchedule
-from controller.planning.snapshot import capacities, missing_hosts, take_snapshot
+from controller.planning.snapshot import Snapshots, capacities, missing_hosts
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes, in_place
 
@@ -59,6 +59,7 @@ class Replanning:
         self._background: Mapping[LinkId, float] = {}
         self._nominal: tuple[Fabric, Mapping[LinkId, float]] | None = None
         self._schedule = ReplanSchedule(config.planning.debounce_s, config.planning.interval_s)
+        self.snapshots = Snapshots(self._config.max_paths)
         self._solving: Problem | None = None
         self._asked_for: frozenset[JobId] = frozenset()
         self.unplanned: frozenset[JobId] = frozenset()
@@ -105,9 +106,7 @@ class Replanning:
         self._generation += 1
         jobs = list(jobs)
         self._asked_for = frozenset(job.id for job in jobs)
-        problem = take_snapshot(
-            self._generation, fabric, jobs, self._background, self._routes.routes, self._config.max_paths
-        )
+        problem = self.snapshots.take(self._generation, fabric, jobs, self._background, self._routes.routes)
         if not needs_repair(problem):
             self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
         if strategy is Strategy.ECMP or not problem.flows:
@@ -126,9 +125,7 @@ class Replanning:
         """The question about the network as it is, with the routes in force. ``intact``: with the cables that have
         failed. Raises what ``asking.question`` does."""
         known = [job for job in jobs.values() if not missing_hosts(fabric, job)]
-        problem = take_snapshot(
-            self._generation, fabric, known, self._background, self._routes.routes, self._config.max_paths
-        )
+        problem = self.snapshots.take(self._generation, fabric, known, self._background, self._routes.routes)
         limits = PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
         return Foresee(question(asked, Network(problem, fabric, intact, limits), jobs), asked.reply)
 

@@ -33,7 +33,7 @@ from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
 from controller.standby import wait_for_turn
 from controller.status import StatusBoard
-from controller.status_view import build_status
+from controller.status_view import StatusView
 
 log = structlog.get_logger(__name__)
 
@@ -115,6 +115,7 @@ class _Driver:
         self._foresight = foresight
         self._store = store
         self._board = board
+        self._view = StatusView()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 
@@ -161,7 +162,7 @@ class _Driver:
         return messages
 
     def _publish(self) -> None:
-        status = build_status(self._loop)
+        status = self._view.status(self._loop)
         for event, details in events(self._board.status, status):
             log.info(event, **details)
         self._board.publish(status)

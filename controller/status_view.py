@@ -8,14 +8,37 @@ from collections.abc import Iterator, Mapping
 from controller.control_loop import ControlLoop
 from controller.fabric.topology import Fabric
 from controller.jobs.registry import Job
+from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE, ideal_communication_s
 from controller.planning.problem import FlowId, Route
 from controller.planning.snapshot import missing_hosts
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
+class StatusView:
+    """Builds one status after another: what a job's status follows from seldom changes."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, tuple[tuple[object, ...], JobStatus]] = {}
+
+    def status(self, loop: ControlLoop) -> Status:
+        """Everything that others may see, as of now."""
+        known, self._jobs = self._jobs, {}
+        for job in loop.registry.jobs.values():
+            before = known.get(job.id)
+            follows_from = (job, loop.fabric, loop.confirmed.routes, loop.replanning.levels)
+            if before is None or not all(a is b for a, b in zip(before[0], follows_from, strict=True)):
+                before = follows_from, _job_status(loop, job)
+            self._jobs[job.id] = before
+        return _status(loop, {job_id: status for job_id, (_, status) in self._jobs.items()})
+
+
 def build_status(loop: ControlLoop) -> Status:
-    """Everything that others may see, as of now."""
+    """Everything that others may see, worked out from nothing."""
+    return StatusView().status(loop)
+
+
+def _status(loop: ControlLoop, jobs: Mapping[JobId, JobStatus]) -> Status:
     fabric, foreign = loop.fabric, loop.sync.foreign
     refusing = {dpid for dpid, _ in loop.sync.refused}
     return Status(
@@ -32,7 +55,7 @@ def build_status(loop: ControlLoop) -> Status:
             for dpid in fabric.switches
         },
         links=loop.load.figures(fabric),
-        jobs={job.id: _job_status(loop, job) for job in loop.registry.jobs.values()},
+        jobs=jobs,
         plan=loop.replanning.plan,
         plan_installed=loop.replanning.adopted,
         plan_reason=loop.replanning.reason,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import Protocol
 
 from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.topology import Fabric, LinkId
+from controller.fabric.topology import Fabric, Link, LinkId
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import demands
@@ -33,7 +35,12 @@ class Announced(Protocol):
 
 def missing_hosts(fabric: Fabric, job: Announced) -> tuple[str, ...]:
     """Addresses that the job's virtual links name and the fabric does not know, in order."""
-    return tuple(sorted({ip for pair in job.pairs for ip in pair if ip not in fabric.hosts}))
+    return tuple(sorted(_addresses(job.pairs) - fabric.hosts.keys()))
+
+
+@lru_cache(maxsize=1 << 10)
+def _addresses(pairs: frozenset[tuple[str, str]]) -> frozenset[str]:
+    return frozenset(ip for pair in pairs for ip in pair)
 
 
 def capacities(fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[LinkId, float]:
@@ -46,6 +53,64 @@ def capacities(fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[L
     }
 
 
+class Snapshots:
+    """Problems of one network, one after the other: what did not change in between is not worked out again."""
+
+    def __init__(self, max_paths: int) -> None:
+        self._max_paths = max_paths
+        self._paths: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
+        self._capacities: tuple[tuple[object, ...], dict[LinkId, float]] | None = None
+        self._flows: dict[JobId, tuple[tuple[object, ...], tuple[Flow, ...]]] = {}
+
+    def take(
+        self,
+        generation: int,
+        fabric: Fabric,
+        jobs: Iterable[Announced],
+        background_bps: Mapping[LinkId, float],
+        routes: Routes,
+    ) -> Problem:
+        """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
+        known, self._flows = self._flows, {}
+        for job in jobs:
+            self._flows[job.id] = self._flows_of(job, fabric, routes, known.get(job.id))
+        flows = tuple(flow for _, of_job in self._flows.values() for flow in of_job)
+        return Problem(generation, self.capacities(fabric, background_bps), self.paths(fabric), flows)
+
+    def paths(self, fabric: Fabric) -> CandidatePaths:
+        """They follow from the links."""
+        if self._paths is None or self._paths[0] is not fabric.links:
+            self._paths = fabric.links, CandidatePaths(fabric, self._max_paths)
+        return self._paths[1]
+
+    def capacities(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[LinkId, float]:
+        """See the function of that name."""
+        follow_from = (fabric.links, fabric.hosts, background_bps)
+        if self._capacities is None or not _same(self._capacities[0], follow_from):
+            self._capacities = follow_from, capacities(fabric, background_bps)
+        return self._capacities[1]
+
+    def _flows_of(
+        self,
+        job: Announced,
+        fabric: Fabric,
+        routes: Routes,
+        known: tuple[tuple[object, ...], tuple[Flow, ...]] | None,
+    ) -> tuple[tuple[object, ...], tuple[Flow, ...]]:
+        follow_from = (job.virtual_links, fabric.hosts, job.max_subflows)
+        if known is None or not _same(known[0], follow_from):
+            return follow_from, tuple(_flows(fabric, job, routes))
+        current = ((flow, routes.get(flow.id)) for flow in known[1])
+        return known[0], tuple(
+            flow if flow.current is route or flow.current == route else replace(flow, current=route)
+            for flow, route in current
+        )
+
+
+def _same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    return all(a is b for a, b in zip(before, now, strict=True))
+
+
 def take_snapshot(
     generation: int,
     fabric: Fabric,
@@ -54,9 +119,8 @@ def take_snapshot(
     routes: Routes,
     max_paths: int,
 ) -> Problem:
-    """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-    flows = tuple(flow for job in jobs for flow in _flows(fabric, job, routes))
-    return Problem(generation, capacities(fabric, background_bps), CandidatePaths(fabric, max_paths), flows)
+    """One problem, from nothing; see ``Snapshots.take``."""
+    return Snapshots(max_paths).take(generation, fabric, jobs, background_bps, routes)
 
 
 def _flows(fabric: Fabric, job: Announced, routes: Routes) -> Iterable[Flow]:
