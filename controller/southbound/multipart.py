@@ -27,9 +27,11 @@ READERS: Mapping[int, Callable[[bytes], Any]] = {
 
 
 class Gathered:
-    """Replies to the requests of one batch, by their kind (OFPMP_*), which no two of a batch share."""
+    """Replies to the requests of one batch, by their kind (OFPMP_*), which no two of a batch share. ``readers``: what
+    makes sense of a part of each kind."""
 
-    def __init__(self, kinds: Mapping[int, int]) -> None:
+    def __init__(self, kinds: Mapping[int, int], readers: Mapping[int, Callable[[bytes], Any]] = READERS) -> None:
+        self._readers = readers
         self._waiting = dict(kinds)
         self._answers: dict[int, list[Any]] = {kind: [] for kind in kinds.values()}
         self._bytes = 0
@@ -44,7 +46,7 @@ class Gathered:
         self._bytes += len(reply.body)
         if self._bytes > MAX_BYTES:
             raise Malformed("a multipart reply that does not end")
-        self._answers[kind].append(READERS[kind](reply.body))
+        self._answers[kind].append(self._readers[kind](reply.body))
         if not reply.more:
             del self._waiting[reply.xid]
         return True

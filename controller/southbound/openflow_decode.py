@@ -173,6 +173,21 @@ def _flow_rule(says: bytes) -> FlowRule | None:
     return FlowRule(FlowKey(table, priority, match), cookie, actions, goto, meter)
 
 
+def foreign_flow_keys(body: bytes) -> list[FlowKey]:
+    """Of the flow entries that are somebody else's (section 7.3.5.2): where a rule of ours could have to be."""
+    keys = []
+    at, end = 0, len(body)
+    while at < end:
+        length = length_of(body, at, end, _FLOW.size, "a flow entry")
+        _, number, _, _, priority, _, _, _, cookie, _, _ = _FLOW.unpack_from(body, at)
+        fields, _ = match_fields(body, at + _FLOW.size, at + length)
+        match, table = match_of(fields), _TABLES.get(number)
+        if match is not None and table is not None and not is_ours(cookie):
+            keys.append(FlowKey(table, priority, match))
+        at += length
+    return keys
+
+
 # ---- groups, meters
 
 

@@ -264,6 +264,11 @@ def flow_stats_request(table: int = ofp.OFPTT_ALL) -> Encoded:
     return _flow_request(ofp.OFPMP_FLOW, table, COOKIE_MAGIC << 48, COOKIE_MASK)
 
 
+def every_flow_request() -> Encoded:
+    """Every flow entry, whoever owns it (section 7.3.5.2)."""
+    return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, 0, 0)
+
+
 def flow_count_request() -> Encoded:
     """How many flow entries there are, whoever owns them (section 7.3.5.3)."""
     return _flow_request(ofp.OFPMP_AGGREGATE, ofp.OFPTT_ALL, 0, 0)

@@ -1,4 +1,4 @@
-"""Reads back what a switch holds: our flows, all groups and meters, and how many flows are somebody else's.
+"""Reads back what a switch holds: our flows, all groups and meters, and what flows of somebody else there are.
 
 In: requests to read, replies in parts. Out: requests through ``send``, ``SwitchRules`` messages. ``now`` is monotonic
 seconds.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
 from controller.fabric.topology import Dpid
 from controller.messages import SwitchRules
+from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered
@@ -22,11 +23,16 @@ from controller.tables.rules import RuleSet
 
 log = structlog.get_logger(__name__)
 
+FOREIGN = {ofp.OFPMP_FLOW: decode.foreign_flow_keys}
+
 
 @dataclass(slots=True)
 class _Reading:
+    """``read``: the answer but for the keys of somebody else's flows, which are asked for last."""
+
     asked: Gathered
     deadline: float
+    read: SwitchRules | None = None
 
 
 class RuleReader:
@@ -54,7 +60,7 @@ class RuleReader:
         reading = self._readings.get(dpid)
         if reading is None or not reading.asked.part(reply):
             return False
-        self._finish(dpid, reading.asked)
+        self._finish(dpid, reading)
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
@@ -65,7 +71,7 @@ class RuleReader:
         if reading is None or refused is None:
             return False
         if refused == ofp.OFPMP_METER_CONFIG:
-            self._finish(dpid, reading.asked)
+            self._finish(dpid, reading)
         else:
             reading.deadline = -math.inf
         return True
@@ -80,16 +86,32 @@ class RuleReader:
             del self._readings[dpid]
         return failed
 
-    def _finish(self, dpid: Dpid, asked: Gathered) -> None:
-        if not asked.complete or self._readings[dpid].deadline == -math.inf:
+    def _finish(self, dpid: Dpid, reading: _Reading) -> None:
+        if not reading.asked.complete or reading.deadline == -math.inf:
             return
-        del self._readings[dpid]
-        flows = [count.rule for part in asked.of(ofp.OFPMP_FLOW) for count in part]
-        groups = [rule for part in asked.of(ofp.OFPMP_GROUP_DESC) for rule in part]
-        meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
-        strange = sum(rule is None for rule in (*flows, *groups, *meters))
-        if strange:
-            log.warning("rules that are not ours to understand", dpid=f"{dpid:#x}", count=strange)
-        rules = RuleSet.of(filter(None, flows), filter(None, groups), filter(None, meters))
-        total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
-        self._put(SwitchRules(dpid, rules, max(0, total - len(rules.flows))))
+        if reading.read is not None:
+            keys = frozenset(key for part in reading.asked.of(ofp.OFPMP_FLOW) for key in part)
+            self._tell(replace(reading.read, foreign_keys=keys))
+            return
+        read = _read_rules(dpid, reading.asked)
+        if not read.foreign:
+            self._tell(read)
+            return
+        xid = self._send(dpid, encode.every_flow_request())
+        reading.read, reading.asked = read, Gathered({xid: ofp.OFPMP_FLOW}, FOREIGN)
+
+    def _tell(self, read: SwitchRules) -> None:
+        del self._readings[read.dpid]
+        self._put(read)
+
+
+def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
+    flows = [count.rule for part in asked.of(ofp.OFPMP_FLOW) for count in part]
+    groups = [rule for part in asked.of(ofp.OFPMP_GROUP_DESC) for rule in part]
+    meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
+    strange = sum(rule is None for rule in (*flows, *groups, *meters))
+    if strange:
+        log.warning("rules that are not ours to understand", dpid=f"{dpid:#x}", count=strange)
+    rules = RuleSet.of(filter(None, flows), filter(None, groups), filter(None, meters))
+    total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
+    return SwitchRules(dpid, rules, max(0, total - len(rules.flows)))

@@ -146,8 +146,12 @@ def test_a_read_back_in_several_parts_some_of_them_twice(bench: Bench) -> None:
         switch.reply_multipart(flows, FLOW_STATS, flow_stats(3, ours))
         switch.reply_multipart(flows, FLOW_STATS, flow_stats(9, ours))
         switch.reply_multipart(groups, GROUP_DESC, b"")
+        everything = switch.expect_multipart(FLOW_STATS)
+        while everything.body[8] != 0xFF:
+            everything = switch.expect_multipart(FLOW_STATS)
+        switch.reply_multipart(everything, FLOW_STATS, flow_stats(1, ours) + flow_stats(5, 0x77))
         told = bench.controller.first(SwitchRules, dpid=0x31)
-        assert told == SwitchRules(Dpid(0x31), RuleSet.of([rule(1), rule(2), rule(3)]), foreign=4)
+        assert told == SwitchRules(Dpid(0x31), RuleSet.of([rule(1), rule(2), rule(3)]), 4, frozenset([rule(5).key]))
 
 
 def test_a_switch_that_never_tells_its_rules_is_disconnected(bench: Bench) -> None:

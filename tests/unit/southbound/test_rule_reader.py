@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -61,9 +62,13 @@ def test_rules_are_told_when_the_last_part_of_the_last_reply_is_in() -> None:
     wire.answer(FLOWS, flow(1), more=True)
     wire.answer(COUNT, counted(5))
     wire.answer(GROUPS)
-    assert wire.told == []
     wire.answer(FLOWS, flow(2))
-    assert wire.told == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3)]
+    assert wire.told == [], "three are somebody else's: which are they?"
+    theirs = [replace(rule(priority), cookie=0x77) for priority in (7, 8)]
+    wire.answer(FLOWS, flow(1) + flow_entry(theirs[0]), more=True)
+    wire.answer(FLOWS, flow_entry(theirs[1]) + flow(2))
+    keys = frozenset(one.key for one in theirs)
+    assert wire.told == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3, foreign_keys=keys)]
 
 
 def test_a_part_that_comes_twice_changes_nothing() -> None:
