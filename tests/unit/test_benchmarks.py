@@ -1,7 +1,10 @@
-"""The measurement of rules works on the smallest fabric; nothing is said about times."""
+"""The measurements of rules and of counters work on the smallest fabric; nothing is said about times."""
 
 from __future__ import annotations
 
+import pytest
+
+from benchmarks.counters import measured as counters_measured
 from benchmarks.rules import measured
 
 
@@ -13,3 +16,14 @@ def test_the_rules_of_a_plan_are_measured_at_first_and_after_a_cut() -> None:
     assert 0 < float(repair["mods"]) < float(install["mods"])
     assert float(repair["plan_ms"]) > 0
     assert all(float(row[key]) >= 0 for row in (install, cut, repair) for key in ("desired_ms", "diff_ms"))
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_the_cost_of_counters_is_measured_by_stage(busy: bool) -> None:
+    row = counters_measured(leaves=4, spines=2, hosts_per_leaf=3, busy=busy, seconds=2)
+    assert row["links"] == 2 * 4 * 2 + 2 * 12
+    assert int(row["counted rules"]) > 3
+    stages = [float(value) for name, value in row.items() if name.endswith("ms/s")]
+    assert len(stages) == 4
+    assert all(value > 0 for value in stages)
+    assert float(row["percent of a core"]) == pytest.approx((sum(stages) + float(row["scrape ms"]) / 15) / 10)

@@ -1,0 +1,278 @@
+"""What counters cost the controller: CPU time per second, from the bytes of a reply to a scrape.
+
+In: leaf-spine fabrics with three jobs of rings over most hosts, planned and pinned, all switches polled every two
+seconds with the controller's own poller, replies as a switch would pack them. Out: a table, CPU per second by stage,
+and ``out/bench/counters.json``; ``--json`` prints that instead. No sockets: sending and receiving is not in it.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from prometheus_client import CollectorRegistry, generate_latest
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table as TextTable
+
+from controller.cli_output import console
+from controller.config import Config
+from controller.control_loop import ControlLoop
+from controller.fabric.topology import Dpid, Fabric, PortRef
+from controller.fabric.topology_update import DeclaredHost
+from controller.jobs.spec import JobSpec
+from controller.messages import (
+    Command,
+    InstallStage,
+    LinkSeen,
+    Message,
+    Planned,
+    ReadRules,
+    RegisterJob,
+    SavedState,
+    SolvePlan,
+    StageDone,
+    SwitchConnected,
+    SwitchResult,
+    SwitchRules,
+    Tick,
+)
+from controller.observability.metrics import StatusCollector
+from controller.offline.fabrics import leaf_spine
+from controller.planning.planner import plan
+from controller.serve import PUBLISH_S, TICK_S
+from controller.southbound import openflow_encode as encode
+from controller.southbound.counter_poller import CounterPoller
+from controller.southbound.openflow_decode import Reply
+from controller.status import StatusBoard
+from controller.status_view import build_status
+from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
+
+Row = dict[str, str | float]
+
+JOBS = 3
+LINK_BPS = 100e9
+SIZES = ((16, 8, 8), (64, 32, 32))
+"""Leaves, spines, hosts per leaf."""
+PINNED_SHARE = 0.83
+"""Of the hosts that train: 1,700 of 2,048, each sending one flow."""
+SECONDS = 12.0
+START_S = 110.0
+INTERVAL_S = Config().counters.interval_s
+SCRAPE_S = 15.0
+RESULTS = Path("out/bench/counters.json")
+
+# Multipart types of OpenFlow 1.3.5 section 7.3.5.
+PORT_STATS, FLOW, METER = 4, 1, 9
+
+
+class Switches:
+    """Switches that do what they are told at once, on paper, and count."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.fabric = fabric
+        self.rules: dict[Dpid, RuleSet] = {dpid: RuleSet() for dpid in fabric.switches}
+
+    def answers(self, commands: Iterable[Command]) -> Iterator[Message]:
+        for command in commands:
+            match command:
+                case ReadRules(dpid):
+                    yield SwitchRules(dpid, RuleSet(), 0)
+                case InstallStage(change_id, stage):
+                    yield StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult()))
+                case SolvePlan(problem, limits):
+                    yield Planned(plan(problem, replace(limits, ecmp_draws=0)))
+
+    def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
+        """The body of every reply of every switch at a time. ``busy``: every port and pinned flow at 40 Gbit/s."""
+        total = int(5e9 * now) if busy else 0
+        bodies = {}
+        for dpid, switch in self.fabric.switches.items():
+            pinned = [flow for flow in loop.sync.installed[dpid].flows.values() if flow.key.table == Table.PINNED]
+            bodies[dpid] = {
+                PORT_STATS: b"".join(_port_entry(port, total + int(60 * now)) for port in switch.ports),
+                FLOW: b"".join(_flow_entry(flow, total) for flow in pinned),
+                METER: b"".join(_meter_entry(port) for port in switch.ports),
+            }
+        return bodies
+
+
+def _port_entry(port: int, total: int) -> bytes:
+    return struct.pack("!I4x4Q8Q2I", port, 1, 1, total, total, *[0] * 10)
+
+
+def _flow_entry(rule: FlowRule, total: int) -> bytes:
+    body = bytes(encode.mod_message(RuleMod("add", rule)).buf)[48:]
+    table, priority = int(rule.key.table), rule.key.priority
+    return struct.pack("!HBxIIHHHH4xQQQ", 48 + len(body), table, 9, 9, priority, 0, 0, 0, rule.cookie, 1, total) + body
+
+
+def _meter_entry(port: int) -> bytes:
+    return struct.pack("!IH6xIQQIIQQ", port, 56, 3, 9, 9, 9, 9, 0, 0)
+
+
+def converged(fabric: Fabric) -> ControlLoop:
+    """A control loop that knows the fabric and has pinned the flows of three jobs. Raises ``RuntimeError`` when it
+    does not come that far."""
+    declared = [
+        DeclaredHost(h.ip, f"02:00:00:00:{n >> 8:02x}:{n & 255:02x}", fabric.name(h.at.dpid), _port_name(fabric, h.at))
+        for n, h in enumerate(fabric.hosts.values())
+    ]
+    loop = ControlLoop(Config(), SavedState(), declared, 0.0)
+    switches = Switches(fabric)
+    messages: list[Message] = [
+        SwitchConnected(s.dpid, s.name, tuple(s.ports.values())) for s in fabric.switches.values()
+    ]
+    messages += [LinkSeen(link.src, link.dst) for link in fabric.links.values()]
+    for step in range(300):
+        messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
+        if step == 200:
+            messages += [RegisterJob(spec) for spec in _jobs(fabric)]
+    if not build_status(loop).pins or loop.sync.unsettled:
+        raise RuntimeError("the fabric did not converge")
+    return loop
+
+
+def _port_name(fabric: Fabric, at: PortRef) -> str:
+    return fabric.switches[at.dpid].ports[at.port].name
+
+
+def _jobs(fabric: Fabric) -> list[JobSpec]:
+    ips = list(fabric.hosts)
+    chosen = ips[: int(PINNED_SHARE * len(ips)) // JOBS * JOBS]
+    return [
+        JobSpec.parse(
+            {
+                "job_id": f"job{job}",
+                "endpoints": chosen[job::JOBS],
+                "groups": [{"name": "dp", "ranks": list(range(len(chosen) // JOBS))}],
+                "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}],
+                "lease_s": 3600.0,
+            }
+        )
+        for job in range(JOBS)
+    ]
+
+
+class Clock:
+    """CPU seconds by stage."""
+
+    def __init__(self) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def of(self, stage: str) -> Iterator[None]:
+        began = time.process_time()
+        yield
+        self.spent[stage] += time.process_time() - began
+
+
+def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds: float = SECONDS) -> Row:
+    """CPU per second of every stage, in milliseconds, and of one scrape. ``poll and read``: the southbound's share;
+    ``take in``, ``tick`` and ``status``: the control loop's, with all else that it does on a tick."""
+    fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
+    loop = converged(fabric)
+    polled = _Polled(fabric)
+    clock, board = Clock(), StatusBoard()
+    every = round(INTERVAL_S / TICK_S)
+    for step in range(-4 * every, int(seconds / TICK_S)):
+        now = START_S + step * TICK_S
+        if step % every == 0:
+            polled.bodies = Switches(fabric).replies(loop, busy, now)
+        if step == 0:
+            clock.spent.clear()  # the window is full: what is measured is what goes on for ever
+        with clock.of("poll and read"):
+            counted = polled.step(now)
+        with clock.of("take in"):
+            for message in counted:
+                loop.handle([message], now)
+        with clock.of("tick"):
+            loop.handle([Tick()], now)
+        if step % round(PUBLISH_S / TICK_S) == 0:
+            with clock.of("status"):
+                board.publish(build_status(loop))
+    scrape_ms = _scrape_ms(board)
+    stages = {f"{stage} ms/s": 1000 * spent / seconds for stage, spent in clock.spent.items()}
+    return {
+        "fabric": f"{leaves}x{spines}x{hosts_per_leaf}",
+        "traffic": "training" if busy else "idle",
+        "links": len(board.status.links),
+        "counted rules": sum(key.table == Table.PINNED for r in loop.sync.installed.values() for key in r.flows),
+        **stages,
+        "scrape ms": scrape_ms,
+        "percent of a core": (sum(stages.values()) + scrape_ms / SCRAPE_S) / 10,
+    }
+
+
+class _Polled:
+    """The poller, and switches that answer it at once with ``bodies``."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self.bodies: Mapping[Dpid, Mapping[int, bytes]] = {}
+        self._asked: list[tuple[Dpid, Reply]] = []
+        self._counted: list[Message] = []
+        self._xids = count(1)
+        self._poller = CounterPoller(INTERVAL_S, self._send, self._counted.append)
+        for dpid in fabric.switches:
+            self._poller.switch_connected(dpid, START_S - 5 * INTERVAL_S)
+
+    def _send(self, dpid: Dpid, message: encode.Encoded) -> int:
+        xid, kind = next(self._xids), int.from_bytes(message.buf[8:10], "big")
+        self._asked.append((dpid, Reply(xid, kind, False, self.bodies[dpid][kind])))
+        return xid
+
+    def step(self, now: float) -> list[Message]:
+        """What the poller makes of the polls that are due."""
+        self._poller.tick(now)
+        asked, self._asked = self._asked, []
+        for dpid, reply in asked:
+            self._poller.part(dpid, reply, now)
+        counted = self._counted.copy()
+        self._counted.clear()
+        return counted
+
+
+def _scrape_ms(board: StatusBoard) -> float:
+    registry = CollectorRegistry()
+    registry.register(StatusCollector(board))
+    generate_latest(registry)
+    began = time.process_time()
+    generate_latest(registry)
+    return 1000 * (time.process_time() - began)
+
+
+def _table(rows: list[Row]) -> TextTable:
+    table = TextTable(title="counters", title_justify="left")
+    for column, value in rows[0].items():
+        table.add_column(column, justify="left" if isinstance(value, str) else "right")
+    for row in rows:
+        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
+    return table
+
+
+def main(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
+) -> None:
+    """Measure what counters cost."""
+    cases = [(*size, busy) for size in SIZES for busy in (False, True)]
+    rows = [measured(*case) for case in track(cases, "measuring", console=Console(stderr=True), transient=True)]
+    report = json.dumps({"seconds": SECONDS, "counters": rows}, indent=2)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(report + "\n")
+    if as_json:
+        typer.echo(report)
+    else:
+        console().print(_table(rows), f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
