@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from controller.cli_output import AsJson, show, waiting
@@ -129,26 +130,15 @@ def _ends_on_signals() -> Iterator[None]:
 
 
 def _table(found: Figures) -> Table:
-    from controller.fabric_bench.figures import Spread
-    from controller.fabric_bench.results import TARGETS
+    from controller.fabric_bench.results import TARGETS, rows
 
     table = Table("figure", title=", ".join(f"{name} {value}" for name, value in found.machine.items()))
     table.add_column("measured", justify="right")
     table.add_column("target at 64 x 32", justify="right")
-    targets = {target.name.split()[0]: target for target in TARGETS}
-    for name, value in found.data().items():
-        if name in ("machine", "problems"):
-            continue
-        if isinstance(getattr(found, name), Spread):
-            spread = getattr(found, name)
-            for part, number in spread._asdict().items():
-                wanted = [f"≤ {t.most:g}" for t in TARGETS if t.name == f"{name} {part}"]
-                table.add_row(f"{name} {part}", f"{number:.1f}", *wanted)
-        else:
-            wanted = [f"≤ {targets[name].most:g}"] if name in targets else []
-            table.add_row(name, _number(value), *wanted)
+    for name, value in rows(found):
+        table.add_row(name, _number(value), f"≤ {TARGETS[name]:g}" if name in TARGETS else "")
     for problem in found.problems:
-        table.add_row("[red]problem[/red]", problem)
+        table.add_row("[red]problem[/red]", escape(problem))
     return table
 
 

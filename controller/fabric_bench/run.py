@@ -95,7 +95,8 @@ class Run:
             self._recorder = None
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
-        """Returns once ``done``, with everything observed taken in. Raises ``StepFailed`` after ``deadline_s``."""
+        """Returns once ``done``, which is asked with everything observed taken in. Raises ``StepFailed`` after
+        ``deadline_s``."""
         ends = time.monotonic() + deadline_s
         while True:
             self.read()
@@ -133,7 +134,7 @@ class Run:
             return (now.links, now.switches, now.switches_in_sync) == wanted
 
         try:
-            self.wait(settled, what)
+            self.wait(settled, what, poll_s=2 * POLL_S)
         except StepFailed as error:
             raise StepFailed(f"{error}: {said}") from None
 

@@ -21,6 +21,7 @@ from controller.fabric_bench.figures import Dead, Spread
 from controller.fabric_bench.job_specs import job_spec, workload
 from controller.fabric_bench.observed import Observed
 from controller.fabric_bench.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
+from controller.fabric_bench.results import TARGETS, Figures, rows
 from controller.fabric_bench.snooper import KEPT, RECORD, Stream
 from controller.jobs.collectives import virtual_links
 from controller.offline.fabrics import fat_tree, leaf_spine
@@ -252,6 +253,17 @@ def test_percentiles_are_values_that_were_measured() -> None:
     assert Spread.of([]) is None
     assert Spread.of([3.0]) == (3.0, 3.0, 3.0)
     assert Spread.of([float(n) for n in range(200, 0, -1)]) == (100.0, 198.0, 200.0)
+
+
+def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
+    empty = Figures(switches=4, links_expected=16)
+    full = Figures(switches=4, links_expected=16, echo_ms=Spread(1.0, 2.0, 3.0))
+    names = [name for name, _ in rows(empty)]
+    assert names == [name for name, _ in rows(full)]
+    assert TARGETS.keys() <= set(names)
+    assert dict(rows(full))["echo_ms p99"] == 2.0
+    assert full.data()["echo_ms"] == {"p50": 1.0, "p99": 2.0, "max": 3.0}
+    assert empty.data()["repair_ms"] is None
 
 
 # ---- the switch that asks for echoes
