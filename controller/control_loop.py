@@ -65,6 +65,7 @@ from controller.messages import (
     Tick,
     WhatIf,
 )
+from controller.planning.schedule import Debounce
 from controller.planning.snapshot import missing_hosts
 from controller.refused_packets import RefusedPackets
 from controller.replanning import Replanning
@@ -79,6 +80,8 @@ from controller.tables.running_routes import RunningRoutes, Shares, possible_lin
 from controller.tables.switch_sync import SwitchSync
 
 ANSWER_AFTER_S = 0.5
+WIDEN_AFTER_S = 0.2
+"""Links that come (not those that go) wait for others to come: thousands do when a fabric is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class ControlLoop:
         self._pipeline = Pipeline(PipelineSettings(config.discovery.punt_rate_pps, config.fabric.leaf_prefix_length))
         self._saved_shares: Shares = saved.shares
         self._stale = True
-        self._desired_for = -1
+        self._noticed = -1
+        self._widening = Debounce(WIDEN_AFTER_S)
         self._diff_due = True
         self._waiters: list[_StrategyWaiter] = []
         self._answers: list[tuple[float, SendArpReply]] = []
@@ -285,7 +289,10 @@ class ControlLoop:
         elif self.adoption.lease_over(now):
             self.routes.drop_orphans()
             self._stale = True
-        if self._desired_for != self.fabric.generation:
+        if self._noticed != self.fabric.generation:
+            self._noticed = self.fabric.generation
+            self._widening.changed(now)
+        if self._widening.due(now):
             self._changed(now)
         missing = [ip for job in self.registry.jobs.values() for ip in missing_hosts(self.fabric, job)]
         commands += [SendArpRequest(q.ip, q.ports) for q in self.hosts.advance(missing, now)]
@@ -333,7 +340,8 @@ class ControlLoop:
 
     def _advance(self, now: float) -> list[Command]:
         if self._stale and not self.hurried(now):
-            self._stale, self._desired_for = False, self.fabric.generation
+            self._stale, self._noticed = False, self.fabric.generation
+            self._widening.begun()
             self._make_desired(now)
             self._diff_due = True
         commands: list[Command] = []

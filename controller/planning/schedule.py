@@ -1,25 +1,23 @@
-"""When to plan: shortly after a change, once it is quiet, and every period from counters. Pure."""
+"""When to act on changes: once it is quiet, and with plans, every period from counters. Pure."""
 
 from __future__ import annotations
 
 import math
 
 MAX_DEBOUNCES = 10
-"""A change is planned for after this many quiet times at the latest, however restless the network is."""
+"""A change is acted on after this many quiet times at the latest, however restless the network is."""
 
 
-class ReplanSchedule:
-    """``debounce_s``: quiet time after a change. ``interval_s``: the slow period."""
+class Debounce:
+    """``debounce_s``: quiet time after a change."""
 
-    def __init__(self, debounce_s: float, interval_s: float) -> None:
+    def __init__(self, debounce_s: float) -> None:
         self._debounce_s = debounce_s
-        self._interval_s = interval_s
         self._quiet_at = math.inf
         self._latest_at = math.inf
-        self._periodic_at = math.inf
 
     def changed(self, now: float) -> None:
-        """Something the plan depends on changed."""
+        """Something changed."""
         self._quiet_at = now + self._debounce_s
         self._latest_at = min(self._latest_at, now + MAX_DEBOUNCES * self._debounce_s)
 
@@ -27,9 +25,25 @@ class ReplanSchedule:
         self._latest_at = now
 
     def due(self, now: float) -> bool:
-        return now >= min(self._quiet_at, self._latest_at, self._periodic_at)
+        return now >= min(self._quiet_at, self._latest_at)
+
+    def begun(self) -> None:
+        """Everything that is known is being acted on."""
+        self._quiet_at = self._latest_at = math.inf
+
+
+class ReplanSchedule(Debounce):
+    """Of planning cycles. ``interval_s``: the slow period."""
+
+    def __init__(self, debounce_s: float, interval_s: float) -> None:
+        super().__init__(debounce_s)
+        self._interval_s = interval_s
+        self._periodic_at = math.inf
+
+    def due(self, now: float) -> bool:
+        return now >= self._periodic_at or super().due(now)
 
     def started(self, now: float) -> None:
-        """A planning cycle begins with everything known at ``now``."""
-        self._quiet_at = self._latest_at = math.inf
+        """A cycle begins with everything known at ``now``."""
+        self.begun()
         self._periodic_at = now + self._interval_s
