@@ -113,7 +113,7 @@ class DiscoveryConfig(_Section):
 
     probe_interval_s: Seconds = 1.0
     link_timeout_s: Seconds = 5.0
-    max_probes_per_s: float = Field(default=1500.0, ge=1, allow_inf_nan=False)
+    max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
     hold_down_s: Seconds = 2.0
     max_hold_down_s: Seconds = 60.0
     edge_after_s: Seconds = 2.5

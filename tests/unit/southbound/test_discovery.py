@@ -11,7 +11,7 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.southbound.discovery import BURST, BURST_S, FIRST_GAP_S, MAX_REFUSED, MAX_STEP_S, Discovery, Probe
 
-INTERVAL, TIMEOUT, RATE = 1.0, 5.0, 1500.0
+INTERVAL, TIMEOUT, RATE = 1.0, 5.0, 1250.0
 MARK = bytes.fromhex("02534201")
 SAID_BYTES, TAG_BYTES = 20, 16
 A, B, C = Dpid(1), Dpid(2), Dpid(3)
