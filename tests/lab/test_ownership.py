@@ -1,0 +1,273 @@
+"""Whose the switches are, on real ones: changed by hand, full, claimed twice, their controllers killed."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from controller.api.client import Client
+from controller.jobs.spec import JobSpec
+from mininet_topos.demo_parts import free_port
+from mininet_topos.lab import Lab
+from mininet_topos.lab_record import run, wait_for
+from mininet_topos.leaf_spine import LeafSpine
+from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
+from tests.lab.test_controller import address, assert_pings
+
+pytestmark = pytest.mark.lab
+
+LEAVES, SPINES, HOSTS = 2, 2, 3
+LINKS = 2 * LEAVES * SPINES
+AUDIT_S = 1.0
+Fabric = tuple[Lab, ControllerProcess, Client]
+Rules = dict[str, tuple[list[str], list[str]]]
+
+
+@pytest.fixture(scope="module")
+def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """2 leaves x 2 spines x 3 hosts, all hosts known, no job."""
+    size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    folder = tmp_path_factory.mktemp("ownership")
+    with running_fabric(size, folder, more_openflow=f"audit_interval_s = {AUDIT_S}") as (lab, controller, client):
+        for number in range(1, HOSTS + 1):
+            assert_pings(lab, f"h1_{number}", f"h2_{number}", count=1)
+        wait_for(lambda: len(client.get_fabric().hosts) == LEAVES * HOSTS, "all hosts", 20)
+        yield lab, controller, client
+
+
+def everybody(lab: Lab, job_id: str) -> JobSpec:
+    """All to all over every host: 18 virtual links between the leaves."""
+    hosts = [host.ip for host in lab.hosts]
+    return job(job_id, hosts, "all_to_all")
+
+
+def pair(lab: Lab, job_id: str, number: int) -> JobSpec:
+    return job(job_id, [address(lab, f"h{leaf}_{number}") for leaf in (1, 2)], "ring_all_reduce")
+
+
+def job(job_id: str, hosts: list[str], algorithm: str) -> JobSpec:
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": hosts,
+            "groups": [{"name": "dp", "ranks": list(range(len(hosts)))}],
+            "collectives": [{"algorithm": algorithm, "groups": ["dp"], "bytes_per_iteration": 10**6}],
+            "lease_s": 600.0,
+        }
+    )
+
+
+def ofctl(lab: Lab, switch: str, command: str, *arguments: str) -> str:
+    return run("ovs-ofctl", "-O", "OpenFlow13", command, bridge(lab, switch), *arguments)
+
+
+def bridge(lab: Lab, switch: str) -> str:
+    return next(s.bridge for s in lab.switches if s.name == switch)
+
+
+def rules(lab: Lab) -> Rules:
+    """Flows and groups of every switch, without counters."""
+    return {
+        switch.name: (
+            sorted(ofctl(lab, switch.name, "dump-flows", "--no-stats").splitlines()),
+            sorted(ofctl(lab, switch.name, "dump-groups").splitlines()[1:]),
+        )
+        for switch in lab.switches
+    }
+
+
+def crossing(client: Client, job_id: str) -> int:
+    return client.get_job(job_id).pinned
+
+
+def alarms(client: Client) -> str:
+    return "\n".join(client.get_status().alarms)
+
+
+def all_in_sync(client: Client) -> Callable[[], bool]:
+    return lambda: settled(client, LINKS)
+
+
+def roles(target: str) -> set[str]:
+    """What the controller is to its switches; Open vSwitch updates it every few seconds."""
+    rows = run("ovs-vsctl", "--columns=role", "--bare", "find", "controller", f'target="{target}"')
+    return set(rows.split())
+
+
+@contextmanager
+def registered(client: Client, spec: JobSpec) -> Iterator[None]:
+    client.register_job(spec)
+    try:
+        yield
+    finally:
+        client.deregister_job(spec.job_id)
+
+
+def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    with registered(client, everybody(lab, "all")):
+        wait_for(lambda: crossing(client, "all") == 2 * HOSTS**2, "all pins", 20)
+        wait_for(all_in_sync(client), "quiet", 20)
+        before = rules(lab)
+        groups = [line.split(",")[0].strip() for line in before["leaf1"][1]]
+        theirs = "table=2,cookie=0x77,priority=7,ip,nw_dst=192.0.2.7,actions=group:99"
+        ofctl(lab, "leaf1", "add-group", "group_id=99,type=select,bucket=output:1")
+        ofctl(lab, "leaf1", "add-flow", theirs)
+        ours = "cookie=0x5b17020000000000"
+        ofctl(lab, "leaf1", "del-flows", f"table=1,ip,nw_src={address(lab, 'h1_1')}")
+        ofctl(lab, "leaf1", "mod-flows", f"table=1,ip,nw_src={address(lab, 'h1_2')},actions=drop")
+        ofctl(lab, "leaf1", "add-flow", f"table=2,{ours},priority=9,ip,nw_dst={address(lab, 'h2_1')},actions=drop")
+        ofctl(lab, "spine1", "del-groups", "")
+        ofctl(lab, "leaf2", "del-groups", groups[0] if "group_id" in groups[0] else "")
+        wait_for(lambda: "rules of somebody else" in alarms(client), "their rules are told of", 8 * AUDIT_S)
+
+        def healed() -> bool:
+            now = rules(lab)
+            now["leaf1"] = (
+                [line for line in now["leaf1"][0] if "cookie=0x77" not in line],
+                [line for line in now["leaf1"][1] if "group_id=99," not in line],
+            )
+            return now == before
+
+        wait_for(healed, "every rule as it was", 8 * AUDIT_S)
+        assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
+        assert "group_id=99," in ofctl(lab, "leaf1", "dump-groups")
+        assert_pings(lab, "h1_1", "h2_2")
+        ofctl(lab, "leaf1", "del-groups", "group_id=99")
+        wait_for(lambda: "somebody else" not in alarms(client), "theirs has gone", 8 * AUDIT_S)
+
+
+def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    a, b = address(lab, "h1_1"), address(lab, "h2_1")
+    theirs = f"table=1,priority=100,ip,nw_src={a},nw_dst={b}"
+    ofctl(lab, "leaf1", "add-flow", f"{theirs},cookie=0x77,actions=goto_table:2")
+    wait_for(lambda: "rules of somebody else" in alarms(client), "it is told of", 8 * AUDIT_S)
+    with registered(client, pair(lab, "pair", 1)):
+        wait_for(lambda: "held by a rule of somebody else" in alarms(client), "the pin is refused", 20)
+        assert crossing(client, "pair") == 1
+        assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
+        ofctl(lab, "leaf1", "del-flows", "--strict", theirs)
+        wait_for(lambda: crossing(client, "pair") == 2, "the pin, when they are gone", 10 * AUDIT_S)
+
+
+def test_a_full_table_costs_pins_and_no_packet_until_there_is_room(fabric: Fabric) -> None:
+    lab, _, client = fabric
+    leaf = bridge(lab, "leaf1")
+    with registered(client, pair(lab, "second", 2)):
+        with registered(client, pair(lab, "first", 1)):
+            wait_for(lambda: crossing(client, "first") == crossing(client, "second") == 2, "two jobs", 20)
+            wait_for(all_in_sync(client), "quiet", 20)
+            used = len(ofctl(lab, "leaf1", "dump-flows", "--no-stats", "table=1").splitlines())
+            full = ("--id=@t", "create", "Flow_Table", f"flow_limit={used}", "overflow_policy=refuse")
+            run("ovs-vsctl", "--", *full, "--", "set", "bridge", leaf, "flow_tables:1=@t")
+            client.register_job(pair(lab, "third", 3))
+            wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "the full table is told of", 20)
+            assert crossing(client, "third") < 2
+            assert crossing(client, "first") == crossing(client, "second") == 2
+            assert_pings(lab, "h1_3", "h2_3")
+        wait_for(lambda: crossing(client, "third") == 2, "room for the third, when the first has gone", 10)
+        wait_for(lambda: "OFPFMFC" not in alarms(client), "the alarm is over", 10)
+        client.register_job(pair(lab, "first", 1))
+        wait_for(lambda: "OFPFMFC_TABLE_FULL" in alarms(client), "full again", 20)
+        run("ovs-vsctl", "clear", "bridge", leaf, "flow_tables")
+        wait_for(lambda: crossing(client, "first") == 2, "tried again without a deletion", 30)
+        client.deregister_job("third")
+        client.deregister_job("first")
+
+
+def test_a_second_bridge_with_a_known_dpid_is_refused_and_changes_nothing(fabric: Fabric, tmp_path: Path) -> None:
+    lab, controller, client = fabric
+    wait_for(all_in_sync(client), "quiet", 20)
+    twin = f"{lab.topo.prefix}twin"
+    dpid = next(s.dpid for s in lab.switches if s.name == "leaf1")
+    target = f"tcp:127.0.0.1:{controller.openflow_port}"
+    try:
+        with Snoop(lab, tmp_path) as snoop:
+            wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 20)
+            same = ["datapath_type=netdev", "protocols=OpenFlow13", "fail_mode=secure"]
+            same += [f"other_config:datapath-id={dpid:016x}", "other_config:disable-in-band=true"]
+            run("ovs-vsctl", "add-br", twin, "--", "set", "bridge", twin, *same, "--", "set-controller", twin, target)
+            wait_for(lambda: "a second switch" in alarms(client), "the twin is refused", 20)
+            assert settled(client, LINKS)
+            assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
+        flows = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", twin)
+        assert "cookie" not in flows, "nothing was written to the twin"
+    finally:
+        run("ovs-vsctl", "--if-exists", "del-br", twin)
+    assert settled(client, LINKS)
+
+
+def test_killed_at_any_moment_of_an_install_it_converges(fabric: Fabric, tmp_path: Path) -> None:
+    lab, controller, client = fabric
+    wait_for(all_in_sync(client), "quiet", 20)
+    before = rules(lab)
+    dice = random.Random(4)
+    client.register_job(everybody(lab, "all"))
+    for _ in range(2):
+        time.sleep(dice.uniform(0.05, 0.35))
+        controller.kill()
+        controller.start()
+    wait_for(lambda: settled(client, LINKS) and crossing(client, "all") == 2 * HOSTS**2, "all pins", 40)
+    wait_for(all_in_sync(client), "quiet", 20)
+    pinned = rules(lab)
+    controller.kill()
+    with Snoop(lab, tmp_path) as snoop:
+        controller.start()
+        wait_for(all_in_sync(client), "adoption", 40)
+        wait_for(lambda: client.get_plan() is not None, "a plan", 20)
+        assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
+        assert snoop.count("OFPT_ROLE_REQUEST") > 0, "the snoop does see what the controller sends"
+    assert rules(lab) == pinned
+    client.deregister_job("all")
+    wait_for(lambda: rules(lab) == before, "the rules of a controller that was never killed", 20)
+
+
+def test_a_standby_takes_over_when_the_first_is_killed_and_rewrites_nothing(fabric: Fabric, tmp_path: Path) -> None:
+    lab, controller, client = fabric
+    with registered(client, pair(lab, "pair", 1)):
+        wait_for(lambda: crossing(client, "pair") == 2, "the pins", 20)
+        wait_for(all_in_sync(client), "quiet", 20)
+        before = rules(lab)
+        standby = replace(controller, process=None)
+        standby.start("--standby")
+        log = controller.folder / "controller.log"
+        wait_for(lambda: log.read_text().rfind("standing by") > log.read_text().rfind("ready"), "the standby", 20)
+        with Snoop(lab, tmp_path) as snoop:
+            controller.kill()
+            wait_for(all_in_sync(client), "the standby's adoption", 40)
+            assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
+        controller.process = standby.process
+        assert crossing(client, "pair") == 2
+        assert rules(lab) == before
+
+
+def test_of_two_controllers_only_one_writes(fabric: Fabric, tmp_path: Path) -> None:
+    lab, first, client = fabric
+    second = ControllerProcess(tmp_path, free_port())
+    targets = [f"tcp:127.0.0.1:{controller.openflow_port}" for controller in (first, second)]
+    second.start()
+    try:
+        for switch in lab.switches:
+            run("ovs-vsctl", "set-controller", switch.bridge, *targets)
+        with Client(second.address) as other:
+            wait_for(all_in_sync(other), "the second is the master of all", 60)
+            wait_for(lambda: client.get_status().switches == 0, "the first leaves them alone", 20)
+            assert alarms(client).count("another controller has become the master") == len(lab.switches)
+            wait_for(lambda: roles(targets[0]) == {"slave"}, "Open vSwitch tells the first's role", 20)
+            assert roles(targets[1]) == {"master"}
+            assert_pings(lab, "h1_1", "h2_1")
+    finally:
+        second.kill()
+        for switch in lab.switches:
+            run("ovs-vsctl", "set-controller", switch.bridge, targets[0])
+            run("ovs-vsctl", "set", "controller", switch.bridge, "max_backoff=1000")
+            subprocess.run(["ovs-appctl", "bridge/reconnect", switch.bridge], check=True)
+    wait_for(all_in_sync(client), "the first is the master again", 60)
