@@ -1,0 +1,133 @@
+"""Peers that are no switches, or no good ones: each loses its connection, with a reason, and nobody else notices."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import pytest
+
+from controller.config import Config
+from controller.messages import ConnectionRefused, SwitchConnected, SwitchLeft
+from controller.southbound.listener import MAX_STRANGERS
+from mininet_topos.demo_parts import free_port
+from tests.wire.fake_switch import (
+    ECHO_REPLY,
+    ECHO_REQUEST,
+    ERROR,
+    FEATURES_REPLY,
+    FEATURES_REQUEST,
+    HELLO,
+    PORT_STATUS,
+    FakeSwitch,
+)
+from tests.wire.openflow_controller import DEADLINE_S, Southbound, southbound
+
+FEATURES = struct.pack("!QIBB2xII", 0x99, 0, 254, 0, 0x4F, 0)
+
+
+class Bench(NamedTuple):
+    controller: Southbound
+    port: int
+
+    def refused(self, since: int) -> ConnectionRefused:
+        return self.controller.first(ConnectionRefused, since)
+
+    @property
+    def now(self) -> int:
+        return len(self.controller.received)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    settings = Config.model_validate({"openflow": {"port": free_port(), "echo_interval_s": 0.5, "echo_misses": 2}})
+    with southbound(settings) as controller:
+        yield Bench(controller, settings.openflow.port)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_peer_that_never_becomes_a_switch_is_disconnected(bench: Bench, begins: bool) -> None:
+    since = bench.now
+    peer = FakeSwitch(bench.port, 0x11)
+    if begins:
+        peer.send(HELLO, b"")
+        asked = peer.expect(FEATURES_REQUEST)
+        peer.send(FEATURES_REPLY, FEATURES, asked.xid)
+    peer.wait_closed()
+    refused = bench.refused(since)
+    assert refused.reason == "silent"
+    assert refused.peer == "{}:{}".format(*peer.socket.getsockname())
+    peer.close()
+
+
+def test_a_switch_of_another_version_is_told_before_it_is_disconnected(bench: Bench) -> None:
+    since = bench.now
+    switch = FakeSwitch(bench.port, 0x21)
+    switch.socket.sendall(bytes.fromhex("01 00 0008 00000001"))
+    told = switch.expect(ERROR)
+    assert told.body[:4] == struct.pack("!HH", 0, 0)
+    switch.wait_closed()
+    assert bench.refused(since).reason == "version"
+    switch.close()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        bytes.fromhex("04 0a 0000 00000001"),
+        bytes.fromhex("04 1f 0008 00000001"),
+        bytes.fromhex("01 0a 0008 00000001"),
+        bytes.fromhex("04 13 000c 00000001 00010000"),
+        struct.pack("!BBHI", 4, PORT_STATUS, 12, 1) + bytes(4),
+    ],
+)
+def test_a_switch_that_breaks_the_protocol_is_disconnected_and_named(bench: Bench, wrong: bytes) -> None:
+    since = bench.now
+    switch = FakeSwitch(bench.port, 0x31).connect()
+    switch.socket.sendall(wrong)
+    switch.wait_closed()
+    bench.controller.first(SwitchLeft, since, dpid=0x31)
+    refused = bench.refused(since)
+    assert (refused.reason, refused.dpid) == ("malformed", 0x31)
+    switch.close()
+
+
+def test_messages_that_nobody_asked_for_are_dropped(bench: Bench) -> None:
+    since = bench.now
+    switch = FakeSwitch(bench.port, 0x32).connect()
+    for kind in (HELLO, FEATURES_REPLY, 11, 14, 27):
+        switch.send(kind, b"")
+    switch.send(ECHO_REQUEST, b"still there", 5)
+    assert switch.expect(ECHO_REPLY).body == b"still there"
+    switch.close()
+    bench.controller.first(SwitchLeft, since, dpid=0x32)
+    assert not any(isinstance(message, ConnectionRefused) for message in bench.controller.received[since:])
+
+
+def test_a_switch_that_asks_and_never_reads_does_not_fill_the_memory(bench: Bench) -> None:
+    since = bench.now
+    greedy = FakeSwitch(bench.port, 0x41).connect()
+    bench.controller.first(SwitchConnected, since, dpid=0x41)
+    with suppress(OSError):
+        for _ in range(10_000):
+            greedy.send(ECHO_REQUEST, bytes(60_000))
+    refused = bench.refused(since)
+    assert (refused.reason, refused.dpid) == ("not_reading", 0x41)
+    greedy.close()
+
+
+def test_of_too_many_strangers_the_oldest_goes_and_a_switch_still_gets_in(bench: Bench) -> None:
+    since = bench.now
+    with ExitStack() as open_sockets:
+        strangers = [
+            open_sockets.enter_context(socket.create_connection(("127.0.0.1", bench.port), timeout=DEADLINE_S))
+            for _ in range(MAX_STRANGERS + 1)
+        ]
+        oldest = "{}:{}".format(*strangers[0].getsockname())
+        assert bench.refused(since) == ConnectionRefused(oldest, None, "silent")
+        switch = FakeSwitch(bench.port, 0x51).connect()
+        bench.controller.first(SwitchConnected, since, dpid=0x51)
+        switch.close()
