@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from controller.fabric.topology import Dpid, Fabric, PortNo
+from dataclasses import replace
+from itertools import pairwise
+
+from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
 from controller.messages import InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables import rules_diff
+from controller.tables.pipeline import path_group_id
 from controller.tables.rules import (
     Bucket,
     FlowKey,
     FlowRule,
     GroupRule,
     Match,
+    MeterRule,
     Output,
+    RuleMod,
     RuleSet,
     Table,
     ToGroup,
     cookie,
 )
-from controller.tables.switch_sync import REREAD_AFTER_S, SwitchSync
+from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
 
 LEAF, SPINE = Dpid(1), Dpid(2)
 NO_FABRIC = Fabric()
@@ -207,3 +213,226 @@ def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None
     synced(other, leaf=RuleSet.of([flow(1)]))
     assert other.next_stage(wanted) is None
     assert done(other.next_stage({LEAF: RuleSet.of([flow(2)])}))
+
+
+# ---- late switches
+
+
+def test_a_late_switch_holds_up_nobody_but_itself() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    desired = {
+        LEAF: RuleSet.of([flow(1, distance=1), flow(1, in_port=2, distance=2)]),
+        SPINE: RuleSet.of([flow(1, distance=1), flow(1, in_port=2, distance=2)]),
+    }
+    first = sync.next_stage(desired)
+    assert first
+    sync.stage_done(StageDone(first.change_id, {LEAF: SwitchResult()}), 0)
+    assert not sync.busy
+    second = sync.next_stage(desired)
+    assert second
+    assert set(second.stage.mods) == {LEAF}
+    sync.stage_done(done(second), 0)
+    assert sync.next_stage(desired) is None
+    assert sync.settled == {LEAF}
+    assert sync.unsettled == {SPINE}
+    sync.stage_done(StageDone(first.change_id, {SPINE: SwitchResult()}), 0)
+    rest = sync.next_stage(desired)
+    assert rest
+    assert set(rest.stage.mods) == {SPINE}
+    sync.stage_done(done(rest), 0)
+    assert sync.next_stage(desired) is None
+    assert sync.installed == desired
+
+
+def test_a_repair_does_not_overtake_the_deletion_of_its_group() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet.of([to_group()], [group(1, 2)]))
+    sync.stage_done(done(sync.next_stage({LEAF: RuleSet()})), 0)
+    deletion = sync.next_stage({LEAF: RuleSet()})
+    assert deletion
+    assert [mod.rule for mod in deletion.stage.mods[LEAF]] == [group(1, 2)]
+    narrower = {LEAF: RuleSet.of(groups=[group(1)])}
+    assert sync.next_stage(narrower) is None, "there will be no group to modify"
+    sync.stage_done(done(deletion), 0)
+    again = sync.next_stage(narrower)
+    assert again
+    assert [mod.op for mod in again.stage.mods[LEAF]] == ["add"]
+
+
+# ---- audits
+
+
+def audited(sync: SwitchSync, now: float) -> list[Dpid]:
+    return [read.dpid for read in sync.tick(now)]
+
+
+def test_switches_are_read_back_one_after_the_other_each_once_in_the_interval() -> None:
+    sync = SwitchSync(audit_interval_s=60)
+    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    read: list[tuple[float, Dpid]] = []
+    for now in range(0, 240, 2):
+        for dpid in audited(sync, now):
+            read.append((now, dpid))
+            assert sync.rules_read(SwitchRules(dpid, RuleSet(), 0), NO_FABRIC, now) == "same"
+    assert [dpid for _, dpid in read] == [LEAF, SPINE] * 3 + [LEAF]
+    assert {later - earlier for (earlier, _), (later, _) in pairwise(read)} == {30}
+
+
+def test_no_audit_while_another_one_is_not_answered_or_the_switch_changes() -> None:
+    sync = SwitchSync(audit_interval_s=60)
+    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    audited(sync, 0)
+    stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
+    assert audited(sync, 30) == [SPINE]
+    assert audited(sync, 90) == []
+    sync.rules_read(SwitchRules(SPINE, RuleSet(), 0), NO_FABRIC, 91)
+    assert audited(sync, 120) == [SPINE], "the leaf is changing"
+    sync.rules_read(SwitchRules(SPINE, RuleSet(), 0), NO_FABRIC, 121)
+    sync.stage_done(done(stage), 122)
+    assert audited(sync, 150) == [LEAF]
+
+
+def test_what_an_audit_finds_is_counted_and_put_right() -> None:
+    sync = SwitchSync(audit_interval_s=60)
+    wanted = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)], [group(1)])}
+    synced(sync, leaf=wanted[LEAF])
+    assert sync.next_stage(wanted) is None
+    audited(sync, 0)
+    audited(sync, 60)
+    found = RuleSet.of([flow(9), flow(1, in_port=3)], [group(1)])
+    assert sync.rules_read(SwitchRules(LEAF, found, 0), NO_FABRIC, 60) == "changed"
+    assert sync.healed[LEAF] == 3, "one changed, one missing, one more"
+    sync.stage_done(done(sync.next_stage(wanted)), 61)
+    sync.stage_done(done(sync.next_stage(wanted)), 61)
+    assert sync.next_stage(wanted) is None
+    assert sync.installed == wanted
+
+
+def test_a_read_back_that_a_change_overlaps_with_is_not_believed() -> None:
+    sync = SwitchSync(audit_interval_s=60)
+    synced(sync, leaf=RuleSet())
+    audited(sync, 0)
+    audited(sync, 60)
+    wanted = {LEAF: RuleSet.of([flow(1)])}
+    stage = sync.next_stage(wanted)
+    sync.stage_done(done(stage), 60)
+    assert sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 60) == "outdated"
+    assert sync.installed == wanted
+    assert not sync.healed
+
+
+# ---- refusals
+
+
+def refuse(stage: InstallStage | None, *rejected: RuleMod) -> StageDone:
+    return done(stage, leaf=SwitchResult(rejected=tuple((mod, "full") for mod in rejected)))
+
+
+def test_a_refused_rule_is_tried_again_when_rules_were_deleted_there() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet.of([flow(1)]))
+    both = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
+    stage = sync.next_stage(both)
+    assert stage
+    sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
+    assert sync.next_stage(both) is None
+    other = {LEAF: RuleSet.of([flow(1, in_port=2)])}
+    sync.stage_done(done(sync.next_stage(other)), 1)
+    again = sync.next_stage(other)
+    assert again
+    assert again.stage.mods == stage.stage.mods
+    sync.stage_done(done(again), 1)
+    assert sync.next_stage(other) is None
+    assert not sync.refused
+
+
+def test_refused_rules_are_tried_less_and_less_often() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet())
+    wanted = {LEAF: RuleSet.of([flow(1)])}
+    tries = []
+    for now in range(300):
+        for read in sync.tick(now):
+            sync.rules_read(SwitchRules(read.dpid, RuleSet(), 0), NO_FABRIC, now)
+        if stage := sync.next_stage(wanted):
+            tries.append(now)
+            sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), now)
+    pauses = [later - earlier for earlier, later in pairwise(tries)]
+    assert pauses[0] == RETRY_AFTER_S
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == MAX_PAUSE_S
+
+
+def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_group() -> None:
+    pin = FlowRule(FlowKey(Table.PINNED, 100, Match(in_port=PortNo(1))), cookie(Table.PINNED), (ToGroup(7),))
+    counting = FlowRule(pin.key, pin.cookie, goto=Table.DEFAULT)
+    wanted = {LEAF: RuleSet.of([pin], [group(1)])}
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet.of([counting]))
+    stage = sync.next_stage(wanted)
+    assert stage
+    add_group, add_pin = stage.stage.mods[LEAF]
+    sync.stage_done(refuse(stage, add_group), 0)  # this switch takes a pin to nowhere
+    back = sync.next_stage(wanted)
+    assert back
+    assert [mod.rule for mod in back.stage.mods[LEAF]] == [counting]
+    sync.stage_done(done(back), 0)
+    assert sync.next_stage(wanted) is None
+    sync.tick(RETRY_AFTER_S)
+    again = sync.next_stage(wanted)
+    assert again
+    assert again.stage.mods[LEAF] == (add_group,), "the pin comes when its group is there"
+    sync.stage_done(done(again), 6)
+    last = sync.next_stage(wanted)
+    assert last
+    assert last.stage.mods[LEAF] == (add_pin,)
+
+
+# ---- somebody else's
+
+
+def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
+    sync = SwitchSync()
+    sync.connected(LEAF)
+    wanted = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
+    theirs = SwitchRules(LEAF, RuleSet(), 1, frozenset([flow(1).key]))
+    sync.rules_read(theirs, NO_FABRIC, 0)
+    stage = sync.next_stage(wanted)
+    assert stage
+    assert [mod.rule for mod in stage.stage.mods[LEAF]] == [flow(1, in_port=2)]
+    sync.stage_done(done(stage), 0)
+    assert sync.next_stage(wanted) is None
+    assert [why.reason for why in sync.refused.values()] == [HELD]
+    sync.connected(LEAF)
+    sync.rules_read(SwitchRules(LEAF, RuleSet.of([flow(1, in_port=2)]), 0), NO_FABRIC, 0)
+    assert sync.next_stage(wanted)
+
+
+def test_groups_and_meters_that_nobody_of_ours_uses_are_left_alone() -> None:
+    theirs = replace(group(1), group_id=99)
+    meter = MeterRule(44, 5, 5)
+    sync = SwitchSync()
+    sync.connected(LEAF)
+    read = RuleSet.of([to_group()], [group(1), theirs], [meter])
+    sync.rules_read(SwitchRules(LEAF, read, 0), NO_FABRIC, 0)
+    wanted = {LEAF: RuleSet.of([to_group()], [group(1)])}
+    assert sync.next_stage(wanted) is None
+    assert sync.foreign == {LEAF: 2}
+    more = {LEAF: RuleSet.of([to_group()], [group(1), replace(group(1, 2), group_id=99)])}
+    stage = sync.next_stage(more)
+    assert stage
+    assert [mod.op for mod in stage.stage.mods[LEAF]] == ["modify"], "an id that we need is ours"
+
+
+def test_a_group_that_only_we_can_have_made_is_ours_without_a_flow() -> None:
+    """A controller was killed after it had deleted the pin and before it deleted the path group."""
+    switch = Switch(LEAF, "leaf1", {PortNo(3): Port(PortNo(3), "eth3", "02:00:00:00:00:03", True, 1e9)})
+    fabric = Fabric(switches={LEAF: switch, SPINE: Switch(SPINE, "leaf2", {})})
+    orphan = replace(group(3), group_id=path_group_id(SPINE, PortNo(3)))
+    sync = SwitchSync()
+    sync.connected(LEAF)
+    sync.rules_read(SwitchRules(LEAF, RuleSet.of(groups=[orphan]), 0), fabric, 0)
+    stage = sync.next_stage({LEAF: RuleSet()})
+    assert stage
+    assert [(mod.op, mod.rule) for mod in stage.stage.mods[LEAF]] == [("delete", orphan)]
