@@ -121,10 +121,10 @@ def big(leaves: int, spines: int, hosts: int, rate: float = RATE) -> Clock:
 def test_a_large_fabric_is_found_at_once_probed_within_its_rate_and_silence_noticed_in_time() -> None:
     clock = big(leaves=32, spines=32, hosts=32)
     assert len(clock.run(2.0)) == len(clock.cables) == 2048
-    clock.run(10.0)
+    clock.run(20.0)
     sent = clock.sent
     assert clock.run(10.0) == []
-    assert clock.sent - sent <= 10.5 * RATE
+    assert clock.sent - sent <= 10.1 * RATE
     cut = PortRef(Dpid(1), PortNo(1))
     peer = clock.cables.pop(cut)
     assert clock.run(12.0) == [LinkLost(cut, peer)]
