@@ -54,7 +54,7 @@ from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.openflow_decode import Reply
 from controller.status import StatusBoard
-from controller.status_view import build_status
+from controller.status_view import StatusView, build_status
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
 
 Row = dict[str, str | float]
@@ -182,7 +182,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     loop = converged(fabric)
     polled = _Polled(fabric)
-    clock, board = Clock(), StatusBoard()
+    clock, board, view = Clock(), StatusBoard(), StatusView()
     every = round(INTERVAL_S / TICK_S)
     for step in range(-4 * every, int(seconds / TICK_S)):
         now = START_S + step * TICK_S
@@ -199,7 +199,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
             loop.handle([Tick()], now)
         if step % round(PUBLISH_S / TICK_S) == 0:
             with clock.of("status"):
-                board.publish(build_status(loop))
+                board.publish(view.status(loop))
     scrape_ms = _scrape_ms(board)
     stages = {f"{stage} ms/s": 1000 * spent / seconds for stage, spent in clock.spent.items()}
     return {
