@@ -31,6 +31,7 @@ from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
 from controller.api import convert, foresight
+from controller.api.health_watch import HealthService
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import ApiConfig, host_and_port
@@ -98,7 +99,7 @@ class ApiServer:
     def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Message], None]) -> None:
         self._config = config
         self._services = (_JobService(board, put), _ControllerService(board, put))
-        self._health = health.aio.HealthServicer()
+        self._health = HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc-api", daemon=True)
         self._loop = asyncio.new_event_loop()
@@ -158,7 +159,7 @@ class ApiServer:
             await self._stopping.wait()
             for service in self._services:
                 service.stop_waiting()
-            await self._health.enter_graceful_shutdown()
+            await self._health.end()
         finally:
             await server.stop(self._grace_s)
             for path in filter(None, map(_socket_path, bound)):

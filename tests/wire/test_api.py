@@ -420,6 +420,7 @@ def test_health_is_serving_then_not_serving_while_stopping(api: Running, channel
     stopper = threading.Thread(target=api.server.stop, args=(5.0,))
     stopper.start()
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert list(watch) == []
     watch.cancel()
     stopper.join()
 
