@@ -27,6 +27,10 @@ class Adopting:
         self._expects_rules = expects_rules
         self._since = now
 
+    def begin(self, now: float) -> None:
+        """What the switches do counts again, not what is known here."""
+        self.now, self._since = True, now
+
     def switch_connected(self, now: float) -> None:
         """Others may follow."""
         if self.now:
@@ -35,7 +39,7 @@ class Adopting:
     def rules_read(self, rules: RuleSet, now: float) -> None:
         """A late switch with rules that others depend on begins another adoption."""
         if rules.flows and not self.now and now < self.unknown_kept_until:
-            self.now, self._since = True, now
+            self.begin(now)
 
     def settle(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], now: float) -> bool:
         """Whether the picture is complete, or waited for long enough; the adoption is over then. ``installed``: of

@@ -19,6 +19,7 @@ from controller.adopting import Adopting
 from controller.config import Config
 from controller.confirmed import Confirmed
 from controller.contested import Contested
+from controller.departures import Departures
 from controller.errors import Conflict, SignalboxError
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
@@ -119,6 +120,7 @@ class ControlLoop:
         self.pins: tuple[Pin, ...] = ()
         self.confirmed = Confirmed()
         self.losses = LinkLosses()
+        self.departures = Departures()
         self.counters = CounterIntake(self.load)
         self.refused_connections: Counter[RefusalReason] = Counter()
         self.contested = Contested()
@@ -146,6 +148,9 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and say what follows from all of it together. Errors
         of a request become its reply; anything else that raises is a bug."""
         commands = [command for message in messages for command in self._take(message, now)]
+        for dpid in self.departures.due(now):
+            self.topology.switch_left(dpid, now)
+            self._changed(now)
         if self._stale and not self.adopting:
             commands += self._first_aid(now)
         return self._advance(now) + commands
@@ -175,6 +180,7 @@ class ControlLoop:
         match message:
             case SwitchConnected(dpid, name, ports):
                 self.adoption.switch_connected(now)
+                self.departures.returned(dpid)
                 self.topology.switch_connected(dpid, name, ports, now)
                 self.contested.is_over(dpid)
                 self._changed(now)
@@ -183,8 +189,8 @@ class ControlLoop:
                 self.contested.left(message)
                 self.sync.left(dpid)
                 self.counters.switch_left(dpid)
-                self.topology.switch_left(dpid, now)
-                self._changed(now)
+                if self.departures.left(dpid, len(self.fabric.switches), now):
+                    self.adoption.begin(now)
             case PortChanged(dpid, port, removed):
                 if self.topology.port_changed(dpid, port, removed, now):
                     self._changed(now)
@@ -359,8 +365,7 @@ class ControlLoop:
         return commands + self._due_answers(reached, now) + (self._strategy_reached(now) if reached else [])
 
     def _due_answers(self, reached: bool, now: float) -> list[Command]:
-        """Who asked for a host is told when the rules that lead to it are in: the first packet arrives. A switch
-        that does not confirm its rules holds nobody up for long."""
+        """Who asked for a host is told when rules lead to it; a switch that does not confirm them delays nobody long."""
         due = [answer for since, answer in self._answers if reached or now >= since + ANSWER_AFTER_S]
         self._answers = [(since, answer) for since, answer in self._answers if answer not in due]
         return [*due]
