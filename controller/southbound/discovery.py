@@ -165,8 +165,8 @@ class Discovery:
                 self._allowance -= 1
                 probes.append(self._probe(port, now))
                 interval_s = linked_s if port.peer else quiet_s
-                due = now + self._gap(port, interval_s)
-                self._schedule(port, _slot(due, interval_s) if port.gap_s is None else due)
+                gap_s = self._gap(port, interval_s)
+                self._schedule(port, _slot(now, gap_s, interval_s) if port.gap_s is None else now + gap_s)
         probes.sort(key=_switch)
         return probes
 
@@ -298,11 +298,11 @@ def _switch(probe: Probe) -> Dpid:
     return probe.at.dpid
 
 
-def _slot(due: float, interval_s: float) -> float:
-    """The time at which probes go out then: what leaves at once arrives at once, and a wake-up for each of thousands of
-    probes costs more than the probe. The next such time, or the last when that was only just: ticks come late."""
+def _slot(now: float, gap_s: float, interval_s: float) -> float:
+    """A time after at least the gap at which probes go out together: what leaves at once arrives at once, and a wake-up
+    for each of thousands of probes costs more than the probe. A tick that comes late does not add to the gap."""
     slot_s = min(SLOT_S, interval_s / 4)
-    return math.ceil(due / slot_s - 0.4) * slot_s
+    return (round(now / slot_s) + math.ceil(gap_s / slot_s - 1e-6)) * slot_s
 
 
 def _phase(at: PortRef) -> float:
