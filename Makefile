@@ -6,7 +6,7 @@ PYTHON_CODE := controller mininet_topos deploy/grafana tests $(wildcard benchmar
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint proto-check dashboard proto lock clean
+.PHONY: help setup demo bench test test-os-ken lint proto-check dashboard proto lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,10 +20,14 @@ demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); re
 bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and a small fabric (root); results in out/bench
 	@.venv/bin/signalbox bench plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
 	@$(PY) -m benchmarks.rules
+	@$(PY) -m benchmarks.counters
 	@$(WITH_OVS) .venv/bin/signalbox bench fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
 test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
 	@$(WITH_OVS) $(PY) -m pytest
+
+test-os-ken: setup  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
+	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab
 
 lint: setup  ## Formatting, style, types, import rules
 	.venv/bin/ruff format --check .

@@ -40,7 +40,7 @@ def run_hub(
     """
     tls = server_context(config.openflow)
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox)
-    if tls is None and not _is_loopback(config.openflow.host):
+    if tls is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: who reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
     # The framework's own server shares its port, fails at the second TLS connection and raises what peers do wrong.
@@ -63,7 +63,8 @@ def run_hub(
             outbox.close()
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to it. Raises ``OSError`` when it has no address."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return all(ip_address(address[0]).is_loopback for *_, address in found)
 

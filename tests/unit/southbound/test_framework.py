@@ -4,9 +4,11 @@ import threading
 
 import pytest
 
+from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid
 from controller.messages import ReadRules
-from controller.southbound.framework import Outbox
+from controller.southbound.framework import CHOICE, Outbox, chosen
+from controller.southbound.run_hub import is_loopback
 
 
 def test_importing_ryu_patches_nothing() -> None:
@@ -14,6 +16,28 @@ def test_importing_ryu_patches_nothing() -> None:
 
     for module in ("socket", "thread", "time", "select", "os", "subprocess"):
         assert not patcher.is_monkey_patched(module)
+
+
+@pytest.mark.parametrize(("wanted", "runs"), [("ryu", "ryu"), ("os_ken", "os_ken"), ("", "ryu")])
+def test_the_environment_chooses_the_framework_and_ryu_is_the_default(
+    monkeypatch: pytest.MonkeyPatch, wanted: str, runs: str
+) -> None:
+    monkeypatch.setenv(CHOICE, wanted)
+    assert chosen() == runs
+
+
+def test_another_framework_is_an_error_that_names_the_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CHOICE, "pox")
+    with pytest.raises(InvalidInput, match="SIGNALBOX_OPENFLOW: must be ryu or os_ken, not 'pox'"):
+        chosen()
+
+
+@pytest.mark.parametrize(
+    ("host", "only_this_machine"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("192.0.2.1", False)],
+)
+def test_what_needs_no_tls_is_what_only_this_machine_reaches(host: str, only_this_machine: bool) -> None:
+    assert is_loopback(host) is only_this_machine
 
 
 def test_commands_of_other_threads_arrive_in_their_order_and_stop_ends_the_waiting() -> None:
