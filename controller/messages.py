@@ -110,7 +110,8 @@ class SwitchResult:
 
 @dataclass(frozen=True, slots=True)
 class StageDone:
-    """Every switch of a stage has answered its barrier, left, or timed out. The loop sends the next stage."""
+    """Switches of a stage have answered their barrier, left, or timed out. Those that are not in the ``results`` are
+    late: another message follows for them, and the loop sends the next stage without them."""
 
     change_id: int
     results: Mapping[Dpid, SwitchResult]

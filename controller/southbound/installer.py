@@ -1,7 +1,8 @@
 """Installs stages: mods to each switch, then a barrier; ties what switches reject to the mod they rejected.
 
 In: ``InstallStage``, and what switches answer. Out: messages through ``send``, which returns their transaction ids,
-and one ``StageDone`` per stage. ``now`` is monotonic seconds.
+and one ``StageDone`` per stage; of a stage that takes longer than ``PATIENCE_S`` several: what is known by then, and
+every switch that is late when it is known. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -22,12 +23,20 @@ BATCH = 256
 """Messages to pack and send before others may run: about 2 ms."""
 
 
+PATIENCE_S = 1.0
+"""How long switches that are quick wait for one that is slow."""
+
+
 @dataclass(slots=True)
 class _Stage:
+    """``late``: those who wait have been told that not all have answered."""
+
     command: InstallStage
+    late_at: float
     deadline: float
     missing: set[Dpid]
     results: dict[Dpid, SwitchResult] = field(default_factory=dict)
+    late: bool = False
 
 
 @dataclass(slots=True)
@@ -51,7 +60,7 @@ class Installer:
 
     def install(self, command: InstallStage, connected: Container[Dpid], now: float) -> Iterator[None]:
         """Sends the stage; yields where others may run. Switches that are not ``connected`` count as timed out."""
-        stage = _Stage(command, now + self._barrier_timeout_s, set(command.stage.mods))
+        stage = _Stage(command, now + PATIENCE_S, now + self._barrier_timeout_s, set(command.stage.mods))
         work = {dpid: _OnSwitch(stage) for dpid in command.stage.mods}
         for dpid, on_switch in work.items():
             self._open.setdefault(dpid, []).append(on_switch)
@@ -103,7 +112,13 @@ class Installer:
             self._close(dpid, on_switch, timed_out=True)
 
     def expire(self, now: float) -> None:
-        """Gives up on the barriers that are overdue."""
+        """Tells of stages that some switches are late with, and gives up on the barriers that are overdue."""
+        stages = {one.stage.command.change_id: one.stage for them in self._open.values() for one in them}
+        for stage in stages.values():
+            if not stage.late and stage.late_at <= now:
+                stage.late = True
+                log.warning("switches are late", stage=stage.command.stage.name, count=len(stage.missing))
+                self._report(stage)
         overdue = [
             (dpid, on_switch)
             for dpid, all_on_switch in self._open.items()
@@ -121,8 +136,9 @@ class Installer:
         stage = on_switch.stage
         stage.missing.remove(dpid)
         stage.results[dpid] = SwitchResult(tuple(on_switch.rejected), timed_out)
-        if not stage.missing:
+        if stage.late or not stage.missing:
             self._report(stage)
 
     def _report(self, stage: _Stage) -> None:
-        self._put(StageDone(stage.command.change_id, stage.results))
+        results, stage.results = stage.results, {}
+        self._put(StageDone(stage.command.change_id, results))

@@ -369,7 +369,7 @@ class Syncing(RuleBasedStateMachine):
         while self.now < until or self.inbox or self.open:
             assert self.now < until + 60, "it never comes to rest"
             self._answer_all()
-            self.wait(2.0)
+            self.wait(5.0)
 
     def _answer_all(self) -> None:
         for _ in range(1000):

@@ -5,7 +5,7 @@ from itertools import count, pairwise
 from controller.fabric.topology import Dpid
 from controller.messages import InstallStage, StageDone, SwitchResult
 from controller.southbound.framework import ofp
-from controller.southbound.installer import BATCH, Installer
+from controller.southbound.installer import BATCH, PATIENCE_S, Installer
 from controller.southbound.openflow_encode import Encoded
 from controller.tables.rules import MeterRule, RuleMod, Stage
 
@@ -100,11 +100,26 @@ def test_a_silent_barrier_times_out_and_keeps_the_other_switchs_result() -> None
     wire.install({A: mods(1), B: mods(1)})
     wire.installer.barrier_reply(B, wire.barrier(B))
     wire.installer.expire(TIMEOUT - 0.1)
-    assert wire.done == []
+    assert [done.results for done in wire.done] == [{B: SwitchResult()}]
     wire.installer.expire(TIMEOUT)
-    assert wire.done[0].results == {A: SwitchResult(timed_out=True), B: SwitchResult()}
+    assert [done.results for done in wire.done[1:]] == [{A: SwitchResult(timed_out=True)}]
     wire.installer.barrier_reply(A, wire.barrier(A))
-    assert len(wire.done) == 1
+    assert len(wire.done) == 2
+
+
+def test_who_is_late_holds_up_nobody_else_and_is_told_of_when_it_answers() -> None:
+    wire = Wire(A, B)
+    wire.install({A: mods(1), B: mods(1)})
+    wire.installer.barrier_reply(A, wire.barrier(A))
+    wire.installer.expire(PATIENCE_S / 2)
+    assert wire.done == []
+    wire.installer.expire(PATIENCE_S)
+    wire.installer.expire(2 * PATIENCE_S)
+    assert wire.done == [StageDone(1, {A: SwitchResult()})]
+    wire.installer.barrier_reply(B, wire.barrier(B))
+    assert wire.done[1:] == [StageDone(1, {B: SwitchResult()})]
+    wire.installer.expire(TIMEOUT)
+    assert len(wire.done) == 2
 
 
 def test_a_switch_that_leaves_ends_its_part_with_what_it_rejected() -> None:
