@@ -365,7 +365,7 @@ class ControlLoop:
         return commands + self._due_answers(reached, now) + (self._strategy_reached(now) if reached else [])
 
     def _due_answers(self, reached: bool, now: float) -> list[Command]:
-        """Who asked for a host is told when rules lead to it; a switch that does not confirm them delays nobody long."""
+        """Who asked for a host is told when rules lead to it; a switch that does not confirm them delays nobody."""
         due = [answer for since, answer in self._answers if reached or now >= since + ANSWER_AFTER_S]
         self._answers = [(since, answer) for since, answer in self._answers if answer not in due]
         return [*due]
