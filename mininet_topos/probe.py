@@ -5,11 +5,11 @@ Runs inside a host's namespace, one process per host, which sends to any number 
     python -m mininet_topos.probe --bind 10.0.1.1 --out h1_1.json
 
 In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change; from then on a frame of so many bytes (as the
-links count them) goes to that host every so often, and none with an interval of 0. At the end of the input the process
-listens for ``LINGER_S`` more and writes what it knows, as JSON: ``{"ip", "sent": {to: [at, ...]}, "received": {from:
-[[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n; ``overflows`` are packets
-that arrived and were thrown away because this process was late. Times are seconds on CLOCK_MONOTONIC, which all
-namespaces share.
+links count them) goes to that host every so often, and none with an interval of 0. Out: a line ``ready`` once it
+listens; and at the end of the input, after ``LINGER_S`` more, what it knows, as JSON: ``{"ip", "sent": {to: [at, ...]},
+"received": {from: [[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n;
+``overflows`` are packets that arrived and were thrown away because this process was late. Times are seconds on
+CLOCK_MONOTONIC, which all namespaces share.
 """
 
 from __future__ import annotations
@@ -108,6 +108,7 @@ def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
         sock.bind((ip, port))
         sock.setblocking(False)
+        print("ready", flush=True)  # noqa: T201
         prober = Prober(sock, port)
         ready.register(sock, selectors.EVENT_READ)
         ready.register(control, selectors.EVENT_READ)

@@ -40,7 +40,12 @@ class Probing:
             options = ["--bind", host.ip, "--tos", str(self._tos), "--out", str(self._report(host))]
             argv = [sys.executable, "-m", "mininet_topos.probe", *options]
             log = self._stack.enter_context((self._raw / f"{host.name}.log").open("w"))
-            self._processes[host.ip] = self._lab.popen(host.name, argv, stdin=subprocess.PIPE, stderr=log, text=True)
+            self._processes[host.ip] = self._lab.popen(
+                host.name, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        for process in self._processes.values():
+            assert process.stdout
+            process.stdout.readline()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 from mininet_topos.lab_record import wait_for
@@ -26,15 +25,16 @@ def free_udp_port() -> int:
 def prober(ip: str, port: int, out: Path) -> subprocess.Popen[str]:
     options = ["--bind", ip, "--port", str(port), "--tos", "16", "--out", str(out)]
     argv = [sys.executable, "-m", "mininet_topos.probe", *options]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, text=True)
+    return subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path) -> None:
     outs = {ip: tmp_path / f"{ip}.json" for ip in (ONE, TWO)}
     port = free_udp_port()
     processes = {ip: prober(ip, port, out) for ip, out in outs.items()}
-    for ip in processes:
-        wait_for(partial(listens, ip, port), "the prober to listen")
+    for process in processes.values():
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
     began = time.monotonic()
     tell(processes[ONE], f"{TWO} 0.002 60")
     tell(processes[TWO], f"{ONE} 0.004 1000")
@@ -52,12 +52,6 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
         assert outcome.sent > 10
         assert (outcome.lost, outcome.duplicated, outcome.overtaken) == (0, 0, 0)
     assert len(streams[ONE, TWO].sent) > len(streams[TWO, ONE].sent)
-
-
-def listens(ip: str, port: int) -> bool:
-    """proc(5), /proc/net/udp: addresses in hexadecimal as the machine orders bytes, ports as the network does."""
-    address = int.from_bytes(socket.inet_aton(ip), sys.byteorder)
-    return f"{address:08X}:{port:04X}" in Path("/proc/net/udp").read_text()
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:
