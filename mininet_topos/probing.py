@@ -50,8 +50,8 @@ class Probing:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes.values():
-            process.kill()
-            process.communicate()
+            with process:  # closes its pipes and waits
+                process.kill()
         self._stack.close()
 
     def send(self, pair: Pair, interval_s: float, frame_bytes: int = MIN_FRAME_BYTES) -> None:
