@@ -78,6 +78,7 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
         self._queued = 0
         self._unanswered = 0
         self._ended = False
+        self._threads: list[Any] = []
         self._wire = TlsWire(sock, tls, lambda: self.send_bytes(b"")) if tls else PlainWire(sock)
 
     # ---- for everybody
@@ -115,12 +116,12 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
 
     def serve(self) -> None:
         """Returns when the connection has ended. Raises only what is a bug."""
-        threads = [hub.spawn(self._end_if_silent)]
+        self._threads.append(hub.spawn(self._end_if_silent))
         try:
             self._wire.open()
-            threads.append(hub.spawn(self._send_loop))
+            self._threads.append(hub.spawn(self._send_loop))
             self.send_bytes(self._handshake.begin())
-            self._receive(threads)
+            self._receive()
         except Malformed as error:
             self.refuse("malformed", str(error))
         except NoCommonVersion as error:
@@ -132,7 +133,7 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
             log.debug("connection lost", peer=self.peer, why=str(error))
         finally:
             self._ended = True
-            for thread in threads:
+            for thread in self._threads:
                 hub.kill(thread)
             self._wire.close()
             self._set_state(DEAD_DISPATCHER)
@@ -184,13 +185,13 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
 
     # ---- receiving
 
-    def _receive(self, threads: list[Any]) -> None:
+    def _receive(self) -> None:
         splitter = Splitter()
         spent = 0.0
         while data := self._wire.receive():
             began = time.monotonic()
             for frame in splitter.feed(data):
-                self._take(frame, threads)
+                self._take(frame)
                 if self._ended:
                     return
                 now = time.monotonic()
@@ -199,7 +200,7 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
                     hub.sleep(0)
                     spent, began = 0.0, time.monotonic()
 
-    def _take(self, frame: Frame, threads: list[Any]) -> None:
+    def _take(self, frame: Frame) -> None:
         if frame.kind == ofp.OFPT_ECHO_REQUEST:
             self.send_bytes(message(ofp.OFPT_ECHO_REPLY, frame.xid, frame.body))
         elif self.id is not None:
@@ -211,7 +212,7 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
             ports = (OfpPort.parser(descs, at) for at in range(0, len(descs), message_guard.PORT_SIZE))
             self.ports = {port.port_no: port for port in ports}
             self.id = self._handshake.dpid
-            threads.append(hub.spawn(self._keep_asking))
+            self._threads.append(hub.spawn(self._keep_asking))
             self._set_state(MAIN_DISPATCHER)
 
     def _hand_on(self, frame: Frame) -> None:
@@ -257,18 +258,14 @@ EVENTS = {
     ofp.OFPT_ERROR: ofp_event.EventOFPErrorMsg,
     ofp.OFPT_ECHO_REPLY: ofp_event.EventOFPEchoReply,
     ofp.OFPT_PACKET_IN: ofp_event.EventOFPPacketIn,
-    ofp.OFPT_FLOW_REMOVED: ofp_event.EventOFPFlowRemoved,
     ofp.OFPT_PORT_STATUS: ofp_event.EventOFPPortStatus,
     ofp.OFPT_BARRIER_REPLY: ofp_event.EventOFPBarrierReply,
     ofp.OFPT_ROLE_REPLY: ofp_event.EventOFPRoleReply,
 }
 MULTIPART_EVENTS = {
-    ofp.OFPMP_DESC: ofp_event.EventOFPDescStatsReply,
     ofp.OFPMP_FLOW: ofp_event.EventOFPFlowStatsReply,
     ofp.OFPMP_AGGREGATE: ofp_event.EventOFPAggregateStatsReply,
-    ofp.OFPMP_TABLE: ofp_event.EventOFPTableStatsReply,
     ofp.OFPMP_PORT_STATS: ofp_event.EventOFPPortStatsReply,
-    ofp.OFPMP_GROUP: ofp_event.EventOFPGroupStatsReply,
     ofp.OFPMP_GROUP_DESC: ofp_event.EventOFPGroupDescStatsReply,
     ofp.OFPMP_METER: ofp_event.EventOFPMeterStatsReply,
     ofp.OFPMP_METER_CONFIG: ofp_event.EventOFPMeterConfigStatsReply,
