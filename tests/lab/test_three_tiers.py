@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from controller.messages import Strategy
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import run, wait_for
-from tests.lab.controller import LINK_MBPS, ControllerProcess, fabric_links, running_fabric, settled
+from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 
@@ -190,6 +191,19 @@ def test_switches_that_return_without_rules_are_found_and_filled_again(fabric: F
     wait_for(lambda: all(pinned(client, job) == len(EDGES) for job in JOBS), "every flow has a path again", 30)
     assert {switch: described_ports(lab, switch) for switch in ports} == ports
     ping_all(lab, planned_paths(lab, client))
+
+
+def test_a_restart_adopts_pins_and_repeated_buckets_as_they_are(fabric: Fabric, tmp_path: Path) -> None:
+    lab, controller, client = fabric
+    paths = planned_paths(lab, client)
+    controller.kill()
+    ping_all(lab, paths)
+    with Snoop(lab, tmp_path) as snoop:
+        controller.start()
+        wait_for(lambda: settled(client, 64), "adoption", 60)
+        wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop to see probes", 20)
+        assert snoop.count("OFPT_FLOW_MOD") + snoop.count("OFPT_GROUP_MOD") == 0
+    assert planned_paths(lab, client) == paths
 
 
 def described_ports(lab: Lab, switch: str) -> tuple[list[str], list[tuple[str, str]]]:
