@@ -31,6 +31,8 @@ MISSES = 3
 """Probes that must have gone unanswered before a link is lost."""
 GRACE_S = 1.0
 """For the last of these to arrive in; less where ``link_timeout_s`` is short."""
+FRESH_TIMEOUTS = 3
+"""Link time-outs after which a probe does not count any more: longer than a busy hub or switch keeps one waiting."""
 QUIET_SHARE = 4
 """Where not every port can be probed every interval, one that leads nowhere waits up to this many times longer."""
 BURST = 4
@@ -78,6 +80,7 @@ class Discovery:
     ) -> None:
         self._interval = probe_interval_s
         self._timeout = link_timeout_s
+        self._fresh_s = FRESH_TIMEOUTS * link_timeout_s
         self._rate = max_probes_per_s
         self._frames = ProbeFrames(key)
         self._ports: dict[PortRef, _Port] = {}
@@ -202,7 +205,7 @@ class Discovery:
 
     def _probe(self, port: _Port, now: float) -> Probe:
         self._sent += 1
-        while port.fresh and port.fresh[next(iter(port.fresh))] < self._listened - self._timeout:
+        while port.fresh and port.fresh[next(iter(port.fresh))] < self._listened - self._fresh_s:
             del port.fresh[next(iter(port.fresh))]
         port.fresh[self._sent] = self._listened
         port.sent_at = now
@@ -246,7 +249,7 @@ class Discovery:
             return self._refuse(RefusedPacket(dst, "not_a_port"))
         if port is at:
             return self._refuse(RefusedPacket(dst, "reflected"))
-        if port.fresh.get(counter, -math.inf) < self._listened - self._timeout:
+        if port.fresh.get(counter, -math.inf) < self._listened - self._fresh_s:
             return self._refuse(RefusedPacket(dst, "replayed"))
         port.fresh = {later: left for later, left in port.fresh.items() if later > counter}
         return self._heard(port, at)

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.messages import LinkLost, LinkSeen, RefusedPacket
-from controller.southbound.discovery import BURST, BURST_S, FIRST_GAP_S, MAX_REFUSED, MAX_STEP_S, Discovery, Probe
+from controller.southbound.discovery import (
+    BURST,
+    BURST_S,
+    FIRST_GAP_S,
+    FRESH_TIMEOUTS,
+    MAX_REFUSED,
+    MAX_STEP_S,
+    Discovery,
+    Probe,
+)
 
 INTERVAL, TIMEOUT, RATE = 1.0, 5.0, 1250.0
 MARK = bytes.fromhex("02534201")
@@ -269,10 +278,17 @@ def test_a_probe_does_not_count_after_a_later_one() -> None:
     assert refused(discovery) == {(C1, "replayed"): 1}
 
 
+def test_a_probe_that_was_on_its_way_for_long_still_counts() -> None:
+    clock = Clock(fabric(), {})
+    frame = frames(clock.discovery)[A1]
+    clock.run(FRESH_TIMEOUTS * TIMEOUT - 1)
+    assert clock.discovery.received(B1, frame) == [LinkSeen(A1, B1)]
+
+
 def test_a_probe_that_nobody_used_does_not_count_when_it_is_old() -> None:
     clock = Clock(fabric(), {})
     frame = frames(clock.discovery)[A1]
-    clock.run(TIMEOUT + 0.1)
+    clock.run(FRESH_TIMEOUTS * TIMEOUT + 0.1)
     assert clock.discovery.received(B1, frame) == []
     assert refused(clock.discovery) == {(B1, "replayed"): 1}
 
