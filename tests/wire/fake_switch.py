@@ -35,6 +35,7 @@ class FakeSwitch:
         self.mute = mute
         self.generation = (1 << 64) - 1
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls:
             self.socket = tls.wrap_socket(self.socket)
         self._buffer = b""
