@@ -23,7 +23,7 @@ from controller.messages import InstallStage, ReadRules, StageDone, SwitchResult
 from controller.tables import rules_diff
 from controller.tables.ownership import divided
 from controller.tables.pinned_table import on_ecmp
-from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage
+from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage, ToGroup
 
 RuleId = tuple[Dpid, object]
 REREAD_AFTER_S = 2.0
@@ -266,8 +266,20 @@ class SwitchSync:
 
     def _is_possible(self, dpid: Dpid, mod: RuleMod) -> bool:
         rule = rule_id(dpid, mod.rule)
+        if mod.op == "delete" and isinstance(mod.rule, GroupRule) and self._is_still_used(dpid, mod.rule.group_id):
+            return False
         refusal = self.refused.get(rule)
         return refusal is None or (refusal.reason != HELD and (refusal.mod != mod or rule in self._again))
+
+    def _is_still_used(self, dpid: Dpid, group_id: int) -> bool:
+        """A rule that could not be changed sends to the group; it would go with it (OpenFlow 1.3.5, 6.7)."""
+        held = self.installed[dpid]
+        stuck = [refusal.mod.rule for rule, refusal in self.refused.items() if rule[0] == dpid]
+        flows = [held.flows.get(rule.key) for rule in stuck if isinstance(rule, FlowRule)]
+        groups = [held.groups.get(rule.group_id) for rule in stuck if isinstance(rule, GroupRule)]
+        actions = [action for flow in flows if flow for action in flow.actions]
+        actions += [bucket.action for group in groups if group for bucket in group.buckets]
+        return ToGroup(group_id) in actions
 
     def _is_held_by_others(self, dpid: Dpid, mod: RuleMod) -> bool:
         """A flow that is added takes the place of another with the same match (OpenFlow 1.3.5, 6.4)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field, replace
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -386,7 +386,6 @@ Syncing.TestCase.settings = settings(
     max_examples=600,
     stateful_step_count=50,
     deadline=None,
-    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 TestSyncing = Syncing.TestCase
