@@ -383,7 +383,7 @@ class Syncing(RuleBasedStateMachine):
 
 
 Syncing.TestCase.settings = settings(
-    max_examples=600,
+    max_examples=60,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
