@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, permutations, product
+from itertools import pairwise, permutations
 
 import pytest
 from hypothesis import example, given, settings
@@ -24,11 +24,10 @@ from controller.messages import DeregisterJob, RegisterJob, SetStrategy, Strateg
 from controller.offline.fabrics import without
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.status_view import build_status
-from controller.tables.default_table import MAX_SPREAD_BUCKETS, ecmp_group
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import GroupRule, Output, RuleSet, Stage
+from controller.tables.rules import RuleSet, Stage
 from controller.tables.rules_diff import NARROW, stages
 from controller.tables.running_routes import RunningRoutes
 from mininet_topos.fat_tree import FatTree
@@ -374,65 +373,3 @@ def test_a_restart_adopts_pins_at_both_choices_and_sends_nothing(training: FakeF
     training.run(5)
     assert training.mods == []
     assert paths_taken(training) == before
-
-
-# ---- ECMP does not polarise
-
-
-def bucket_of(group: GroupRule, value: int) -> PortNo:
-    """The port that Open vSwitch sends a hash value to: at least 16 values, the buckets in turn (ofproto-dpif.c, where
-    a select group of equal weights gets its table)."""
-    values = max(16, 1 << (len(group.buckets) - 1).bit_length())
-    action = group.buckets[value % values % len(group.buckets)].action
-    assert isinstance(action, Output)
-    return action.port
-
-
-def spread(edges: int, cores: int, first: list[int], second: list[int]) -> Counter[tuple[PortNo, PortNo]]:
-    """How many of 64 hash values leave an edge switch and the aggregation switch behind it by each pair of ports."""
-    edge = ecmp_group(77, tuple(LinkId(Dpid(edges), PortNo(port)) for port in first), 4)
-    behind = ecmp_group(77, tuple(LinkId(Dpid(cores), PortNo(port)) for port in second), 3)
-    return Counter((bucket_of(edge, value), bucket_of(behind, value)) for value in range(64))
-
-
-@pytest.mark.parametrize(("first", "second"), list(product([2, 4, 8], repeat=2)))
-@given(dpids=st.tuples(st.integers(1, 500), st.integers(1, 500)))
-def test_what_leaves_by_one_port_of_the_edge_leaves_by_all_ports_of_the_next_switch(
-    first: int, second: int, dpids: tuple[int, int]
-) -> None:
-    """As evenly as 64 values allow, where ports follow each other as in a fat-tree."""
-    ups = [list(range(n + 1, 2 * n + 1)) for n in (first, second)]
-    assert set(spread(*dpids, *ups).values()) == {64 // (first * second)}
-
-
-@given(
-    st.lists(st.integers(1, 40), min_size=2, max_size=2, unique=True),
-    st.lists(st.integers(1, 40), min_size=2, max_size=8, unique=True),
-)
-def test_the_second_choice_stays_a_choice_whatever_the_ports(first: list[int], second: list[int]) -> None:
-    seen = spread(1, 2, first, second)
-    for port in first:
-        assert len({behind for ahead, behind in seen if ahead == port}) > 1
-
-
-@given(st.lists(st.integers(1, 60), min_size=2, max_size=8, unique=True), st.integers(1, 6), st.data())
-def test_losing_a_next_hop_only_takes_buckets_away(ports: list[int], distance: int, data: st.DataObject) -> None:
-    hops = tuple(LinkId(Dpid(9), PortNo(port)) for port in ports)
-    lost = data.draw(st.sampled_from(hops))
-    whole = ecmp_group(5, hops, distance)
-    assert len(whole.buckets) <= MAX_SPREAD_BUCKETS
-    without_it = ecmp_group(5, tuple(hop for hop in hops if hop != lost), distance)
-    assert without_it.buckets == tuple(b for b in whole.buckets if b.watch_port != lost.port)
-
-
-def test_repeated_buckets_are_narrowed_like_others() -> None:
-    hops = tuple(LinkId(Dpid(9), PortNo(port)) for port in (3, 4, 5))
-    whole, fewer = (RuleSet.of(groups=[ecmp_group(5, some, 3)]) for some in (hops, hops[:2]))
-    assert [stage.name for stage in stages({Dpid(9): fewer}, {Dpid(9): whole})] == [NARROW]
-    assert [stage.name for stage in stages({Dpid(9): whole}, {Dpid(9): fewer})] == ["install 3"]
-
-
-@given(st.lists(st.integers(1, 60), min_size=1, max_size=40, unique=True), st.integers(0, 2))
-def test_where_there_is_one_choice_a_hop_has_one_bucket_in_port_order(ports: list[int], distance: int) -> None:
-    group = ecmp_group(5, tuple(LinkId(Dpid(9), PortNo(port)) for port in ports), distance)
-    assert [bucket.watch_port for bucket in group.buckets] == sorted(ports)
