@@ -191,6 +191,9 @@ class TopologyState:
             self._changed = True
         else:
             self._hold_downs.failed_again(frozenset((src, dst)))
+        for dpid in {src.dpid, dst.dpid} if usable else ():
+            if self._stranded(dpid):
+                self._recheck([PortRef(dpid, port) for port in self._switches[dpid].ports])
 
     def _recheck(self, ports: Iterable[PortRef]) -> None:
         for src in ports:
@@ -204,12 +207,24 @@ class TopologyState:
             self._changed = True
 
     def _usable(self, src: PortRef, dst: PortRef) -> bool:
+        """A cable that is held down is better than none: it is used by a switch with hosts that has no other."""
         return (
             self._heard.get(dst) == src
             and {src.dpid, dst.dpid} <= self._ready
             and src in self._up_since
             and dst in self._up_since
-            and not self._hold_downs.holds(frozenset((src, dst)))
+            and (
+                not self._hold_downs.holds(frozenset((src, dst)))
+                or self._stranded(src.dpid)
+                or self._stranded(dst.dpid)
+            )
+        )
+
+    def _stranded(self, dpid: Dpid) -> bool:
+        """The switch has hosts, and no link that leads away from it."""
+        ports = self._switches[dpid].ports if dpid in self._switches else ()
+        return any(self._hosts_at.get(PortRef(dpid, port)) for port in ports) and not any(
+            LinkId(dpid, port) in self._links for port in ports
         )
 
     # ---- hosts
