@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -21,6 +23,7 @@ from controller.fabric_bench.snooper import RECORD
 
 START_S = 30.0
 STOP_S = 20.0
+ORPHANS_S = 5.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CHUNK = 1 << 22
 
@@ -64,10 +67,18 @@ class ControllerProcess:
         return started
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(STOP_S)
-            self._process = None
+        """Its children have a moment to notice; they do not outlive it here whether they do or not."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.kill()
+        process.wait(STOP_S)
+        ends = time.monotonic() + ORPHANS_S
+        with suppress(ProcessLookupError):
+            while time.monotonic() < ends:
+                os.killpg(process.pid, 0)
+                time.sleep(0.05)
+            os.killpg(process.pid, signal.SIGKILL)
 
     def check(self) -> None:
         """Raises ``SignalboxError`` with its last words when it has ended by itself."""

@@ -10,11 +10,12 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 
+from controller.api.client import Client
 from controller.cli_output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
@@ -28,6 +29,8 @@ from controller.fabric_bench.run import Run, StepFailed
 QUIET_S = 1.0
 """Without any change: what was to be done is done."""
 ECHO_INTERVAL_S = 0.01
+ECHO_SETTLED_S = 1.0
+"""After that it is a switch like any other."""
 STATUS_S = 0.2
 SILENT_LINKS = 3
 REPAIR_S = 30.0
@@ -38,12 +41,12 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """All of it."""
+    """All of it, whatever becomes of single steps."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
             step(run)
-        except StepFailed as error:
+        except SignalboxError as error:
             run.figures.problems.append(f"{name}: {error}")
     run.figures.errors = len(run.observed.errors)
 
@@ -112,38 +115,54 @@ def planning(run: Run) -> None:
     """Plans back to back: do links stay, and are switches answered?"""
     run.read()
     known = len(run.observed.changes)
-    until = time.monotonic() + run.settings.quiet_s
     plans: list[float] = []
-    drops = 0
-    spare_dpid = max(run.blueprint.dpids) + 1
-    echo = start(
-        "controller.fabric_bench.echo_switch",
-        *(str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    since = time.monotonic()
+    until = since + run.settings.quiet_s
     planner = threading.Thread(target=_plan_until, args=(run, until, plans))
-    with run.client() as client:
+    with _echoes(run) as answers, run.client() as client:
         planner.start()
-        since, links = time.monotonic(), run.figures.links_expected
-        while time.monotonic() < until:
-            now = client.get_status().links
-            drops += max(0, links - now)
-            links = now
-            time.sleep(STATUS_S)
-        planner.join()
-        out, said = echo.communicate(timeout=STOP_S)
-        run.read()
-        shrunk = figures.shrunk(run.observed.changes[known:])
-        run.figures.false_link_downs = max(drops, shrunk)
-        run.figures.quiet_s = time.monotonic() - since
-        run.figures.plans = len(plans)
-        if echo.returncode:
-            raise StepFailed(f"the echo switch ended: {said.decode(errors='replace').strip().splitlines()[-1:]}")
-        run.figures.echo_ms = Spread.of([MILLI * took for at, took in json.loads(out) if at >= since + 1])
+        try:
+            drops = _dropped_links(run, client, until)
+        finally:
+            planner.join()
+    run.read()
+    run.figures.false_link_downs = max(drops, figures.shrunk(run.observed.changes[known:]))
+    run.figures.quiet_s = time.monotonic() - since
+    run.figures.plans = len(plans)
+    run.figures.echo_ms = Spread.of([MILLI * took for at, took in answers if at >= since + ECHO_SETTLED_S])
+    with run.client() as client:
         run.wait(lambda: client.get_status().switches == run.figures.switches, "the echo switch to leave")
     _memory(run)
+
+
+@contextmanager
+def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
+    """A switch of its own asks for echoes; afterwards the list has (when, seconds until the answer). Raises
+    ``StepFailed`` when the controller threw it out."""
+    spare_dpid = max(run.blueprint.dpids) + 1
+    words = (str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    answers: list[tuple[float, float]] = []
+    with start("controller.fabric_bench.echo_switch", *words, **pipes) as process:
+        try:
+            yield answers
+            out, said = process.communicate(timeout=STOP_S)
+        finally:
+            process.kill()
+    if process.returncode:
+        raise StepFailed(f"the echo switch ended: {said.decode(errors='replace').strip().splitlines()[-1:]}")
+    answers += map(tuple, json.loads(out))
+
+
+def _dropped_links(run: Run, client: Client, until: float) -> int:
+    """How many links the API tells to have gone, until then."""
+    drops, links = 0, run.figures.links_expected
+    while time.monotonic() < until:
+        now = client.get_status().links
+        drops += max(0, links - now)
+        links = now
+        time.sleep(STATUS_S)
+    return drops
 
 
 def _plan_until(run: Run, until: float, plans: list[float]) -> None:
