@@ -38,6 +38,17 @@ READING = (
 )
 """The files of the southbound that read what switches say."""
 
+_DECODERS = {
+    "flow_stats": "flow stats",
+    "foreign_flow_keys": "others' flow stats",
+    "flow_count": "aggregate stats",
+    "port_stats": "port stats",
+    "group_descs": "group desc",
+    "meter_configs": "meter config",
+    "meter_stats": "meter stats",
+    "packet_in": "packet-in",
+}
+_GUARDED = {1: "error", 3: "echo reply", 12: "port status", 21: "barrier reply", 25: "role reply"}
 _START_S = 30.0
 
 
@@ -111,10 +122,10 @@ def _accepts(address: tuple[str, int]) -> bool:
 def _serve(config: Config, out: Path, log: Path, with_coverage: bool) -> None:
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT, 0o600), sys.stderr.fileno())
     measured = _coverage() if with_coverage else None
-    from controller.serve import serve
-
     counts: Counter[tuple[str, str]] = Counter()
     _count_readers(counts)
+    from controller.serve import serve
+
     try:
         status = serve(config)
     finally:
@@ -127,25 +138,15 @@ def _serve(config: Config, out: Path, log: Path, with_coverage: bool) -> None:
 
 
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
-    """Stands between the receive loop and each reader."""
-    from controller.southbound import message_guard, multipart, openflow_decode
-    from controller.southbound.framework import ofp
+    """Stands before each reader. Before anything else is imported, so that nobody holds the reader itself."""
+    from controller.southbound import message_guard, openflow_decode
     from controller.southbound.handshake import Handshake
 
-    names = {
-        ofp.OFPMP_FLOW: "flow stats",
-        ofp.OFPMP_AGGREGATE: "aggregate stats",
-        ofp.OFPMP_PORT_STATS: "port stats",
-        ofp.OFPMP_GROUP_DESC: "group desc",
-        ofp.OFPMP_METER_CONFIG: "meter config",
-        ofp.OFPMP_METER: "meter stats",
-    }
-    multipart.READERS = {kind: _counted(counts, names[kind], read) for kind, read in multipart.READERS.items()}
+    for function, name in _DECODERS.items():
+        setattr(openflow_decode, function, _counted(counts, name, getattr(openflow_decode, function)))
     message_guard.CHECKS = {
-        kind: _counted(counts, check.__qualname__.strip("_").partition(".")[0] + f" ({kind})", check)
-        for kind, check in message_guard.CHECKS.items()
+        kind: _counted(counts, _GUARDED[kind], check) for kind, check in message_guard.CHECKS.items()
     }
-    openflow_decode.packet_in = _counted(counts, "packet-in", openflow_decode.packet_in)
     Handshake.take = _counted(counts, "handshake", Handshake.take)  # type: ignore[method-assign]
 
 

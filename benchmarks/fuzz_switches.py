@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from benchmarks.openflow_mutants import HANDSHAKE, MULTIPART, Mutant
+from benchmarks.openflow_mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, Mutant
 from tests.wire.fake_switch import (
     BARRIER_REPLY,
     BARRIER_REQUEST,
@@ -169,7 +169,7 @@ class HostileSwitch:
         switch = self._switch = FakeSwitch(self._port, dpid)
         switch.socket.settimeout(ANSWER_S)
         kind = mutant.kind if mutant else None
-        switch.socket.sendall(mutant.numbered(0)) if mutant and kind == "hello" else switch.send(HELLO, b"")
+        switch.socket.sendall(mutant.numbered(0)) if mutant and kind in INSTEAD_OF_HELLO else switch.send(HELLO, b"")
         asked = switch.expect(FEATURES_REQUEST)
         if mutant and kind == "features reply":
             switch.socket.sendall(mutant.numbered(asked.xid))

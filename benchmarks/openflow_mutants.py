@@ -28,7 +28,8 @@ MULTIPART = {
 """What the controller asks for once it knows a switch."""
 
 PORT_DESC = "port desc"
-HANDSHAKE = ("hello", "features reply", PORT_DESC)
+INSTEAD_OF_HELLO = ("hello", "early error")
+HANDSHAKE = (*INSTEAD_OF_HELLO, "features reply", PORT_DESC)
 _MORE_SHARE = 0.95
 _LENGTHS = (0, 1, 3, 4, 7, 8, 16, 0x7FFF, 0xFFFF)
 
@@ -275,6 +276,7 @@ def _bytes(*sizes: int) -> Callable[[Random], bytes]:
 
 _MESSAGES: Mapping[str, tuple[int, Callable[[Random], bytes]]] = {
     "hello": (ofp.OFPT_HELLO, lambda rng: struct.pack("!HHI", 1, 8, 0x10 | rng.getrandbits(6))),
+    "early error": (ofp.OFPT_ERROR, lambda _: struct.pack("!HH", ofp.OFPET_HELLO_FAILED, 0) + b"no"),
     "features reply": (
         ofp.OFPT_FEATURES_REPLY,
         lambda rng: struct.pack("!QIBB2xII", rng.choice((2, 3, rng.getrandbits(64))), 0, 254, 0, 0x4F, 0),
