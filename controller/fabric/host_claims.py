@@ -38,6 +38,7 @@ class Moved:
 
     ip: str
     mac: str
+    old: PortRef
     at: PortRef
 
 
@@ -71,10 +72,9 @@ class HostClaims:
         self.refused_at[at] = now
 
     def alive(self, ip: str, at: PortRef, now: float) -> None:
-        """The address spoke at ``at``: if that is where it was, no claim for it holds."""
-        inquiry = self._inquiries.get(ip)
-        if inquiry and inquiry.old == at:
-            del self._inquiries[ip]
+        """The address lives at ``at``: it spoke there and was believed. No claim from elsewhere holds."""
+        inquiry = self._inquiries.pop(ip, None)
+        if inquiry and inquiry.at != at:
             self._settled_until[ip] = now + SETTLED_FOR_S
             self.refuse(inquiry.at, now)
 
@@ -89,7 +89,7 @@ class HostClaims:
                 questions.append((ip, inquiry.old))
             else:
                 del self._inquiries[ip]
-                moved.append(Moved(ip, inquiry.mac, inquiry.at))
+                moved.append(Moved(ip, inquiry.mac, inquiry.old, inquiry.at))
         self.refused_at = {at: refused for at, refused in self.refused_at.items() if now < refused + RECENT_S}
         if self._settled_until:
             self._settled_until = {ip: until for ip, until in self._settled_until.items() if now < until}

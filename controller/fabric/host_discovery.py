@@ -111,8 +111,10 @@ class HostDiscovery:
         """Time passes: hosts move that nobody answered for where they were. ``missing``: addresses that somebody waits
         for. Returns the questions that are due."""
         contested, moved = self.claims.advance(now)
+        hosts = self._topology.fabric.hosts
         for claim in moved:
-            self._topology.move_host(claim.ip, claim.mac, claim.at, now)
+            if claim.ip in hosts and hosts[claim.ip].at == claim.old:
+                self._topology.move_host(claim.ip, claim.mac, claim.at, now)
         questions = self.ask(missing, now) + [Question(ip, (old,)) for ip, old in contested]
         return questions + self._ask_silent(now)
 

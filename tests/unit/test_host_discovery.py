@@ -87,6 +87,25 @@ def test_an_answer_to_the_last_question_is_early_enough() -> None:
     assert edge.home == HOME
 
 
+def test_a_claim_does_not_hold_when_the_host_has_moved_elsewhere_meanwhile() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.topology.port_changed(Dpid(1), port(1, up=False), False, edge.now)
+    assert edge.speak(IP, MAC, OTHER)[0] == "moved"
+    edge.run(5)
+    assert edge.home == OTHER
+    assert edge.hosts.claims.refused == {THIEF: 1}
+
+
+def test_a_claim_does_not_hold_when_the_old_port_has_become_a_link() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.topology.link_seen(HOME, PortRef(Dpid(1), PortNo(4)), edge.now)
+    edge.run(5)
+    assert IP not in edge.topology.fabric.hosts
+    assert edge.speak(IP, MAC, OTHER)[0] == "new"
+
+
 def test_ten_thousand_claims_cost_the_victim_one_question() -> None:
     edge = Edge()
     asked = edge.claim()[1]
