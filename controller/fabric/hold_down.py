@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.fabric.topology import PortRef
+from controller.fabric.topology import Dpid, PortRef
 
 Cable = frozenset[PortRef]
 FORGIVEN_AFTER = 4
@@ -39,7 +39,7 @@ class HoldDowns:
         known = self._cables.get(cable)
         hold_s = self._first_s
         if known and now < known.free_since + FORGIVEN_AFTER * known.hold_s:
-            hold_s = min(2 * known.hold_s, self._longest_s)
+            hold_s = max(self._first_s, min(2 * known.hold_s, self._longest_s))
         self._cables[cable] = _Held(hold_s, math.inf)
 
     def failed_again(self, cable: Cable) -> None:
@@ -53,6 +53,14 @@ class HoldDowns:
         known = self._cables.get(cable)
         if known and known.until == math.inf:
             known.until = now + known.hold_s
+
+    def excuse(self, dpid: Dpid, now: float) -> None:
+        """The switch has lost its last link: whatever cable is back is better than none, and the others hardly failed
+        for a fault of their own. They are held no longer than it takes them to return."""
+        for cable, held in self._cables.items():
+            if self.holds(cable) and any(at.dpid == dpid for at in cable):
+                held.hold_s = 0.0
+                held.until = min(held.until, now) if held.until < math.inf else math.inf
 
     def release(self, now: float) -> list[Cable]:
         """Those whose hold-down is over now; what was long ago is forgiven."""

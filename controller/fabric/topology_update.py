@@ -120,11 +120,12 @@ class TopologyState:
     def switch_left(self, dpid: Dpid, now: float) -> None:
         """The connection is gone: its links are not used any more."""
         self._ready.discard(dpid)
-        switch = self._switches.pop(dpid, None)
+        switch = self._switches.get(dpid)
         if switch is not None:
             self._changed = True
             for port in switch.ports:
                 self._forget(PortRef(dpid, port), now)
+            del self._switches[dpid]
 
     def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
         """A port came, went or changed. False when nothing did, or the switch is not connected."""
@@ -193,7 +194,7 @@ class TopologyState:
             self._hold_downs.failed_again(frozenset((src, dst)))
         for dpid in {src.dpid, dst.dpid} if usable else ():
             if self._stranded(dpid):
-                self._recheck([PortRef(dpid, port) for port in self._switches[dpid].ports])
+                self._hold_downs.excuse(dpid, now)
 
     def _recheck(self, ports: Iterable[PortRef]) -> None:
         for src in ports:
@@ -207,17 +208,12 @@ class TopologyState:
             self._changed = True
 
     def _usable(self, src: PortRef, dst: PortRef) -> bool:
-        """A cable that is held down is better than none: it is used by a switch with hosts that has no other."""
         return (
             self._heard.get(dst) == src
             and {src.dpid, dst.dpid} <= self._ready
             and src in self._up_since
             and dst in self._up_since
-            and (
-                not self._hold_downs.holds(frozenset((src, dst)))
-                or self._stranded(src.dpid)
-                or self._stranded(dst.dpid)
-            )
+            and not self._hold_downs.holds(frozenset((src, dst)))
         )
 
     def _stranded(self, dpid: Dpid) -> bool:

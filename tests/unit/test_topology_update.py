@@ -128,27 +128,36 @@ def test_a_switch_with_hosts_and_no_other_way_uses_a_link_that_is_held_down(stat
     for at, to in (second, second[::-1]):
         state.link_seen(at, to, 1)
     fail_and_return(state, 2)
+    state.advance(2.1)
     assert links(state) == set(second), "another way: the cable that failed is held down"
     state.port_changed(Dpid(1), port(7, up=False), False, 2.5)
+    state.advance(2.6)
     assert links(state) == {A, B}, "the last one failed: better one that is held down than none"
-    state.port_changed(Dpid(1), port(7), False, 2.6)
-    for at, to in (second, second[::-1]):
-        state.link_seen(at, to, 2.7)
-    assert links(state) == {A, B}, "the other one is held down now"
-    state.advance(10)
-    assert links(state) == {A, B, *second}
+    fail_and_return(state, 3)
+    state.advance(3)
+    assert links(state) == {A, B}, "and so again, as long as there is no other"
 
 
-def test_hosts_of_a_switch_that_was_made_anew_do_not_wait_for_a_hold_down(state: TopologyState) -> None:
+def test_hosts_of_a_switch_that_was_made_anew_do_not_wait_for_hold_downs(state: TopologyState) -> None:
     state.place_host("10.0.0.2", None, OTHER_EDGE)
+    second = PortRef(Dpid(1), PortNo(7)), PortRef(Dpid(2), PortNo(1))
     see(state, 1)
+    for at, to in (second, second[::-1]):
+        state.link_seen(at, to, 1)
     state.switch_left(Dpid(2), 2)
     assert links(state) == set()
+    assert len(state.intact.links) == 4, "its cables are known to have failed"
     state.switch_connected(Dpid(2), "s2", [port(1), port(2), port(7)], 3)
-    see(state, 3.1)
+    see(state, 3)
+    for at, to in (second, second[::-1]):
+        state.link_seen(at, to, 3)
+    state.advance(3.1)
     assert links(state) == set(), "it has no rules yet"
     assert state.switch_ready(Dpid(2))
-    assert links(state) == {A, B}
+    assert links(state) == {A, B, *second}
+    fail_and_return(state, 4)
+    state.advance(4.1)
+    assert links(state) == set(second), "a cable that fails by itself is held down as ever"
 
 
 def test_silent_loss_and_a_switch_that_leaves(state: TopologyState) -> None:
