@@ -95,7 +95,8 @@ class Listener:
                 log.warning("cannot accept a connection", why=str(error))
                 hub.sleep(PAUSE_S)
                 continue
-            peer = f"{address[0]}:{address[1]}"
+            host, port = address[:2]
+            peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             connection = Connection(sock, peer, self._openflow, self._tls, self._refused, self._dropped)
             self._make_room()
             self._strangers[connection] = None
