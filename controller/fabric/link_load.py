@@ -38,8 +38,8 @@ class Counted(NamedTuple):
     part: Hashable = None
 
 
-Uses = Mapping[Counted, frozenset[LinkId]]
-"""Per rule that counts the links that its packets use, at most."""
+Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
+"""Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one."""
 
 
 class _Users(NamedTuple):
@@ -72,7 +72,7 @@ class LinkLoad:
         self._links: Samples[LinkId] = Samples(2 * window_s)
         self._flows: Samples[Counted] = Samples(2 * window_s)
         self._recent = RecentFigures(self._links, window_s)
-        self._announced: deque[tuple[float, Callable[[], Uses]]] = deque()
+        self._announced: tuple[float, float, Callable[[], Uses]] | None = None
         self._uses: deque[tuple[float, Uses]] = deque()
         self._users: _Users | None = None
         self._sized: _Sized | None = None
@@ -87,7 +87,6 @@ class LinkLoad:
 
     def count_flows(self, at: float, totals: Mapping[Counted, int]) -> None:
         if totals:
-            self._take_announced()
             before = len(self._flows.row_of)
             self._flows.add(at, totals)
             if len(self._flows.row_of) > before:
@@ -108,23 +107,28 @@ class LinkLoad:
 
     def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
-        them is forgotten with the window. ``uses`` is called before the next counters are taken in: working it out
-        must not hold up what the change is about."""
-        self._announced.append((now, uses))
+        them is forgotten with the window. ``uses`` is called with the next ``update``, if at all: it must not hold up
+        what the change is about, and what lasts for less than a part of the window is no background of any link."""
+        if self._announced and now >= self._announced[0] + self._window_s / PARTS:
+            self._take_announced()
+        since = self._announced[0] if self._announced else now
+        self._announced = since, now, uses
 
     def _take_announced(self) -> None:
-        while self._announced:
-            since, work_out = self._announced.popleft()
-            before, uses = self._uses[-1][1] if self._uses else {}, work_out()
-            if self._uses and before == uses:
-                continue
-            self._uses.append((since, uses))
-            self._users = None
-            flows = {what[:2] for what in before}
-            for what in uses.keys() - before.keys():
-                if what[:2] in flows and what not in self._flows.row_of:
-                    # A flow is split anew: another rule has counted it until now, this one starts at nothing.
-                    self._flows.begin_at_zero(what, since - 2 * self._window_s, since)
+        if self._announced is None:
+            return
+        first, since, work_out = self._announced
+        self._announced = None
+        before, uses = self._uses[-1][1] if self._uses else {}, work_out()
+        if self._uses and before == uses:
+            return
+        self._uses.append((since, uses))
+        self._users = None
+        flows = {what[:2] for what in before}
+        for what in uses.keys() - before.keys():
+            if what[:2] in flows:
+                # A flow is split anew: another rule has counted it until then, this one started at nothing.
+                self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
 
     def bytes_total(self, link: LinkId) -> int:
         row = self._links.row_of.get(link)
@@ -224,21 +228,34 @@ class LinkLoad:
 
     def _find_users(self) -> _Users:
         """What may have used which link within the window."""
-        by_flow: dict[Counted, frozenset[LinkId]] = {}
+        by_flow: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
+        twice = False
         for _, uses in self._uses:
-            for what, links in uses.items():
-                known = by_flow.get(what)
-                if known is not links:
-                    by_flow[what] = links if known is None else known | links
-        link_row, flow_row = self._links.row_of, self._flows.row_of
-        pairs: list[tuple[int, int]] = []
-        unknown: list[int] = []
-        for what, links in by_flow.items():
-            rows = [link_row[link] for link in links if link in link_row]
-            flow = flow_row.get(what)
-            if flow is None:
-                unknown += rows
-            else:
-                pairs += [(row, flow) for row in rows]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return _Users(both[:, 0], both[:, 1], np.array(unknown, np.int64))
+            for what, sets in uses.items():
+                known = by_flow.setdefault(what, sets)
+                if known is not sets and known != sets:
+                    by_flow[what] = (*known, *(links for links in sets if links not in known))
+                    twice = True
+        rows_of: dict[frozenset[LinkId], Rows] = {}
+        links, flows, unknown = [], [], []
+        for what, sets in by_flow.items():
+            flow = self._flows.row_of.get(what)
+            for some in sets:
+                rows = rows_of.get(some)
+                if rows is None:
+                    rows = self._links.rows_of(some)
+                    rows = rows_of[some] = rows[rows >= 0]
+                if flow is None:
+                    unknown.append(rows)
+                else:
+                    links.append(rows)
+                    flows.append(flow)
+        sizes = np.fromiter(map(len, links), np.int64, len(links))
+        pairs = np.stack([_joined(links), np.repeat(np.array(flows, np.int64), sizes)])
+        if twice:
+            pairs = np.unique(pairs, axis=1)
+        return _Users(pairs[0], pairs[1], _joined(unknown))
+
+
+def _joined(rows: list[Rows]) -> Rows:
+    return np.concatenate(rows) if rows else np.zeros(0, np.int64)

@@ -54,9 +54,15 @@ class Samples(Generic[Key]):
         return rows
 
     def begin_at_zero(self, key: Key, since: float, until: float) -> None:
-        """A counter that is known to have stood at 0 all the time between."""
-        self.add(since, {key: 0})
-        self.add(until, {key: 0})
+        """A counter that is known to have stood at 0 all the time between, before its first sample. One that was read
+        before ``until`` is left as it is."""
+        (row,) = self._rows({key: 0})
+        read = int((self._times[row] > _MISSING).sum())
+        first = DEPTH - read
+        if first < 2 or (read and self._times[row, first] <= until):
+            return
+        self._times[row, first - 2 : first] = since, until
+        self._totals[row, first - 2 : first] = 0
 
     def keep(self, wanted: Callable[[Key], bool]) -> None:
         """Forgets all others. Rows get other numbers when there are any."""

@@ -8,12 +8,12 @@ of split flows, which no rule holds, come from the saved state. Pins of jobs tha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from itertools import chain, takewhile
 from typing import Protocol
 
 from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.link_load import Counted
+from controller.fabric.link_load import Counted, Uses
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId, Transport
@@ -174,21 +174,31 @@ def confirmed_routes(routes: Routes, confirmed: Iterable[Pin]) -> dict[FlowId, R
     return {flow: route for flow, route in routes.items() if held[flow] == len(route)}
 
 
-def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> dict[Counted, frozenset[LinkId]]:
+def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:
     """Per rule that counts every link its packets may use: the pinned path, or all candidates under ECMP and after a
     failover; the hosts' own links too."""
-    uses: dict[Counted, frozenset[LinkId]] = {}
-    everywhere: dict[tuple[Dpid, Dpid], frozenset[LinkId]] = {}
+    uses: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
+    everywhere: dict[tuple[Dpid, Dpid], tuple[frozenset[LinkId], ...]] = {}
+    shared: dict[frozenset[LinkId], frozenset[LinkId]] = {}
     for pin in pins:
         src, dst = fabric.hosts[pin.flow.src_ip], fabric.hosts[pin.flow.dst_ip]
         leaves = src.at.dpid, dst.at.dpid
         if pin.path is not None and all(link in fabric.links for link in pin.path):
-            links = frozenset(pin.path)
+            links: tuple[frozenset[LinkId], ...] = (frozenset((*pin.path, src.uplink, dst.downlink)),)
         else:
             if leaves not in everywhere:
-                everywhere[leaves] = frozenset(link for path in candidates.between(*leaves) for link in path)
-            links = everywhere[leaves]
+                sets = _candidate_links(candidates, *leaves)
+                everywhere[leaves] = tuple(shared.setdefault(some, some) for some in sets)
+            links = (*everywhere[leaves], frozenset((src.uplink, dst.downlink)))
         what = counted(pin_key(pin.flow, pin.part))
         assert what is not None
-        uses[what] = links | {src.uplink, dst.downlink}
+        uses[what] = links
     return uses
+
+
+def _candidate_links(candidates: CandidatePaths, src: Dpid, dst: Dpid) -> Iterator[frozenset[LinkId]]:
+    """Of all candidate paths, in sets without a link in common that other pairs of leaves have as well."""
+    if candidates.distance(src, dst) == 2:
+        yield from map(frozenset, candidates.ends(src, dst))
+    else:
+        yield frozenset(link for path in candidates.between(src, dst) for link in path)

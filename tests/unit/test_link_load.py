@@ -33,7 +33,7 @@ def run(load: LinkLoad, seconds: range, link_bps: float, flow_bps: float) -> dic
 @pytest.fixture
 def load() -> LinkLoad:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
-    load.routes_changed(0, lambda: {FLOW: frozenset([LINK])})
+    load.routes_changed(0, lambda: {FLOW: (frozenset([LINK]),)})
     return load
 
 
@@ -57,7 +57,7 @@ def test_a_little_is_noise(load: LinkLoad) -> None:
 
 def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
-    load.routes_changed(20, lambda: {FLOW: frozenset([OTHER])})
+    load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
     assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
     assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
 
@@ -77,7 +77,7 @@ def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoa
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: 100_000 * now})
         if now == 20:
-            load.routes_changed(now, lambda: {FLOW: frozenset([LINK])})
+            load.routes_changed(now, lambda: {FLOW: (frozenset([LINK]),)})
         if now >= 20:
             load.count_flows(now, {FLOW: 100_000 * (now - 20)})
             background = dict(load.update(now, CAPACITY))
@@ -127,7 +127,7 @@ def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) 
 def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     both = frozenset([LINK, OTHER])
-    load.routes_changed(0, lambda: {FLOW: both, PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])})
+    load.routes_changed(0, lambda: {FLOW: (both,), PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)})
     background = count_split(load, range(40), stray_bps=3e5, at_zero=0)
     assert background == {LINK: pytest.approx(3e5, rel=0.02)}
 
@@ -139,8 +139,8 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
         load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
         background = dict(load.update(now, CAPACITY))
     assert background[LINK] == pytest.approx(3e5, rel=0.02)
-    on_its_own = {PIECES[0]: frozenset([LINK]), PIECES[1]: frozenset([OTHER])}
-    load.routes_changed(38, lambda: {FLOW: frozenset([LINK]), **on_its_own})
+    on_its_own = {PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}
+    load.routes_changed(38, lambda: {FLOW: (frozenset([LINK]),), **on_its_own})
     for now in range(40, 80, 2):
         since = now - 38
         load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
@@ -169,18 +169,46 @@ def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: L
     assert background[LINK] == pytest.approx(5e5, rel=0.02)
 
 
-def test_what_a_change_of_routes_means_is_worked_out_when_the_next_counters_come(load: LinkLoad) -> None:
-    asked: list[int] = []
+def test_what_a_change_of_routes_means_is_worked_out_with_the_next_update(load: LinkLoad) -> None:
+    load.update(1, CAPACITY)
+    asked: list[float] = []
 
-    def uses(since: int) -> dict[Counted, frozenset[LinkId]]:
+    def uses(since: float) -> dict[Counted, tuple[frozenset[LinkId], ...]]:
         asked.append(since)
-        return {FLOW: frozenset([LINK])}
+        return {FLOW: (frozenset([LINK]),)}
 
-    for now in (2, 4):
+    for now in (2, 2.5, 3.5):
         load.routes_changed(now, partial(uses, now))
+        load.count_flows(now, {FLOW: 10})
     assert asked == []
-    load.count_flows(5, {FLOW: 10})
-    assert asked == [2, 4]
+    load.update(4, CAPACITY)
+    assert asked == [3.5], "what lasted for a moment is never worked out"
+    load.routes_changed(5, partial(uses, 5))
+    load.routes_changed(7.5, partial(uses, 7.5))
+    assert asked == [3.5, 5], "what lasted for a part of the window is"
+
+
+def test_a_path_that_lasted_for_a_moment_is_no_background(load: LinkLoad) -> None:
+    run(load, range(20), 0, 8e5)
+    load.routes_changed(20, lambda: {FLOW: (frozenset([LINK, OTHER]),)})
+    load.routes_changed(20.5, lambda: {FLOW: (frozenset([LINK]),)})
+    for now in range(20, 40, 2):
+        load.count_links(now, {OTHER: int(8e5 / 8 * 0.5) if now > 20 else 0})
+        assert load.update(now, CAPACITY) == {}
+
+
+def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_once() -> None:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    shared, own = frozenset([LINK]), frozenset([OTHER])
+    load.routes_changed(0, lambda: {FLOW: (shared, own)})
+    for now in range(0, 40, 2):
+        if now == 20:
+            load.routes_changed(now, lambda: {FLOW: (shared | own,)})
+        load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: int(6e5 / 8 * now)})
+        load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
+        background = load.update(now, CAPACITY)
+        if now > 16:
+            assert background == {LINK: pytest.approx(3e5, rel=0.02)}, f"at {now}"
 
 
 def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> None:

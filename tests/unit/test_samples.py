@@ -113,6 +113,16 @@ def test_a_counter_at_zero_is_known_before_its_first_sample() -> None:
     assert rate(samples, 100, 102) == pytest.approx(4000)
 
 
+def test_what_was_before_the_first_sample_can_be_said_later() -> None:
+    samples = counted(1000, 3000)
+    samples.begin_at_zero("a", 80, 98)
+    assert rate(samples, 90, 98) == 0
+    assert rate(samples, 98, 100) == pytest.approx(4000)
+    assert rate(samples, 100, 102) == pytest.approx(8000)
+    samples.begin_at_zero("a", 95, 101)
+    assert rate(samples, 98, 100) == pytest.approx(4000), "it was read before then"
+
+
 def test_those_that_are_kept_keep_their_samples() -> None:
     samples: Samples[str] = Samples(SPAN)
     for at in range(3):
