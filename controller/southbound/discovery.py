@@ -25,8 +25,8 @@ MAX_STEP_S = 0.25
 """The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""
 FIRST_GAP_S = 0.25
 """Between the first two probes of a port; then twice as long, and so on, until it settles."""
-SLOT_S = 0.25
-"""Probes of ports that have settled go out together, this often."""
+SLOT_S = 0.5
+"""Probes of ports that have settled go out together, this often, or four times per interval where that is oftener."""
 MISSES = 3
 """Probes that must have gone unanswered before a link is lost."""
 GRACE_S = 1.0
