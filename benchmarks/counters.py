@@ -8,6 +8,7 @@ and ``out/bench/counters.json``; ``--json`` prints that instead. No sockets: sen
 from __future__ import annotations
 
 import json
+import random
 import struct
 import time
 from collections import defaultdict
@@ -61,6 +62,7 @@ from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
 Row = dict[str, str | float]
 
 JOBS = 3
+SEED = 1
 LINK_BPS = 100e9
 SIZES = ((16, 8, 8), (64, 32, 32))
 """Leaves, spines, hosts per leaf."""
@@ -150,7 +152,7 @@ def _port_name(fabric: Fabric, at: PortRef) -> str:
 
 def _jobs(fabric: Fabric) -> list[JobSpec]:
     ips = list(fabric.hosts)
-    chosen = ips[: int(PINNED_SHARE * len(ips)) // JOBS * JOBS]
+    chosen = random.Random(SEED).sample(ips, int(PINNED_SHARE * len(ips)) // JOBS * JOBS)
     return [
         JobSpec.parse(
             {
@@ -208,6 +210,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
         "fabric": f"{leaves}x{spines}x{hosts_per_leaf}",
         "traffic": "training" if busy else "idle",
         "links": len(board.status.links),
+        "pins": board.status.pins,
         "counted rules": sum(key.table == Table.PINNED for r in loop.sync.installed.values() for key in r.flows),
         **stages,
         "scrape ms": scrape_ms,
