@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice, product
 from pathlib import Path
 from string import ascii_lowercase, digits
-from typing import Self
+from typing import NamedTuple, Self
 
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, PortRef
@@ -30,6 +30,7 @@ MAX_BACKOFF_MS = 1000
 PORTS_AT_ONCE = 2000
 """In one transaction; its command line has a limit (execve(2))."""
 DEADLINE_S = 300.0
+CONNECT_S = 60.0
 FOREIGN_COOKIE = 0xBAD
 
 
@@ -80,6 +81,13 @@ def free_tag() -> str:
     return "fab"
 
 
+class Rules(NamedTuple):
+    """Of one switch, as Open vSwitch prints them, a line each."""
+
+    flows: frozenset[str]
+    groups: frozenset[str]
+
+
 class Bridges:
     """The switches of ``blueprint``. Make it with ``bridges``."""
 
@@ -99,6 +107,7 @@ class Bridges:
         for start in range(0, len(ends), PORTS_AT_ONCE):
             _transaction(word for end in ends[start : start + PORTS_AT_ONCE] for word in self._add_port(end))
             yield min(len(ends), start + PORTS_AT_ONCE)
+        self._check_made(ends)
         names = [self.blueprint.bridge(dpid) for dpid in self.blueprint.dpids]
         with _Greeter(self._port) as greeter:
             target = f"tcp:127.0.0.1:{self._port}"
@@ -106,6 +115,15 @@ class Bridges:
             greeter.greet(len(names))
             setting = f"max_backoff={MAX_BACKOFF_MS}"
             _transaction(word for bridge in names for word in ("--", "set", "Controller", bridge, setting))
+
+    def _check_made(self, ends: Iterable[PortRef]) -> None:
+        """ovs-vsctl only warns of what could not be made."""
+        found = json.loads(command("ovs-vsctl", "--format=json", "--columns=name,ofport", "list", "Interface"))
+        made = dict(found["data"])
+        failed = [self.blueprint.interface(end) for end in ends if made.get(self.blueprint.interface(end)) != end.port]
+        if failed:
+            message = f"Open vSwitch did not make {len(failed)} ports, among them {failed[0]}; its log tells why"
+            raise SignalboxError(f"{message} (a second ovs-vswitchd on this machine cannot have a userspace datapath)")
 
     def cut(self, cables: Iterable[Cable]) -> None:
         """Both ends of each at once: the peer of a patch port that is deleted alone is not told."""
@@ -144,14 +162,12 @@ class Bridges:
     def snoop_sockets(self) -> list[str]:
         return [str(rundir() / f"{self.blueprint.bridge(dpid)}.snoop") for dpid in self.blueprint.dpids]
 
-    def rules(self, dpid: Dpid) -> tuple[frozenset[str], frozenset[str]]:
-        """(flows, groups) as Open vSwitch prints them, without counters and ages."""
+    def rules(self, dpid: Dpid) -> Rules:
+        """Without counters and ages."""
         bridge = self.blueprint.bridge(dpid)
         flows = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "--no-stats", "dump-flows", bridge)
         groups = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-groups", bridge)
-        return tuple(  # type: ignore[return-value]  # two of them
-            frozenset(line.strip() for line in text.splitlines() if line.startswith(" ")) for text in (flows, groups)
-        )
+        return Rules(*(frozenset(map(str.strip, text.splitlines()[1:])) for text in (flows, groups)))
 
     def _add_bridge(self, dpid: Dpid) -> list[str]:
         bridge = self.blueprint.bridge(dpid)
@@ -177,7 +193,7 @@ class _Greeter:
     def __init__(self, port: int) -> None:
         self._stack = ExitStack()
         self._server = self._stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=1024))
-        self._server.settimeout(DEADLINE_S)
+        self._server.settimeout(CONNECT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -190,6 +206,7 @@ class _Greeter:
         for _ in range(count):
             switch, _address = self._server.accept()
             self._stack.enter_context(switch)
+            switch.settimeout(CONNECT_S)
             switch.sendall(message(Type.HELLO, 1))
             switch.recv(1024)
 

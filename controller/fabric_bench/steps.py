@@ -23,6 +23,7 @@ from controller.fabric_bench import figures
 from controller.fabric_bench.blueprint import Cable, Cut, lost_hops
 from controller.fabric_bench.figures import Dead, Repair, Spread
 from controller.fabric_bench.openflow_bytes import GroupChange
+from controller.fabric_bench.openvswitch import Rules
 from controller.fabric_bench.processes import STOP_S, start
 from controller.fabric_bench.run import Run, StepFailed
 
@@ -85,12 +86,8 @@ def install(run: Run) -> None:
             if job.missing_hosts:
                 raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
 
-        def pinned() -> bool:
-            return all(fields(job)["state"] == "JOB_STATE_PINNED" for job in client.list_jobs())
-
         time.sleep(QUIET_S)  # neither asks nor takes in what is observed: the cores are the controller's
-        run.wait(pinned, "all flows pinned", poll_s=QUIET_S)
-        run.wait_quiet(QUIET_S, "pins to be confirmed")
+        _wait_pinned(run)
         run.figures.flows = sum(job.virtual_links for job in client.list_jobs())
     found = figures.install(run.observed.changes[known:])
     if found is None or found.last is None:
@@ -200,7 +197,7 @@ def silent_loss(run: Run) -> None:
         run.wait_settled(client, "silent links to come back")
     run.wait_complete("rules that use the links that came back")
     run.figures.silent_loss_return_s = run.observed.last_confirmed - since
-    run.wait_quiet(QUIET_S, "rules to settle")
+    _wait_pinned(run)
 
 
 def reconnect(run: Run) -> None:
@@ -210,19 +207,18 @@ def reconnect(run: Run) -> None:
     since = time.monotonic()
     run.switches.reconnect()
     run.figures.reconnect_resync_s = _resynced(run, since) - since
-    run.wait_quiet(QUIET_S, "rules to settle")
+    _wait_pinned(run)
     run.figures.reconnect_rules_rewritten = len(run.observed.changes) - known
 
 
 def restart(run: Run) -> None:
     """The controller is killed and started again."""
-    before = {dpid: run.switches.rules(dpid) for dpid in run.blueprint.dpids}
+    before = _rules(run)
     wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
     if wrong:
         run.figures.problems.append(f"the observer has not seen all groups of {', '.join(wrong)}")
-    run.controller.kill()
-    run.read()
     known = len(run.observed.changes)
+    run.controller.kill()
     started = run.controller.start()
     run.figures.restart_s = _resynced(run, started) - started
     with run.client() as client:
@@ -230,8 +226,22 @@ def restart(run: Run) -> None:
     time.sleep(run.settings.settled_s)
     run.read()
     run.figures.rules_rewritten_on_restart = len(run.observed.changes) - known
-    after = {dpid: run.switches.rules(dpid) for dpid in run.blueprint.dpids}
+    after = _rules(run)
     run.figures.switches_changed_on_restart = sum(before[dpid] != after[dpid] for dpid in before)
+
+
+def _rules(run: Run) -> dict[Dpid, Rules]:
+    """What all switches hold, with nothing changed while they were asked."""
+    found: dict[Dpid, Rules] = {}
+
+    def asked() -> bool:
+        known = len(run.observed.changes)
+        found.update((dpid, run.switches.rules(dpid)) for dpid in run.blueprint.dpids)
+        run.read()
+        return len(run.observed.changes) == known
+
+    run.wait(asked, "rules to stay as they are", poll_s=QUIET_S)
+    return found
 
 
 def repairs(run: Run) -> None:
@@ -292,6 +302,17 @@ def _resynced(run: Run, since: float) -> float:
         run.wait_settled(client, "all switches in sync")
     said = time.monotonic()
     return max(said, run.observed.read_back(since) or said)
+
+
+def _wait_pinned(run: Run) -> None:
+    """Until every flow that has a choice is pinned and nothing changes any more."""
+    with run.client() as client:
+
+        def pinned() -> bool:
+            return all(fields(job)["state"] == "JOB_STATE_PINNED" for job in client.list_jobs())
+
+        run.wait(pinned, "all flows pinned", poll_s=QUIET_S)
+    run.wait_quiet(QUIET_S, "rules to settle")
 
 
 def _memory(run: Run) -> None:
