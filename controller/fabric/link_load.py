@@ -215,9 +215,12 @@ class LinkLoad:
         number[left] = np.arange(len(left))
         on = number[pairs] >= 0
         pairs, flows = pairs[on], flows[on]
-        flows_bps = self._flows.rates_bps(flows, self._instants(end[pairs]))
+        # Links of one switch were read together: most pairs of a flow ask for the same instants.
+        ends, which_end = np.unique(end[pairs], return_inverse=True)
+        asked, which = np.unique(flows * len(ends) + which_end, return_inverse=True)
+        flows_bps = self._flows.rates_bps(asked // max(len(ends), 1), self._instants(ends[asked % max(len(ends), 1)]))
         for part in range(PARTS):
-            links_bps[:, part] -= np.bincount(number[pairs], flows_bps[:, part], len(left))
+            links_bps[:, part] -= np.bincount(number[pairs], flows_bps[which, part], len(left))
         lasting = links_bps.min(axis=1)
         excess[left] = np.where(lasting > noise_bps[left], lasting, 0.0)  # nor where a flow's rate is NaN
         return excess
