@@ -215,7 +215,7 @@ def show(report: Mapping[str, Any]) -> None:
         "overtaken",
         "dropped: queues, late, no way",
         "longest silence, ms",
-        "ms",
+        "until the API says so, ms",
     )
     for phase in report["phases"]:
         drops = phase["drops"]
