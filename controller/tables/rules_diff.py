@@ -7,6 +7,7 @@ at them, flows deleted after everything that replaces them, groups after the flo
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -91,12 +92,14 @@ def _blunt(rule: Rule, desired: RuleSet) -> GroupRule | None:
     return None
 
 
-def _within_switch(mod: RuleMod) -> tuple[int, int]:
+def _within_switch(mod: RuleMod) -> tuple[float, float]:
     """Meters, groups that point at ports, groups that point at groups, flows, the most specific first; deletions the
-    other way round."""
+    other way round. What every other packet depends on, the entry for a miss (priority 0), comes before all flows: a
+    table that gets full must have it."""
     rule = mod.rule
+    order: tuple[float, float]
     if isinstance(rule, FlowRule):
-        order = (3, -rule.key.priority)
+        order = (3, -rule.key.priority or -math.inf)
     elif isinstance(rule, GroupRule):
         order = (2 if any(isinstance(bucket.action, ToGroup) for bucket in rule.buckets) else 1, 0)
     else:

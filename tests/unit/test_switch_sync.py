@@ -71,6 +71,15 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
     assert [type(mod.rule) for mod in stages[1].mods[LEAF]] == [GroupRule, FlowRule]
 
 
+def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
+    miss = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
+    rules = RuleSet.of([flow(1), flow(1, in_port=2), miss])
+    (added,) = rules_diff.stages({LEAF: rules}, {LEAF: RuleSet()})
+    assert added.mods[LEAF][0].rule == miss
+    (deleted,) = rules_diff.stages({LEAF: RuleSet()}, {LEAF: rules})
+    assert deleted.mods[LEAF][-1].rule == miss
+
+
 def test_a_repair_that_only_takes_away_goes_first() -> None:
     desired = {LEAF: RuleSet.of([flow(1)], [group(1, distance=2)]), SPINE: RuleSet.of([flow(3)])}
     stages = rules_diff.stages(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
