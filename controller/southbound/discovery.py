@@ -24,7 +24,7 @@ from controller.southbound.probe_frame import ProbeFrames
 MAX_STEP_S = 0.25
 """The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""
 FIRST_GAP_S = 0.25
-"""Between the first two probes of a port; then twice as long, and so on, until it settles."""
+"""Between the first two probes of a port, where ports are few; then twice as long, and so on, until it settles."""
 SLOT_S = 0.5
 """Probes of ports that have settled go out together, this often, or four times per interval where that is oftener."""
 MISSES = 3
@@ -195,8 +195,14 @@ class Discovery:
 
     def _restart(self, port: _Port) -> None:
         """As if it had just come up; a probe that has only just left is not repeated."""
-        port.gap_s = FIRST_GAP_S
+        port.gap_s = self._first_gap_s
         self._schedule(port, port.sent_at + FIRST_GAP_S)
+
+    @property
+    def _first_gap_s(self) -> float:
+        """Where thousands of ports wait to be heard, first all of them have their turn: more probes would only make a
+        busy hub later."""
+        return max(FIRST_GAP_S, (len(self._ports) - self._linked) / (BURST * self._rate))
 
     def _schedule(self, port: _Port, at: float) -> None:
         self._turns += 1
@@ -270,7 +276,7 @@ class Discovery:
             news.append(LinkSeen(port.at, at.at))
         if at.peer != port.at or not at.announced:
             # This end can hear and the other can send: what this end sends is worth a try.
-            self._schedule(at, at.sent_at + FIRST_GAP_S)
+            self._schedule(at, at.sent_at + self._first_gap_s)
         return news
 
     def _unlink(self, port: _Port) -> None:
