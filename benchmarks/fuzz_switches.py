@@ -32,11 +32,11 @@ from tests.wire.fake_switch import (
 )
 
 GOOD_DPID = 1
-HOSTILE_DPIDS = range(2, 10)
+HOSTILE_DPID = 2
 ANSWER_S = 5.0
 ASK_S = 1.0
 _AGGREGATE = MULTIPART["aggregate stats"]
-_PORT_ADDED, _PORT_REMOVED = 0, 1
+_ADDED = 0
 
 
 # ---- the good one
@@ -53,7 +53,7 @@ class Served:
 
 
 class GoodSwitch:
-    """A context. Answers everything; asks for an echo every 10 ms; a port of it comes and goes every half second."""
+    """A context. Answers everything; asks for an echo every 10 ms; every half second it has one port more."""
 
     def __init__(self, port: int) -> None:
         self.served = Served()
@@ -107,9 +107,9 @@ class GoodSwitch:
                 self._asked_at[turn] = time.monotonic()
                 self._switch.send(ECHO_REQUEST, b"", turn)
                 if turn % 50 == 0 and self._port_told_at is None:
-                    reason = _PORT_ADDED if turn % 100 else _PORT_REMOVED
+                    number = 2 + turn // 50
                     self._port_told_at = time.monotonic()
-                    self._switch.send(PORT_STATUS, struct.pack("!B7x", reason) + port_desc(3, "eth3"))
+                    self._switch.send(PORT_STATUS, struct.pack("!B7x", _ADDED) + port_desc(number, f"eth{number}"))
 
 
 def answer(switch: FakeSwitch, heard: Heard) -> None:
@@ -164,9 +164,8 @@ class HostileSwitch:
         """Connects when it is not, with the mutant in its place in the handshake."""
         if self._switch:
             return self._switch
-        dpid = HOSTILE_DPIDS[self.connections % len(HOSTILE_DPIDS)]
         self.connections += 1
-        switch = self._switch = FakeSwitch(self._port, dpid)
+        switch = self._switch = FakeSwitch(self._port, HOSTILE_DPID)
         switch.socket.settimeout(ANSWER_S)
         kind = mutant.kind if mutant else None
         switch.socket.sendall(mutant.numbered(0)) if mutant and kind in INSTEAD_OF_HELLO else switch.send(HELLO, b"")
@@ -174,7 +173,7 @@ class HostileSwitch:
         if mutant and kind == "features reply":
             switch.socket.sendall(mutant.numbered(asked.xid))
         else:
-            switch.send(FEATURES_REPLY, struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0), asked.xid)
+            switch.send(FEATURES_REPLY, struct.pack("!QIBB2xII", HOSTILE_DPID, 0, 254, 0, 0x4F, 0), asked.xid)
         asked = switch.expect_multipart(PORT_DESC)
         if mutant and kind == "port desc":
             switch.socket.sendall(mutant.numbered(asked.xid))
