@@ -58,11 +58,11 @@ def discovery(run: Run) -> None:
     with run.client() as client:
         run.wait_settled(client, "all links")
         reported = time.monotonic()
-        connected = run.observed.last_connected()
         try:
             run.wait_complete("rules that use all links")
         finally:
             run.figures.links_found = figures.links_in_use(run.observed, run.blueprint.ends)
+        connected = run.observed.last_connected()  # asked last: what is observed may be known a moment late
         if connected is None:
             raise StepFailed("the observer did not see all switches connect")
         done = max(
@@ -173,6 +173,8 @@ def _plan_until(run: Run, until: float, plans: list[float]) -> None:
 def silent_loss(run: Run) -> None:
     """Probes are lost on a few links, one way, while their ports are up."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
+    if not cuts:
+        raise StepFailed("there is no cable that all hosts can do without")
     ends = [cut.cable.b for cut in cuts]
     run.read()
     lost = lost_hops(run.hops, cuts[-1].after)
@@ -259,6 +261,8 @@ def repairs(run: Run) -> None:
             if found.routes_s is not None:
                 routes.append(MILLI * found.routes_s)
             time.sleep(max(0.0, due - time.monotonic()))
+        if not cut:
+            raise StepFailed("there is no cable that all hosts can do without")
     finally:
         run.figures.cuts = len(groups)
         run.figures.repair_ms = Spread.of(groups)
