@@ -26,14 +26,17 @@ class Adopting:
         self._orphan_lease_s = orphan_lease_s
         self._expects_rules = expects_rules
         self._since = now
+        self._came: set[Dpid] = set()
 
     def begin(self, now: float) -> None:
         """What the switches do counts again, not what is known here."""
         self.now, self._since = True, now
+        self._came.clear()
 
-    def switch_connected(self, now: float) -> None:
-        """Others may follow."""
-        if self.now:
+    def switch_connected(self, dpid: Dpid, now: float) -> None:
+        """Others may follow; one that comes again and again renews nobody's patience."""
+        if self.now and dpid not in self._came:
+            self._came.add(dpid)
             self._since = now
 
     def rules_read(self, rules: RuleSet, now: float) -> None:
@@ -41,16 +44,17 @@ class Adopting:
         if rules.flows and not self.now and now < self.unknown_kept_until:
             self.begin(now)
 
-    def settle(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], now: float) -> bool:
+    def settle(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, now: float) -> bool:
         """Whether the picture is complete, or waited for long enough; the adoption is over then. ``installed``: of
-        every connected switch. When the saved state says that this is a restart, empty switches are no complete
-        picture."""
+        every switch that was read back; ``all_read``: these are all that are connected. When the saved state says
+        that this is a restart, empty switches are no complete picture."""
         held = {dpid: installed_fabric_ports(rules) for dpid, rules in installed.items()}
-        complete = all(
+        links_seen = all(
             LinkId(dpid, port) in fabric.links or not _is_up(fabric, dpid, port)
             for dpid, ports in held.items()
             for port in ports
-        ) and (any(held.values()) or not self._expects_rules)
+        )
+        complete = all_read and links_seen and (any(held.values()) or not self._expects_rules)
         if not complete and now < self._since + self._patience_s:
             return False
         self.now = False

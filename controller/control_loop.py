@@ -179,7 +179,7 @@ class ControlLoop:
     def _network(self, message: Message, now: float) -> list[Command]:
         match message:
             case SwitchConnected(dpid, name, ports):
-                self.adoption.switch_connected(now)
+                self.adoption.switch_connected(dpid, now)
                 self.departures.returned(dpid)
                 self.topology.switch_connected(dpid, name, ports, now)
                 self.contested.is_over(dpid)
@@ -334,9 +334,9 @@ class ControlLoop:
 
     def _adopt_when_settled(self, now: float) -> None:
         """Take what the switches do for the running plan, once the picture is complete."""
-        if not self.sync.all_read or not self.sync.installed:
+        if not self.sync.installed:
             return
-        if self.adoption.settle(self.fabric, self.sync.installed, now):
+        if self.adoption.settle(self.fabric, self.sync.installed, self.sync.all_read, now):
             self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
             if self.strategy is not Strategy.PLANNED:
                 self.routes.routes = {}
