@@ -27,6 +27,7 @@ from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsa
 if TYPE_CHECKING:
     from controller.fabric.topology import Fabric
     from controller.fabric_bench.results import Figures
+    from controller.fabric_bench.run import Settings
 
 LINK_BPS = 100e9
 
@@ -58,17 +59,25 @@ def fabric(
     as_json: AsJson = False,
 ) -> None:
     """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
-    # The parts import what no other command needs.
-    from controller.fabric_bench import openvswitch
-    from controller.fabric_bench.blueprint import Blueprint
-    from controller.fabric_bench.job_specs import job_spec
-    from controller.fabric_bench.job_specs import workload as jobs_for
-    from controller.fabric_bench.run import Settings, running
-    from controller.fabric_bench.steps import measure
+    from controller.fabric_bench.run import Settings
 
     network = _network(kind, leaves, spines, hosts_per_leaf, k)
-    jobs = [job_spec(job) for job in jobs_for(network, workload, seed)]
-    settings = Settings(quiet_s, idle_s, settled_s, cuts, seed)
+    found = _measured(network, workload, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
+    (out / "fabric.json").write_text(json.dumps(found.data(), indent=2) + "\n")
+    show(found.data(), lambda: _table(found), as_json)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _measured(network: Fabric, workload: Path | None, settings: Settings, out: Path) -> Figures:
+    """The controller's log is in ``out`` whatever happens."""
+    # The parts import what no other command needs.
+    from controller.fabric_bench import job_specs, openvswitch
+    from controller.fabric_bench.blueprint import Blueprint
+    from controller.fabric_bench.run import running
+    from controller.fabric_bench.steps import measure
+
+    jobs = [job_specs.job_spec(job) for job in job_specs.workload(network, workload, settings.seed)]
     openvswitch.check()
     openvswitch.remove_leftovers()
     blueprint = Blueprint(network, openvswitch.free_tag())
@@ -81,11 +90,7 @@ def fabric(
             out.mkdir(parents=True, exist_ok=True)
             if (folder / "controller.log").exists():
                 shutil.copy(folder / "controller.log", out / "fabric.log")
-    found = run.figures
-    (out / "fabric.json").write_text(json.dumps(found.data(), indent=2) + "\n")
-    show(found.data(), lambda: _table(found), as_json)
-    if found.problems:
-        raise typer.Exit(1)
+    return run.figures
 
 
 def _network(
