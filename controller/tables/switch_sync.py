@@ -127,7 +127,7 @@ class SwitchSync:
         self, message: SwitchRules, fabric: Fabric, now: float
     ) -> Literal["first", "changed", "same", "outdated"]:
         """What a switch holds. ``first``: nothing was known of it; ``changed``: an audit found rules of ours as we did
-        not leave them; ``outdated``: it changed while it was read, or was not asked, and nothing follows."""
+        not leave them, or room for them; ``outdated``: it changed while it was read, or was not asked, and nothing follows."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
         if switch is None or switch.read_since is None:
@@ -139,7 +139,12 @@ class SwitchSync:
         believed = self.installed.get(dpid)
         ours, switch.others = divided(dpid, message.rules, believed or RuleSet(), fabric)
         switch.foreign, switch.read_at = message, now
-        self.refused = {r: why for r, why in self.refused.items() if r[0] != dpid or why.reason != HELD}
+        freed = {
+            rule
+            for rule, why in self.refused.items()
+            if rule[0] == dpid and why.reason == HELD and rule[1] not in message.foreign_keys
+        }
+        self.refused = {rule: why for rule, why in self.refused.items() if rule not in freed}
         if believed is None:
             self.installed[dpid] = ours
             return "first"
@@ -147,7 +152,7 @@ class SwitchSync:
         if changes:
             self.installed[dpid] = ours
             self.healed[dpid] += changes
-        return "changed" if changes else "same"
+        return "changed" if changes or freed else "same"
 
     def tick(self, now: float) -> list[ReadRules]:
         """Read-backs of switches that did not answer earlier, and of the one whose audit is due."""

@@ -402,7 +402,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
 
 
 def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
-    sync = SwitchSync()
+    sync = SwitchSync(audit_interval_s=60)
     sync.connected(LEAF)
     wanted = {LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])}
     theirs = SwitchRules(LEAF, RuleSet(), 1, frozenset([flow(1).key]))
@@ -413,8 +413,13 @@ def test_an_entry_of_somebody_else_is_not_overwritten() -> None:
     sync.stage_done(done(stage), 0)
     assert sync.next_stage(wanted) is None
     assert [why.reason for why in sync.refused.values()] == [HELD]
-    sync.connected(LEAF)
-    sync.rules_read(SwitchRules(LEAF, RuleSet.of([flow(1, in_port=2)]), 0), NO_FABRIC, 0)
+    held = RuleSet.of([flow(1, in_port=2)])
+    audited(sync, 0)
+    assert audited(sync, 60) == [LEAF]
+    assert sync.rules_read(replace(theirs, rules=held), NO_FABRIC, 60) == "same"
+    assert sync.next_stage(wanted) is None
+    assert audited(sync, 120) == [LEAF]
+    assert sync.rules_read(SwitchRules(LEAF, held, 0), NO_FABRIC, 120) == "changed"
     assert sync.next_stage(wanted)
 
 
