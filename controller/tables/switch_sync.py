@@ -127,7 +127,8 @@ class SwitchSync:
         self, message: SwitchRules, fabric: Fabric, now: float
     ) -> Literal["first", "changed", "same", "outdated"]:
         """What a switch holds. ``first``: nothing was known of it; ``changed``: an audit found rules of ours as we did
-        not leave them, or room for them; ``outdated``: it changed while it was read, or was not asked, and nothing follows."""
+        not leave them, or room for them; ``outdated``: it changed while it was read, or was not asked, and nothing
+        follows."""
         dpid = message.dpid
         switch = self._connected.get(dpid)
         if switch is None or switch.read_since is None:
