@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mininet_topos.lab_record import LabError
+
 ROOM_BYTES = 16 << 20
 SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem", "wmem"))
 """socket(7): buffer sizes of sockets that do not ask for any. TCP has its own (tcp(7))."""
@@ -20,13 +22,21 @@ SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem",
 
 @contextmanager
 def roomy_sockets() -> Iterator[None]:
-    """Raise the defaults that are lower and put them back. Raises ``OSError`` where they cannot be set: without root,
+    """Raise the defaults that are lower and put them back. Raises ``LabError`` where they cannot be set: without root,
     or in a network namespace that is not the first."""
     before = {path: value for path in SETTINGS if int(value := path.read_text()) < ROOM_BYTES}
     try:
         for path in before:
-            path.write_text(f"{ROOM_BYTES}\n")
+            _set(path)
         yield
     finally:
         for path, value in before.items():
             path.write_text(value)
+
+
+def _set(path: Path) -> None:
+    try:
+        path.write_text(f"{ROOM_BYTES}\n")
+    except OSError as error:
+        setting = f"net.core.{path.name}={ROOM_BYTES}"
+        raise LabError(f"{path}: {error.strerror}; run 'sysctl -w {setting}' in the first network namespace") from None
