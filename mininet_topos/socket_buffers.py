@@ -10,7 +10,7 @@ entered; sockets keep what they were made with, so enter it before Open vSwitch 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from mininet_topos.lab_record import LabError
@@ -24,14 +24,12 @@ SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem",
 def roomy_sockets() -> Iterator[None]:
     """Raise the defaults that are lower and put them back. Raises ``LabError`` where they cannot be set: without root,
     or in a network namespace that is not the first."""
-    before = {path: value for path in SETTINGS if int(value := path.read_text()) < ROOM_BYTES}
-    try:
-        for path in before:
-            _set(path)
+    with ExitStack() as undo:
+        for path in SETTINGS:
+            if int(before := path.read_text()) < ROOM_BYTES:
+                _set(path)
+                undo.callback(path.write_text, before)
         yield
-    finally:
-        for path, value in before.items():
-            path.write_text(value)
 
 
 def _set(path: Path) -> None:
