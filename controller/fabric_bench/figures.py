@@ -132,9 +132,10 @@ def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
 
 
 class Repair(NamedTuple):
-    """Seconds from the first port-status. ``groups_s``: see ``left_alone``. ``routes_s``: see ``moved``; None also when
-    no pin was concerned."""
+    """``seen``: when the first port-status was. From then, in seconds, ``groups_s``: see ``left_alone``, and
+    ``routes_s``: see ``moved``; None also when no pin was concerned."""
 
+    seen: float
     groups_s: float
     routes_s: float | None
 
@@ -149,4 +150,4 @@ def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: i
     if not seen or groups_at is None:
         return None
     routes_at = moved(dead, changes)
-    return Repair(groups_at - min(seen), None if routes_at is None else routes_at - min(seen))
+    return Repair(min(seen), groups_at - min(seen), None if routes_at is None else routes_at - min(seen))

@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.fabric_bench.figures import Spread
 
-SPREADS = ("echo_ms", "repair_ms", "repair_routes_ms")
+SPREADS = ("echo_ms", "repair_ms", "repair_routes_ms", "reconfigured_ms")
 
 
 @dataclass(slots=True)
@@ -47,6 +47,7 @@ class Figures:
     repair_ms: Spread | None = None
     repair_routes_ms: Spread | None = None
     routes_repaired: int | None = None
+    reconfigured_ms: Spread | None = None
     replug_s: float | None = None
     rss_mb: float | None = None
     rss_peak_mb: float | None = None

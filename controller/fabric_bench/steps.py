@@ -251,13 +251,15 @@ def repairs(run: Run) -> None:
     cut: list[Cable] = []
     groups: list[float] = []
     routes: list[float] = []
+    reconfigured: list[float] = []
     try:
         for drawn in islice(run.blueprint.draw_cuts(run.settings.seed), run.settings.cuts):
             run.tell(f"repairs: cut {len(cut) + 1} of {run.settings.cuts}")
             due = time.monotonic() + CUT_EVERY_S
             cut.append(drawn.cable)
-            found = _repair(run, drawn)
+            found, returned = _repair(run, drawn)
             groups.append(MILLI * found.groups_s)
+            reconfigured.append(MILLI * max(0.0, returned - found.seen))
             if found.routes_s is not None:
                 routes.append(MILLI * found.routes_s)
             time.sleep(max(0.0, due - time.monotonic()))
@@ -268,6 +270,7 @@ def repairs(run: Run) -> None:
         run.figures.repair_ms = Spread.of(groups)
         run.figures.repair_routes_ms = Spread.of(routes)
         run.figures.routes_repaired = len(routes)
+        run.figures.reconfigured_ms = Spread.of(reconfigured)
         since = time.monotonic()
         run.switches.plug(cut)
     with run.client() as client:
@@ -277,7 +280,8 @@ def repairs(run: Run) -> None:
     _memory(run)
 
 
-def _repair(run: Run, cut: Cut) -> Repair:
+def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
+    """And when Open vSwitch had carried out the cut."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
@@ -289,11 +293,12 @@ def _repair(run: Run, cut: Cut) -> Repair:
         return bool(found)
 
     run.switches.cut([cut.cable])
+    returned = time.monotonic()
     run.wait(repaired, f"{run.blueprint.interface(cut.cable.a)} to be repaired", REPAIR_S)
     if dead.pins:
         with suppress(StepFailed):  # routes_repaired tells that some did not come
             run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
-    return found[0]
+    return found[0], returned
 
 
 # ---- what several steps need

@@ -199,15 +199,15 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     wire.mod(leaf, path_group(path.group_id, port, False, ecmp_group_id(other), 2), "modify")
     assert repair() is None  # not confirmed yet
     done = wire.barrier(leaf)
-    assert repair() == (done - seen, None)
+    assert repair() == (seen, done - seen, None)
     wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(ecmp_group_id(other)),)), "modify")
     # Its new group lost a next hop too; a group that the cut did not touch is another way.
-    assert repair() == (done - seen, None)
+    assert repair() == (seen, done - seen, None)
     elsewhere = path_group(path_group_id(other, PortNo(99)), PortNo(99), True, ecmp_group_id(other), 2)
     wire.mod(leaf, elsewhere)
     wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(elsewhere.group_id),)), "modify")
     moved = wire.barrier(leaf)
-    assert repair() == (done - seen, moved - seen)
+    assert repair() == (seen, done - seen, moved - seen)
 
 
 def test_a_switch_was_read_back_when_it_told_flows_and_groups() -> None:
