@@ -36,6 +36,7 @@ HOSTILE_DPID = 2
 ANSWER_S = 5.0
 ASK_S = 1.0
 _AGGREGATE = MULTIPART["aggregate stats"]
+_READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
 _ADDED = 0
 
 
@@ -132,6 +133,7 @@ class HostileSwitch:
         self._port = port
         self._switch: FakeSwitch | None = None
         self._waiting: dict[int, int] = {}
+        self._told: set[int] = set()
         self.connections = 0
         self.thrown_out = 0
         self.mute_s = 0.0
@@ -159,6 +161,7 @@ class HostileSwitch:
             self._switch.close()
         self._switch = None
         self._waiting = {}
+        self._told = set()
 
     def _connected(self, mutant: Mutant | None) -> FakeSwitch:
         """Connects when it is not, with the mutant in its place in the handshake."""
@@ -203,10 +206,15 @@ class HostileSwitch:
         return xid
 
     def _take(self, switch: FakeSwitch, heard: Heard) -> None:
-        if heard.kind == MULTIPART_REQUEST:
-            self._waiting[int.from_bytes(heard.body[:2], "big")] = heard.xid
-        else:
+        kind = int.from_bytes(heard.body[:2], "big")
+        if heard.kind != MULTIPART_REQUEST:
             answer(switch, heard)
+        elif self.connections % 3 == 0 and kind in _READ_BACK and kind not in self._told:
+            # Told that there are rules of somebody else, the controller asks for those next.
+            self._told.add(kind)
+            switch.reply_multipart(heard, kind, struct.pack("!QQI4x", 0, 0, 9) if kind == _AGGREGATE else b"")
+        else:
+            self._waiting[kind] = heard.xid
 
     def _settle(self, switch: FakeSwitch) -> None:
         asked_at = time.monotonic()
