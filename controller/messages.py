@@ -127,8 +127,8 @@ class PortCount:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One poll of one switch: port counters, and byte counters of the pinned table's rules of ours, read together; empty
-    where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
+    """One poll of one switch: port counters, and byte counters of the pinned table's rules of ours, read together;
+    empty where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
     packets that were over a port's limit of what it may hand to the controller, so far; not asked for every time."""
 
     dpid: Dpid
