@@ -224,6 +224,8 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
         event = self._multipart_event(frame) if frame.kind == ofp.OFPT_MULTIPART_REPLY else self._event(frame)
         if event is None:
             self._dropped[f"type {frame.kind}"] += 1
+        elif isinstance(event.msg, RawMessage):
+            self._events.send_raw(event, self.state)
         else:
             self._events.send(event, self.state)
 

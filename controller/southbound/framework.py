@@ -178,14 +178,21 @@ def parse_message(connection: Any, version: int, kind: int, xid: int, data: byte
 
 
 class EventSource:
-    """Where events of switches go to the app, as if from the framework's own OpenFlow service."""
+    """Where events of switches go to the app, as if from the framework's own OpenFlow service. Those that carry raw
+    bytes, which are most by far, do not wait in the app's queue: their handlers are called at once."""
 
     def __init__(self) -> None:
         self._service = lookup_service_brick(ofp_event.NAME)
+        self._wanted: dict[tuple[Any, str], bool] = {}
+        self._handlers: dict[tuple[Any, str], list[Callable[[Any], None]]] = {}
 
     def wanted(self, event: Any, state: str) -> bool:
         """Whether a handler is subscribed to this class of events."""
-        return any(not states or state in states for states in self._service.observers.get(event, {}).values())
+        wanted = self._wanted.get((event, state))
+        if wanted is None:
+            wanted = any(not states or state in states for states in self._service.observers.get(event, {}).values())
+            self._wanted[event, state] = wanted
+        return wanted
 
     def raw(self, event: Any) -> bool:
         """Whether its handler reads bytes itself."""
@@ -194,6 +201,17 @@ class EventSource:
     def send(self, event: Any, state: str) -> None:
         """Waits for room in the app's queue."""
         self._service.send_event_to_observers(event, state)
+
+    def send_raw(self, event: Any, state: str) -> None:
+        """Calls the handlers."""
+        kind = type(event)
+        handlers = self._handlers.get((kind, state))
+        if handlers is None:
+            apps = map(lookup_service_brick, self._service.observers.get(kind, {}))
+            handlers = [handler for app in apps for handler in app.get_handlers(event, state)]
+            self._handlers[kind, state] = handlers
+        for handler in handlers:
+            handler(event)
 
 
 _RAW_EVENTS: set[Any] = set()
