@@ -158,8 +158,9 @@ class ControlLoop:
     def _take(self, message: Message, now: float) -> list[Command]:
         match message:
             case Planned():
-                self._stale, self.losses.awaits_repair = True, False
+                before, self.losses.awaits_repair = (self.routes.routes, self.replanning.unplanned), False
                 replies = self.replanning.answered(message, self.strategy, self.fabric)
+                self._stale |= before != (self.routes.routes, self.replanning.unplanned)
                 return [self._save(), *replies] if self.routes.shares != self._saved_shares else replies
             case Compared():
                 self.replanning.compared(message)
@@ -189,7 +190,7 @@ class ControlLoop:
                 self.contested.left(message)
                 self.sync.left(dpid)
                 self.counters.switch_left(dpid)
-                if self.departures.left(dpid, len(self.fabric.switches), now):
+                if self.departures.left(dpid, self.fabric, now):
                     self.adoption.begin(now)
             case PortChanged(dpid, port, removed):
                 if self.topology.port_changed(dpid, port, removed, now):

@@ -8,7 +8,7 @@ the switches do is adopted when they are back, as after a restart. Pure.
 
 from __future__ import annotations
 
-from controller.fabric.topology import Dpid
+from controller.fabric.topology import Dpid, Fabric
 
 GRACE_S = 0.1
 LATELY_S = 1.0
@@ -23,11 +23,14 @@ class Departures:
         self._waiting: dict[Dpid, float] = {}
         self._lately: dict[Dpid, float] = {}
 
-    def left(self, dpid: Dpid, switches: int, now: float) -> bool:
-        """Whether a large part of so many ``switches``, those that left included, has left lately."""
-        self._waiting[dpid] = self._lately[dpid] = now
+    def left(self, dpid: Dpid, fabric: Fabric, now: float) -> bool:
+        """Whether a large part of the ``fabric``, which still has this switch, has left lately. A switch without a
+        link is no part of it: whoever may connect could otherwise stop all planning by coming and going."""
+        self._waiting[dpid] = now
         self._lately = {dpid: at for dpid, at in self._lately.items() if at > now - LATELY_S}
-        return len(self._lately) >= max(MANY_AT_LEAST, MANY_FRACTION * switches)
+        if any(link.dpid == dpid for link in fabric.links):
+            self._lately[dpid] = now
+        return len(self._lately) >= max(MANY_AT_LEAST, MANY_FRACTION * len(fabric.switches))
 
     def returned(self, dpid: Dpid) -> None:
         """If before it was given up, nothing is left to do about it."""

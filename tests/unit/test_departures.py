@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.messages import PortChanged, SwitchLeft
+from controller.messages import PortChanged, SwitchConnected, SwitchLeft
 from controller.tables.rules import GroupRule
 from tests.unit.fake_fabric import FakeFabric
 from tests.unit.test_control_loop import CONFIG, register, spines_used
@@ -64,3 +64,12 @@ def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabr
             fabric.send(PortChanged(at.dpid, port))
     fabric.run(0.5)
     assert set(spines_used(fabric).values()) == {"spine4"}
+
+
+def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) -> None:
+    """Somebody who may connect comes and goes with one dpid after the other."""
+    for number in range(6):
+        dpid = Dpid(0xBAD0 + number)
+        fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
+        fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+    assert not fabric.loop.adopting

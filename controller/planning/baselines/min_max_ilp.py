@@ -19,10 +19,10 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from controller.jobs.spec import JobId
 from controller.planning.baselines.path_choices import PathChoices
+from controller.planning.cp_sat import cp_model
 from controller.planning.efficiency import Ints
 from controller.planning.problem import PlanLimits
 

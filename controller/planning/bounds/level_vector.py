@@ -15,11 +15,11 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from controller.jobs.spec import JobId
 from controller.planning.bounds.cut_needs import Need, contested, least_worst
 from controller.planning.bounds.level_bounds import Bounds
+from controller.planning.cp_sat import cp_model
 from controller.planning.efficiency import Ints, first_difference
 
 _SCALE = 1_000_000

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ortools.sat.python import cp_model
-
 from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
 from controller.planning.bounds.level_bounds import Bounds, common_unit
+from controller.planning.cp_sat import cp_model
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.whole.staged_search import StagedSearch

@@ -11,8 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ortools.sat.python import cp_model
-
+from controller.planning.cp_sat import cp_model
 from controller.planning.problem import PlanLimits
 
 _SEARCH_SHARE = 0.3

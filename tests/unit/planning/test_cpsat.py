@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -115,3 +118,14 @@ def test_flows_stay_where_they_are_among_equally_good_routings() -> None:
     solution = solved(pinned(problem, running))
     assert sorted(route == running[f] for f, route in solution.routes.items()) == [False, True, True]
     assert {route[0].path for route in solution.routes.values()} == {first, second, third}
+
+
+def test_the_model_builder_comes_without_pandas_and_leaves_it_to_others() -> None:
+    check = """
+import sys
+from controller.planning.cp_sat import cp_model
+assert cp_model.CpModel() and "pandas" not in sys.modules
+import pandas
+assert pandas.Series([1, 2]).sum() == 3
+"""
+    subprocess.run([sys.executable, "-c", check], check=True)
