@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table as TextTable
 
-from controller.cli_output import console
+from controller.commands.output import console
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.fabric.topology import Dpid, Fabric, PortRef

@@ -23,7 +23,7 @@ import typer
 
 from benchmarks.failures_report import Event, Role, build_report, show
 from controller.api.client import Client
-from controller.cli_output import console
+from controller.commands.output import console
 from mininet_topos.demo import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.demo_parts import RouteWatch, Training
 from mininet_topos.demo_report import read_rank_log

@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks.fuzz_controller import FuzzedController, Reached
 from benchmarks.fuzz_switches import GoodSwitch, HostileSwitch
 from benchmarks.openflow_mutants import mutant
-from controller.cli_output import console
+from controller.commands.output import console
 from controller.config import Config
 from mininet_topos.demo_parts import free_port
 

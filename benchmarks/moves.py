@@ -26,7 +26,7 @@ import typer
 from rich.table import Table
 
 from controller.api.client import Client
-from controller.cli_output import console
+from controller.commands.output import console
 from controller.jobs.spec import Algorithm
 from controller.messages import Strategy
 from mininet_topos.announcer import announcement

@@ -18,9 +18,10 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from controller import cli_bench, cli_offline, cli_simulate, cli_tables, cli_what_if, config, preflight
+from controller import config, preflight
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.cli_output import Address, AsJson, console, fields, show, waiting
+from controller.commands import bench, offline, simulate, tables, what_if
+from controller.commands.output import Address, AsJson, console, fields, show, waiting
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
 from controller.messages import Strategy
@@ -32,10 +33,10 @@ app = typer.Typer(
 )
 jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
 app.add_typer(jobs, name="jobs")
-app.add_typer(cli_bench.bench, name="bench")
-app.add_typer(cli_offline.commands)
-app.add_typer(cli_simulate.commands)
-app.add_typer(cli_what_if.commands)
+app.add_typer(bench.bench, name="bench")
+app.add_typer(offline.commands)
+app.add_typer(simulate.commands)
+app.add_typer(what_if.commands)
 
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
@@ -112,7 +113,7 @@ def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> No
     """List all jobs with their state and efficiency."""
     with Client(address) as client:
         found = [fields(job) for job in client.list_jobs()]
-    show({"jobs": found}, lambda: cli_tables.jobs(found), as_json)
+    show({"jobs": found}, lambda: tables.jobs(found), as_json)
 
 
 @jobs.command("show")
@@ -120,7 +121,7 @@ def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: As
     """Show one job: its collectives, state, lease and efficiency."""
     with Client(address) as client:
         found = fields(client.get_job(job))
-    show(found, lambda: cli_tables.job(found), as_json)
+    show(found, lambda: tables.job(found), as_json)
 
 
 @jobs.command("register")
@@ -138,7 +139,7 @@ def register_job(
             found = fields(client.register_job(spec))
     except InvalidInput as error:
         raise InvalidInput(tuple(_in_file(file, problem) for problem in error.problems)) from None
-    show(found, lambda: cli_tables.registered(found), as_json)
+    show(found, lambda: tables.registered(found), as_json)
 
 
 @jobs.command("deregister")
@@ -157,7 +158,7 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
             if as_json:
                 typer.echo(json.dumps(found))
             else:
-                console().print(cli_tables.routes(found))
+                console().print(tables.routes(found))
 
 
 # ---- operators
@@ -168,7 +169,7 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the switches, links and hosts that were found."""
     with Client(address) as client:
         found = fields(client.get_fabric())
-    show(found, lambda: cli_tables.fabric(found), as_json)
+    show(found, lambda: tables.fabric(found), as_json)
 
 
 @app.command()
@@ -182,11 +183,11 @@ def plan(
         if now:
             with waiting("planning"):
                 found: Any = fields(client.replan())
-            show(found, lambda: cli_tables.replan(found), as_json)
+            show(found, lambda: tables.replan(found), as_json)
         else:
             current = client.get_plan()
             found = fields(current) if current is not None else None
-            show(found, lambda: cli_tables.plan(found) if found else "There is no plan yet.", as_json)
+            show(found, lambda: tables.plan(found) if found else "There is no plan yet.", as_json)
 
 
 @app.command()
@@ -206,7 +207,7 @@ def status(
     with Client(address) as client:
         if not watch:
             found = fields(client.get_status())
-            show(found, lambda: cli_tables.status(found), as_json)
+            show(found, lambda: tables.status(found), as_json)
             return
         with suppress(KeyboardInterrupt):
             _watch_status(client, as_json)
@@ -218,9 +219,9 @@ def _watch_status(client: Client, as_json: bool) -> None:
         while True:
             found = fields(client.get_status())
             if live:
-                live.update(cli_tables.status(found), refresh=True)
+                live.update(tables.status(found), refresh=True)
             else:
-                typer.echo(json.dumps(found) if as_json else cli_tables.status_line(found))
+                typer.echo(json.dumps(found) if as_json else tables.status_line(found))
             time.sleep(1)
 
 
@@ -247,11 +248,11 @@ def strategy(
     with Client(address) as client:
         if name is None:
             found = {"strategy": fields(client.get_status())["strategy"]}
-            show(found, lambda: cli_tables.word(found["strategy"]), as_json)
+            show(found, lambda: tables.word(found["strategy"]), as_json)
             return
         with waiting("waiting for the switches to confirm"):
             done = fields(client.set_strategy(name))
-    show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {cli_tables.pins(done['pins'])}", as_json)
+    show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {tables.pins(done['pins'])}", as_json)
 
 
 # ---- input and output

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from controller.adopting import Adopting
 from controller.config import Config
-from controller.confirmed import Confirmed
-from controller.contested import Contested
-from controller.departures import Departures
 from controller.errors import Conflict, SignalboxError
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
@@ -27,7 +23,13 @@ from controller.fabric.topology import Dpid, Fabric
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.registry import JobRegistry
 from controller.link_capacity import configured_capacity
-from controller.link_losses import LinkLosses
+from controller.loop.adopting import Adopting
+from controller.loop.confirmed import Confirmed
+from controller.loop.contested import Contested
+from controller.loop.departures import Departures
+from controller.loop.link_losses import LinkLosses
+from controller.loop.refused_packets import RefusedPackets
+from controller.loop.replanning import Replanning
 from controller.messages import (
     ArpSeen,
     Command,
@@ -68,8 +70,6 @@ from controller.messages import (
 )
 from controller.planning.schedule import Debounce
 from controller.planning.snapshot import missing_hosts
-from controller.refused_packets import RefusedPackets
-from controller.replanning import Replanning
 from controller.tables.adoption import installed_hosts, keep_unknown
 from controller.tables.control_table import adopting_rules
 from controller.tables.counters import CounterIntake

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 from controller.api.client import Client
-from controller.cli_output import fields
+from controller.commands.output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
 from controller.fabric_bench import figures

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controller.config import PlanningConfig
-from controller.contested import RECENT_S
 from controller.event_log import events
 from controller.fabric.topology import Dpid
+from controller.loop.contested import RECENT_S
 from controller.messages import ConnectionRefused, MastershipLost, RegisterJob, SwitchLeft
 from controller.status_view import build_status
 from controller.tables.rules import Table

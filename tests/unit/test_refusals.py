@@ -6,8 +6,8 @@ import pytest
 
 from controller.event_log import events
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.loop.refused_packets import RECENT_S
 from controller.messages import ArpSeen, Command, Message, PacketsRefused, ProbePorts, RefusedPacket
-from controller.refused_packets import RECENT_S
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric
 from tests.unit.test_control_loop import CONFIG

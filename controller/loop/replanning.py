@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from controller.asking import question
 from controller.config import Config
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
+from controller.loop.asking import question
 from controller.messages import (
     Command,
     Compared,

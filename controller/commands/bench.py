@@ -1,4 +1,4 @@
-"""``bench``: measurements. ``bench fabric`` is in ``cli_bench_fabric``; ``bench plan`` needs no controller, no network.
+"""``bench``: measurements. ``bench fabric`` is in ``bench_fabric``; ``bench plan`` needs no controller, no network.
 
 In: a folder of published workloads, and how much to measure. Out: tables for people or, with ``--json``, everything
 that was measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md describes cases and fields.
@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from controller.cli_bench_fabric import fabric
-from controller.cli_output import AsJson, show
+from controller.commands.bench_fabric import fabric
+from controller.commands.output import AsJson, show
 from controller.errors import SignalboxError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def plan(
 ) -> None:
     """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.cli_bench_tables import report
+    from controller.commands.bench_tables import report
     from controller.offline.bench_growth import FLOWS
     from controller.offline.bench_measure import undisturbed
     from controller.offline.bench_results import Results

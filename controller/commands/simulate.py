@@ -15,8 +15,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from controller.cli_output import AsJson, show, waiting
-from controller.cli_scenario import takes_fabric
+from controller.commands.output import AsJson, show, waiting
+from controller.commands.scenario import takes_fabric
 from controller.offline.fabric_options import FabricOptions
 from controller.simulator.options import Options, Replan, Sharing
 

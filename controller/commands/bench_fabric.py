@@ -20,7 +20,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from controller.cli_output import AsJson, show, waiting
+from controller.commands.output import AsJson, show, waiting
 from controller.errors import FieldProblem
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
 

@@ -19,9 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.cli_offline import PARTLY_ROUTED
-from controller.cli_output import Address, AsJson, fields, show, waiting
-from controller.cli_scenario import may_take_fabric
+from controller.commands.offline import PARTLY_ROUTED
+from controller.commands.output import Address, AsJson, fields, show, waiting
+from controller.commands.scenario import may_take_fabric
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions

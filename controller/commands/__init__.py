@@ -1,0 +1,1 @@
+"""The commands behind ``controller.cli``, and how they show what they found."""
