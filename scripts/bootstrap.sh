@@ -103,7 +103,7 @@ install_python_packages() {
     say "installing the locked Python packages into .venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/uv.txt
     export VIRTUAL_ENV=$venv
-    "$venv/bin/uv" pip sync --quiet --require-hashes --build-constraints requirements/build-constraints.txt \
+    "$venv/bin/uv" pip sync --quiet --compile-bytecode --require-hashes --build-constraints requirements/build-constraints.txt \
         requirements/lock.txt
     "$venv/bin/uv" pip install --quiet --no-deps --no-build-isolation -e .
     # Mininet alone: the rest of the system's packages must not leak into a locked environment.
