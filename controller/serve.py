@@ -23,7 +23,7 @@ from controller.control_loop import ControlLoop
 from controller.errors import SignalboxError
 from controller.event_log import events
 from controller.jobs.store import StateStore
-from controller.messages import Command, Foresee, Message, Reply, SavedState, SaveState, SolvePlan, Tick
+from controller.messages import Command, Counters, Foresee, Message, Reply, SavedState, SaveState, SolvePlan, Tick
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.old_garbage import OldGarbage
@@ -42,6 +42,8 @@ BATCH = 1000
 """Messages taken in at once."""
 PUBLISH_S = 0.25
 """The status is published this often, and before every reply, so that who was answered reads what was done."""
+PUBLISH_COUNTERS_S = 1.0
+"""And this often while nothing comes in but counters."""
 
 
 def serve(config: Config, standby: bool = False) -> int:
@@ -128,7 +130,8 @@ class _Driver:
 
     def _run(self) -> None:
         try:
-            tick_at = publish_at = 0.0
+            tick_at = published_at = 0.0
+            quiet = True
             garbage = OldGarbage()
             while not self._stopping.is_set():
                 messages = self._waiting(tick_at - time.monotonic())
@@ -139,8 +142,10 @@ class _Driver:
                 commands = self._loop.handle(messages, now)
                 replies = [command for command in commands if isinstance(command, Reply)]
                 self._carry_out(command for command in commands if not isinstance(command, Reply))
+                quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
+                publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
                 if replies or (now >= publish_at and not self._loop.hurried(now)):
-                    publish_at = now + PUBLISH_S
+                    published_at, quiet = now, True
                     self._publish()
                 for reply in replies:
                     _resolve(reply)

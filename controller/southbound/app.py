@@ -59,7 +59,7 @@ from controller.tables.rules import ETH_ARP, ETH_LLDP
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 0.05
+TICK_S = 0.1
 REPORT_REFUSED_S = 1.0
 LOG_EVERY_S = 10.0
 MAX_KINDS = 20
