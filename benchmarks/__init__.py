@@ -1,1 +1,1 @@
-"""How long the pipeline takes on large fabrics, without root or network: ``make bench``."""
+"""Measurements, each a module with its command in docs/benchmarks.md; failures, moves and flow_cache need root."""

@@ -1,6 +1,6 @@
 """A switch that sends broken OpenFlow messages, while another one must be served as if nothing were the matter.
 
-    python -m benchmarks.fuzz_openflow [--count N] [--seed S] [--first I] [--coverage] [--json]
+    .venv/bin/python -m benchmarks.fuzz_openflow [--count N] [--seed S] [--first I] [--coverage] [--json]
 
 The real controller runs in a process of its own, on free ports. Message I of seed S is always the same, so that
 ``--seed S --first I --count 1`` repeats it. Ends with 1 when the controller has died, did not end cleanly, lost the

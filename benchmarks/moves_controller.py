@@ -1,6 +1,6 @@
 """A controller whose planner knows two plans and always answers with the one that is not in force.
 
-    python -m benchmarks.moves_controller --config FILE
+    .venv/bin/python -m benchmarks.moves_controller --config FILE
 
 Everything but the planning worker is what ``signalbox serve`` runs: whoever asks it to plan again makes it move every
 pinned flow to another path, through the same loop, difference, stages, barriers and switches as any other change. There

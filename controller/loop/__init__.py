@@ -1,1 +1,1 @@
-"""What the control loop is made of: each part owns one kind of state and is asked by ``control_loop`` alone."""
+"""What the control loop is made of: most parts own one kind of state, which ``control_loop`` alone changes."""

@@ -2,7 +2,7 @@
 
 After a start nothing is known yet, so nothing is deleted or narrowed until every link that installed rules name has
 been seen, or nobody new has connected for ``adoption_patience_s``; and rules that lead to unknown hosts stay for one
-lease more (DESIGN section 4). Pure.
+lease more (docs/architecture.md). Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a routing is worth: demand, load, level of a job, network efficiency (DESIGN section 6).
+"""What a routing is worth: demand, load, level of a job, network efficiency (docs/planning.md).
 
 The one place with these definitions; planner, live status and metrics all use it. In: virtual links and NIC rates,
 or a ``Problem`` with a route per flow. Out: plain numbers.

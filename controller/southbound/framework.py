@@ -1,6 +1,6 @@
 """Everything about Ryu, os-ken, eventlet and threads; the only file that names these packages.
 
-Owns how code gets into the hub, which runs in the main thread with nothing monkey-patched (DESIGN section 3):
+Owns how code gets into the hub, which runs in the main thread with nothing monkey-patched (docs/architecture.md):
 commands from any thread through an ``Outbox``, events through ``on``. Out: the names of Ryu that the rest of the
 southbound uses. os-ken, the maintained fork, can stand in for it: ``FRAMEWORK`` says which of them runs.
 
@@ -40,7 +40,7 @@ def chosen() -> str:
 
 
 with warnings.catch_warnings():
-    # Deprecations inside eventlet, Ryu and WebOb are known (DESIGN section 3); no operator can act on them.
+    # Deprecations inside eventlet, Ryu and WebOb are known (docs/architecture.md); no operator can act on them.
     warnings.simplefilter("ignore")
     import eventlet.hubs
     import eventlet.wsgi

@@ -2,7 +2,7 @@
 
 Owns the running plan: how each announced flow is pinned. After a restart it is read back from the switches; the shares
 of split flows, which no rule holds, come from the saved state. Pins of jobs that nobody has announced again are
-*orphans* and kept for one lease (DESIGN section 4).
+*orphans* and kept for one lease (docs/architecture.md).
 """
 
 from __future__ import annotations

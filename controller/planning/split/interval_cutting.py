@@ -4,7 +4,7 @@ Colour the flows so that no leaf has two of a colour, out or in; D colours do (K
 at a leaf. Colour c owns the interval [c, c+1) of a line of length D. Cut the line into pieces, one per lane: a flow
 puts on a lane the share of its interval that lies in the lane's piece. A leaf has one flow of a colour at most, so
 pieces of length D/S load every link with at most D/S flows, which is the leaf cut's bound; a flow touches two pieces
-when they are not shorter than 1 (DESIGN section 6).
+when they are not shorter than 1 (docs/planning.md).
 
 In: lanes, the flows. Out: routes.
 """
