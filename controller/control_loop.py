@@ -151,9 +151,9 @@ class ControlLoop:
         for dpid in self.departures.due(now):
             self.topology.switch_left(dpid, now)
             self._changed(now)
-        if self._stale and not self.adopting:
-            commands += self._first_aid(now)
-        return self._advance(now) + commands
+        self._narrow(now)
+        commands += self._ask_repair(now)
+        return self._advance(now) + commands + self._ask_repair(now)
 
     def _take(self, message: Message, now: float) -> list[Command]:
         match message:
@@ -192,6 +192,7 @@ class ControlLoop:
                 self.counters.switch_left(dpid)
                 if self.departures.left(dpid, self.fabric, now):
                     self.adoption.begin(now)
+                    self._stale = True
             case PortChanged(dpid, port, removed):
                 if self.topology.port_changed(dpid, port, removed, now):
                     self._changed(now)
@@ -204,7 +205,7 @@ class ControlLoop:
                 news = self.sync.rules_read(message, self.fabric, now)
                 self._stale |= news == "changed"
                 if news == "first":
-                    self.adoption.rules_read(rules, now)
+                    self.adoption.rules_read(dpid, rules, now)
                     for ip, at in installed_hosts({dpid: rules}):
                         if ip not in self.fabric.hosts:
                             self.topology.place_host(ip, None, at)
@@ -246,7 +247,8 @@ class ControlLoop:
                 job = self.registry.register(spec, now)
                 if known:
                     return [Reply(reply, job.id)]
-                if self.strategy is Strategy.PLANNED and not self.routes.claim(job):
+                known_hosts = not missing_hosts(self.fabric, job)
+                if self.strategy is Strategy.PLANNED and not self.routes.claim(job) and known_hosts:
                     self.replanning.unplanned |= {job.id}
                 self._changed(now)
                 return [self._save(), Reply(reply, job.id)]
@@ -312,16 +314,22 @@ class ControlLoop:
         runnable = [job for job in self.registry.jobs.values() if not missing_hosts(self.fabric, job)]
         return self.replanning.start_if_due(self.strategy, self.fabric, runnable, now)
 
-    def _first_aid(self, now: float) -> list[Command]:
-        """The first answers to lost links: next hops are taken away, and when that is confirmed, new routes are asked
-        for, neither after a quiet time nor with the next tick. The full computation waits for both, but never long."""
+    def _narrow(self, now: float) -> None:
+        """The first answer to lost links: next hops are taken away, the full computation waits for that, never long."""
+        if not self._stale or self.adopting:
+            return
         lost = self.losses.lost(self.fabric.links)
         leaves = {host.at.dpid for host in self.fabric.hosts.values()} if lost else set()
         if fewer := narrowed(self.desired, self.losses.before, lost, leaves):
             self.desired = {**self.desired, **fewer}
             self._diff_due = True
             self.losses.hurry(now)
-        if self.hurried(now) or not self.losses.broken(self.routes.lost_links(self.fabric), now):
+
+    def _ask_repair(self, now: float) -> list[Command]:
+        """The second answer: new routes, neither after a quiet time nor with the next tick. It is waited for too."""
+        if not self._stale or self.adopting or self.hurried(now):
+            return []
+        if not self.losses.broken(self.routes.lost_links(self.fabric), now):
             return []
         self.replanning.at_once(now)
         commands = self._plan_if_due(now)
@@ -335,10 +343,13 @@ class ControlLoop:
 
     def _adopt_when_settled(self, now: float) -> None:
         """Take what the switches do for the running plan, once the picture is complete."""
-        if not self.sync.installed:
+        if self.departures.waiting or not self.sync.installed:
             return
         if self.adoption.settle(self.fabric, self.sync.installed, self.sync.all_read, now):
-            self.routes.adopt(self.fabric, self.sync.installed, self.registry.jobs.values())
+            jobs = self.registry.jobs.values()
+            self.replanning.unplanned -= self.routes.adopt(self.fabric, self.sync.installed, jobs)
+            if not self.adoption.first:  # the jobs were never forgotten: what is not theirs is nobody's
+                self.routes.orphans = ()
             if self.strategy is not Strategy.PLANNED:
                 self.routes.routes = {}
             self._changed(now)

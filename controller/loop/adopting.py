@@ -27,6 +27,12 @@ class Adopting:
         self._expects_rules = expects_rules
         self._since = now
         self._came: set[Dpid] = set()
+        self._read: set[Dpid] = set()
+
+    @property
+    def first(self) -> bool:
+        """The lease that began with the first adoption is not over."""
+        return self.unknown_kept_until > -math.inf
 
     def begin(self, now: float) -> None:
         """What the switches do counts again, not what is known here."""
@@ -39,9 +45,11 @@ class Adopting:
             self._came.add(dpid)
             self._since = now
 
-    def rules_read(self, rules: RuleSet, now: float) -> None:
-        """A late switch with rules that others depend on begins another adoption."""
-        if rules.flows and not self.now and now < self.unknown_kept_until:
+    def rules_read(self, dpid: Dpid, rules: RuleSet, now: float) -> None:
+        """A late switch with rules that others depend on begins another adoption; one that comes again does not."""
+        late = dpid not in self._read
+        self._read.add(dpid)
+        if late and rules.flows and not self.now and now < self.unknown_kept_until:
             self.begin(now)
 
     def settle(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], all_read: bool, now: float) -> bool:

@@ -28,9 +28,15 @@ class Departures:
         link is no part of it: whoever may connect could otherwise stop all planning by coming and going."""
         self._waiting[dpid] = now
         self._lately = {dpid: at for dpid, at in self._lately.items() if at > now - LATELY_S}
-        if any(link.dpid == dpid for link in fabric.links):
-            self._lately[dpid] = now
+        if not any(link.dpid == dpid for link in fabric.links):
+            return False
+        self._lately[dpid] = now
         return len(self._lately) >= max(MANY_AT_LEAST, MANY_FRACTION * len(fabric.switches))
+
+    @property
+    def waiting(self) -> bool:
+        """Some left and are not given up yet: the picture is about to change."""
+        return bool(self._waiting)
 
     def returned(self, dpid: Dpid) -> None:
         """If before it was given up, nothing is left to do about it."""

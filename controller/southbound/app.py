@@ -51,6 +51,7 @@ from controller.southbound.framework import (
     pause,
     spawn,
 )
+from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
 from controller.southbound.mastership import MASTERSHIP_LOST
 from controller.southbound.packet_outs import PacketOuts
@@ -226,11 +227,16 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, ev: Any) -> None:
-        dpid = self._heard_from(ev.msg.datapath)
-        port: Port | None = objects.port(ev.msg.desc)
+        connection, desc = ev.msg.datapath, ev.msg.desc
+        removed = ev.msg.reason == ofp.OFPPR_DELETE
+        if removed:
+            connection.ports.pop(desc.port_no, None)
+        elif desc.port_no in connection.ports or len(connection.ports) < MAX_PORTS:
+            connection.ports[desc.port_no] = desc  # it may not be admitted yet, and is then with these ports
+        dpid = self._heard_from(connection)
+        port: Port | None = objects.port(desc)
         if dpid is None or port is None:
             return
-        removed = ev.msg.reason == ofp.OFPPR_DELETE
         self._put(PortChanged(dpid, port, removed))
         self._discovery.port_changed(dpid, port, removed)
 

@@ -61,11 +61,10 @@ class RunningRoutes:
         }
         return {**self._saved, **running}
 
-    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> None:
-        """Take what the switches do for the running plan."""
+    def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
+        """Take what the switches do for the running plan; returns whose pins or counters they hold."""
         self.orphans = tuple(installed_pins(fabric, installed))
-        for job in jobs:
-            self.claim(job)
+        return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: PinnedJob) -> bool:
         """The job is known (again): its orphans are its routes. False when it has none."""
@@ -74,22 +73,14 @@ class RunningRoutes:
         for pin in self.orphans:
             if pin.owner == owner and pin.path is not None and pin.flow in pairs:
                 paths.setdefault(pin.flow, {})[pin.part] = pin.path
+        shares = self.shares
         for flow, of_part in paths.items():
-            route = whole(of_part[None]) if None in of_part else self._split(flow, of_part, parts_of(job))
-            if route:
+            known = shares.get(flow, ())
+            route = whole(of_part[None]) if None in of_part else _split(of_part, parts_of(job), known)
+            if route and len(route) >= len(self.routes.get(flow, ())):  # else some of its switches are not there yet
                 self.routes[flow] = route
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
         return len(self.orphans) < len(before)
-
-    def _split(self, flow: FlowId, path_of: Mapping[Part | None, Path], parts: Iterable[Part]) -> Route:
-        """The subflows that are pinned, from the first class on; empty when they are not the job's."""
-        paths = [path_of[part] for part in takewhile(path_of.__contains__, parts)]
-        if len(paths) < len(path_of):
-            return ()
-        shares = self._saved.get(flow, ())
-        if len(shares) != len(paths):
-            shares = (1 / len(paths),) * len(paths)
-        return tuple(map(Subflow, paths, shares))
 
     def drop_orphans(self) -> None:
         """Whoever has not claimed them by now does not come back."""
@@ -140,6 +131,17 @@ class RunningRoutes:
         kept = {path: back for path, back in self._back.items() if path in paths and changed.isdisjoint(path)}
         fresh = {path: reverse_path(fabric, path) or self._back.get(path) for path in paths - kept.keys()}
         self._back = kept | {path: back for path, back in fresh.items() if back}
+
+
+def _split(path_of: Mapping[Part | None, Path], parts: Iterable[Part], shares: tuple[float, ...]) -> Route:
+    """The subflows that are pinned, from the first class on; empty when they are not the job's. ``shares``: what they
+    were when somebody last knew."""
+    paths = [path_of[part] for part in takewhile(path_of.__contains__, parts)]
+    if len(paths) < len(path_of):
+        return ()
+    if len(shares) != len(paths):
+        shares = (1 / len(paths),) * len(paths)
+    return tuple(map(Subflow, paths, shares))
 
 
 def parts_of(job: PinnedJob) -> tuple[Part, ...]:

@@ -100,6 +100,15 @@ def test_a_new_job_is_pinned_by_its_first_rules(fabric: FakeFabric) -> None:
     assert len(pins) == 8, "four flows, both ways"
 
 
+def test_a_job_that_waits_for_a_host_is_counted_meanwhile(fabric: FakeFabric) -> None:
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.run(3)
+    fabric.silent_hosts = {"10.0.4.99"}
+    fabric.send(RegisterJob(ring_job("waits", [*RINGS[0][:3], "10.0.4.99"])))
+    fabric.run(3)
+    assert pin_key(FlowId("10.0.1.1", "10.0.2.1")) in fabric.switches[Dpid(1)].flows
+
+
 def test_acknowledgements_come_back_over_the_same_spine(fabric: FakeFabric) -> None:
     for flow, spine in spines_used(fabric).items():
         assert fabric.trace(flow.dst_ip, flow.src_ip, entropy=3) == [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.messages import PortChanged, SwitchConnected, SwitchLeft
+from controller.jobs.spec import JobId
+from controller.messages import DeregisterJob, PortChanged, RegisterJob, SwitchConnected, SwitchLeft
 from controller.tables.rules import GroupRule
-from tests.unit.fake_fabric import FakeFabric
-from tests.unit.test_control_loop import CONFIG, register, spines_used
+from tests.unit.fake_fabric import FakeFabric, ring_job
+from tests.unit.test_control_loop import CONFIG, RINGS, spines_used
 
 
 @pytest.fixture
@@ -16,7 +17,8 @@ def fabric() -> FakeFabric:
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
-    register(fabric, 0, 1, 2)
+    for number, ring in enumerate(RINGS):
+        fabric.send(RegisterJob(ring_job(f"job{number}", ring, lease_s=1000)))
     fabric.run(5)
     return fabric
 
@@ -73,3 +75,34 @@ def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) ->
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
         fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
     assert not fabric.loop.adopting
+
+
+def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
+    """Three of eight, their ports stay up, and everybody else hears ticks meanwhile."""
+    before = spines_used(fabric)
+    fabric.run(70)
+    fabric.forget_mods()
+    gone = [Dpid(257), Dpid(258), Dpid(1)]
+    for dpid in gone:
+        fabric.now += 0.005
+        fabric.send(SwitchLeft(dpid))
+        fabric._connected.discard(dpid)
+    fabric.run(2)
+    assert fabric.mods == []
+    fabric.connect(*gone)
+    fabric.run(10)
+    assert fabric.mods == []
+    assert (spines_used(fabric), fabric.loop.adopting) == (before, False)
+
+
+def test_what_a_job_leaves_behind_while_nobody_is_connected_goes_with_the_return(fabric: FakeFabric) -> None:
+    fabric.run(70)
+    for dpid in fabric.switches:
+        fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+    fabric._connected.clear()
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.run(1)
+    fabric.connect(*fabric.switches)
+    fabric.run(10)
+    assert fabric.loop.routes.orphans == ()
+    assert len(fabric.loop.pins) == 16, "two jobs of four flows, both ways"

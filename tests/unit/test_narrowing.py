@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.fabric.topology_update import hosts_by_leaf
-from controller.messages import InstallStage, PortChanged
+from controller.messages import InstallStage, PortChanged, SolvePlan
 from controller.offline.fabrics import fat_tree, leaf_spine, without
 from controller.tables.narrowing import narrowed
 from controller.tables.pipeline import PipelineSettings, desired_rules, ecmp_group_id
@@ -83,7 +83,7 @@ def test_it_is_sent_alone_and_before_anything_is_worked_out() -> None:
     assert isinstance(stage, InstallStage)
     assert {mod.op for mods in stage.stage.mods.values() for mod in mods} == {"modify"}
     assert {type(mod.rule) for mods in stage.stage.mods.values() for mod in mods} == {GroupRule}
-    fabric._install(stage)
+    done = fabric._install(stage)
     assert all(
         fabric.trace(src, dst, entropy)
         for src in fabric.loop.fabric.hosts
@@ -91,3 +91,5 @@ def test_it_is_sent_alone_and_before_anything_is_worked_out() -> None:
         if src != dst
         for entropy in range(4)
     )
+    (asked,) = fabric.loop.handle([done], fabric.now)
+    assert isinstance(asked, SolvePlan), "new routes are asked for as soon as that is confirmed"
