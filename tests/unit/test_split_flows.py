@@ -396,3 +396,23 @@ def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
     fabric.send(Planned(replace(answer, routes=turned)))
     assert fabric.mods == []
     assert build_status(fabric.loop).moved_flows_total == 0
+
+
+def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
+    """No rule holds them, and what the last process saved has been forgotten long ago."""
+    routes, jobs = fabric.loop.routes, list(fabric.loop.registry.jobs.values())
+    routes.drop_orphans()
+    uneven = {
+        flow: (Subflow(route[0].path, 0.9), *(Subflow(piece.path, 0.1 / (len(route) - 1)) for piece in route[1:]))
+        for flow, route in routes.routes.items()
+        if len(route) > 1
+    }
+    assert uneven
+    routes.routes = {**routes.routes, **uneven}
+    before = dict(routes.routes)
+    assert routes.adopt(fabric.loop.fabric, fabric.loop.sync.installed, jobs) == {JobId("ring")}
+    assert routes.routes == before
+    late = dict(fabric.loop.sync.installed)
+    del late[Dpid(257)]
+    routes.adopt(fabric.loop.fabric, late, jobs)
+    assert routes.routes == before, "subflows whose switch is late are not gone"
