@@ -20,6 +20,7 @@ from controller.messages import (
     RenewLease,
     Replan,
     ReplanOutcome,
+    SavedState,
     SetStrategy,
     Strategy,
     StrategySet,
@@ -194,6 +195,19 @@ def test_a_restart_waits_for_a_switch_that_is_late(fabric: FakeFabric, late: Dpi
     fabric.start(CONFIG, late=[late])
     fabric.run(12)
     fabric.connect(late)
+    fabric.run(30)
+    assert fabric.mods == []
+    assert spines_used(fabric) == before
+
+
+def test_a_job_that_registers_again_during_adoption_keeps_its_pins(fabric: FakeFabric) -> None:
+    """Nothing was saved: the jobs say who they are while a switch is late."""
+    before = spines_used(fabric)
+    fabric.saved = SavedState()
+    fabric.forget_mods()
+    fabric.start(CONFIG, late=[Dpid(3)])
+    register(fabric, 0, 1, 2)
+    fabric.connect(Dpid(3))
     fabric.run(30)
     assert fabric.mods == []
     assert spines_used(fabric) == before

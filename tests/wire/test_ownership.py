@@ -27,9 +27,12 @@ from tests.wire.fake_switch import (
     ERROR,
     GROUP_MOD,
     METER_MOD,
+    PORT_DOWN,
+    PORT_STATUS,
     ROLE_REPLY,
     ROLE_REQUEST,
     FakeSwitch,
+    port_desc,
 )
 from tests.wire.test_openflow import Bench, bench
 
@@ -120,6 +123,23 @@ def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:
     assert bench.controller.first(StageDone, change_id=221).results == {0x221: SwitchResult(timed_out=True)}
     assert switch.hear().kind in (ECHO_REQUEST, ROLE_REQUEST)
     assert not any(isinstance(m, SwitchConnected) and m.dpid == 0x221 for m in bench.controller.received)
+    switch.close()
+
+
+def test_what_becomes_of_ports_before_the_role_is_known_counts(bench: Bench) -> None:
+    switch = greet(bench, 0x223)
+    asked = switch.expect(ROLE_REQUEST)
+    down, added = (
+        struct.pack("!B7x", 2) + port_desc(1, "eth1", PORT_DOWN),
+        struct.pack("!B7x", 0) + port_desc(2, "eth2"),
+    )
+    switch.send(PORT_STATUS, down)
+    switch.send(PORT_STATUS, added)
+    switch.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, 3), asked.xid)
+    claim = switch.expect(ROLE_REQUEST)
+    switch.send(ROLE_REPLY, claim.body, claim.xid)
+    connected = bench.controller.first(SwitchConnected, dpid=0x223)
+    assert {port.number: port.up for port in connected.ports} == {1: False, 2: True}
     switch.close()
 
 
