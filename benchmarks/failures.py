@@ -34,7 +34,7 @@ from mininet_topos.probe_lane import LANE_TOS, all_drops, drops_since, open_lane
 from mininet_topos.probe_report import Pair
 from mininet_topos.probing import Probing
 from mininet_topos.socket_buffers import roomy_sockets
-from tests.lab.controller import ControllerProcess, running_fabric, settled
+from tests.support.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0

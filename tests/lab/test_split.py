@@ -27,7 +27,7 @@ from mininet_topos.demo_parts import Training, TrainingJob
 from mininet_topos.lab import Lab, LabHost
 from mininet_topos.lab_record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import Snoop, running_fabric, settled
+from tests.support.lab.controller import Snoop, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 

@@ -20,7 +20,7 @@ from controller.messages import Strategy
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import run, wait_for
-from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
+from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 
