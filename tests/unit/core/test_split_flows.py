@@ -327,7 +327,7 @@ def connected() -> FakeFabric:
     return started(max_subflows=3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(some_routes(), min_size=2, max_size=4), st.integers(0, 1000))
 def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int

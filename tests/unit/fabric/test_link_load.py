@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.link_figures import LinkStatus
@@ -239,7 +239,6 @@ def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
         max_size=25,
     )
 )
-@settings(deadline=None)
 def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> None:
     load, capacity = LinkLoad(6, 0.1), dict.fromkeys(FABRIC.links, 1e6)
     for now, (step, dpid, more) in enumerate(steps):

@@ -262,7 +262,7 @@ def test_fields_leave_out_what_there_is_none_of() -> None:
     assert given["cut"]["direction"] in ("out", "in")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=4),
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 3])), min_size=1, max_size=6),
@@ -282,7 +282,7 @@ def test_a_cut_never_claims_more_than_all_bounds_together(
 ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(ends, min_size=1, max_size=4, unique_by=lambda end: end[1:]),
     st.lists(st.integers(0, 1), min_size=4, max_size=4),

@@ -139,7 +139,7 @@ fabrics = st.builds(
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(fabrics, st.lists(pairs, min_size=1, max_size=4, unique=True), st.sampled_from([RATE, RATE / 2]))
 def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
     fabric: Fabric, ends: list[tuple[int, int, int, int]], demand: float
