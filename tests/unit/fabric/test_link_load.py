@@ -94,6 +94,18 @@ def test_background_fades_when_it_stops(load: LinkLoad) -> None:
     assert load.background_bps(LINK) == 0
 
 
+def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -> None:
+    """One quiet interval must not make a link that is used look free."""
+    before = run(load, range(40), 9e5, 0)[LINK]
+    totals = int(9e5 / 8 * 38)
+    faded = []
+    for now in range(40, 48, 2):
+        load.count_links(now, {LINK: totals})
+        load.count_flows(now, {FLOW: 0})
+        faded.append(load.update(now, CAPACITY)[LINK])
+    assert faded == pytest.approx([before / 2, before / 4, before / 8, before / 16])
+
+
 def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
     run(load, range(20), 5e5, 5e5)
     load.count_links(20, {LINK: 0})
