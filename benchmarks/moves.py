@@ -27,8 +27,8 @@ from rich.table import Table
 
 from controller.api.client import Client
 from controller.commands.output import console
+from controller.config import Strategy
 from controller.jobs.spec import Algorithm
-from controller.messages import Strategy
 from mininet_topos.announcer import announcement
 from mininet_topos.demo import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.demo_parts import RouteWatch, free_port, running_controller

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import typer
 
 from controller.config import load
-from controller.messages import Compared, Planned, SolvePlan
+from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, Problem, Route, whole
 from controller.serve import serve

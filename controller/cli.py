@@ -22,9 +22,9 @@ from controller import config, preflight
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import bench, offline, simulate, tables, what_if
 from controller.commands.output import Address, AsJson, console, fields, show, waiting
+from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
 
 app = typer.Typer(
     help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",

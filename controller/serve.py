@@ -20,13 +20,15 @@ from controller import inventory
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import SignalboxError
 from controller.event_log import events
+from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.store import StateStore
-from controller.messages import Command, Counters, Foresee, Message, Reply, SavedState, SaveState, SolvePlan, Tick
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.old_garbage import OldGarbage
+from controller.planning.messages import Foresee, SolvePlan
 from controller.planning.questions.answering import ForesightWorker
 from controller.planning.worker import PlanningWorker
 from controller.southbound.framework import Outbox
@@ -34,6 +36,7 @@ from controller.southbound.run_hub import APP_MODULE, run_hub
 from controller.standby import wait_for_turn
 from controller.status import StatusBoard
 from controller.status_view import StatusView
+from controller.tables.messages import Counters, ToSwitches
 
 log = structlog.get_logger(__name__)
 
@@ -141,7 +144,7 @@ class _Driver:
                     messages.append(Tick())
                 commands = self._loop.handle(messages, now)
                 replies = [command for command in commands if isinstance(command, Reply)]
-                self._carry_out(command for command in commands if not isinstance(command, Reply))
+                self._carry_out(commands)
                 quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
                 publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
                 if replies or (now >= publish_at and not self._loop.hurried(now)):
@@ -173,7 +176,7 @@ class _Driver:
         self._board.publish(status)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
-        southbound = []
+        southbound: list[ToSwitches] = []
         for command in commands:
             match command:
                 case SolvePlan():
@@ -182,6 +185,8 @@ class _Driver:
                     self._foresight.submit(question, reply)
                 case SaveState(state):
                     self._save(state)
+                case Reply():
+                    pass  # after the status that shows what the request did
                 case _:
                     southbound.append(command)
         self._outbox.send(southbound)

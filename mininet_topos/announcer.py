@@ -15,8 +15,8 @@ from typing import Protocol, Self
 import structlog
 
 from controller.errors import NotFound
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
-from controller.messages import IterationTime
 
 MAX_PERIOD_S = 2.0
 RENEWALS_PER_LEASE = 4

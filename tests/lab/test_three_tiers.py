@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from controller.api.client import Client
+from controller.config import Strategy
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab import Lab
 from mininet_topos.lab_record import run, wait_for

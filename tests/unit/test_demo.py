@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller import config
-from controller.messages import Strategy
+from controller.config import Strategy
 from mininet_topos.demo import cable_under_load
 from mininet_topos.demo_parts import DemoError, controller_config
 

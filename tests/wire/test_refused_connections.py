@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from controller.config import Config
-from controller.messages import ConnectionRefused, SwitchConnected, SwitchLeft
+from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from controller.southbound.listener import MAX_STRANGERS
 from mininet_topos.demo_parts import free_port
 from tests.wire.fake_switch import (

@@ -12,26 +12,16 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from controller.config import Config
+from controller.config import Config, Strategy
+from controller.core.asking import question
+from controller.core.messages import Command, Reply
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.loop.asking import question
-from controller.messages import (
-    Command,
-    Compared,
-    Explain,
-    Foresee,
-    Planned,
-    ReplanOutcome,
-    Reply,
-    SolvePlan,
-    Strategy,
-    WhatIf,
-)
 from controller.planning.baselines.ecmp import ecmp_job_levels
 from controller.planning.first_aid import needs_repair, running
+from controller.planning.messages import Compared, Explain, Foresee, Planned, ReplanOutcome, SolvePlan, WhatIf
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.questions.asked import Network

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from controller.fabric.messages import PacketRefusal, PacketsRefused, RefusedPacket
 from controller.fabric.topology import Fabric, PortNo, PortRef
-from controller.messages import PacketRefusal, PacketsRefused, RefusedPacket
 
 RECENT_S = 60.0
 NO_PORT = PortNo(0)

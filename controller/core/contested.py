@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid, Fabric
-from controller.messages import ConnectionRefused, MastershipLost, SwitchLeft
 
 RECENT_S = 30.0
 """A switch that is refused comes back every few seconds."""

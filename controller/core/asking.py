@@ -12,8 +12,8 @@ from controller.errors import Conflict, NotFound
 from controller.fabric.topology import Fabric
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.messages import Explain, WhatIf
 from controller.planning.efficiency import ideal_communication_s
+from controller.planning.messages import Explain, WhatIf
 from controller.planning.questions.asked import AboutFailures, AboutJob, Network, Question
 from controller.planning.snapshot import missing_hosts
 
