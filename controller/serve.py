@@ -49,10 +49,10 @@ PUBLISH_COUNTERS_S = 1.0
 """And this often while nothing comes in but counters."""
 
 
-def serve(config: Config, standby: bool = False) -> int:
+def serve(config: Config, standby: bool = False, planning_worker: type[PlanningWorker] = PlanningWorker) -> int:
     """Run the controller until SIGTERM or SIGINT. ``standby``: wait first, as long as another controller uses the state
-    directory. Returns the exit status; raises ``InvalidInput`` for a bad inventory and ``OSError`` when an address
-    cannot be listened on."""
+    directory. ``planning_worker``: what plans; a benchmark passes its own. Returns the exit status; raises
+    ``InvalidInput`` for a bad inventory and ``OSError`` when an address cannot be listened on."""
     logs.configure(json=config.log.json_lines, level=config.log.level)
     store = StateStore(config.state_dir)
     if standby:
@@ -66,7 +66,7 @@ def serve(config: Config, standby: bool = False) -> int:
     # control loop -> gRPC server, metrics server
     board = StatusBoard()
     # control loop -> planning worker -> inbox
-    worker = PlanningWorker(inbox.put, outbox.fail)
+    worker = planning_worker(inbox.put, outbox.fail)
     # control loop -> foresight, which answers the gRPC server itself
     foresight = ForesightWorker()
 
