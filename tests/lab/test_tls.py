@@ -10,8 +10,8 @@ import pytest
 
 from controller.config import Config
 from controller.messages import ConnectionRefused, SwitchConnected, SwitchLeft
-from mininet_topos.demo_parts import free_port
-from mininet_topos.lab_record import run
+from mininet_topos.demo.parts import free_port
+from mininet_topos.lab.record import run
 from tests.wire.certificates import Authority, Certificate
 from tests.wire.openflow_controller import southbound
 

@@ -31,7 +31,7 @@ from controller.messages import (
     SwitchRules,
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.wire.fake_switch import (
     AGGREGATE,
     BARRIER_REPLY,
