@@ -23,7 +23,7 @@ from typing import Any, TypedDict, TypeVar
 from coverage import Coverage
 
 from controller.config import Config
-from mininet_topos.lab_record import wait_for
+from mininet_topos.lab.record import wait_for
 
 Result = TypeVar("Result")
 

@@ -39,7 +39,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.wire.openflow_controller import Southbound, southbound
 
 pytestmark = pytest.mark.lab

@@ -26,7 +26,7 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.messages import SavedState, SaveState
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.wire.fake_switch import (
     AGGREGATE,
     BARRIER_REPLY,

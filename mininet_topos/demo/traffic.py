@@ -2,8 +2,8 @@
 
 Runs inside hosts' namespaces. The sink takes any free port and publishes it in a directory both share:
 
-    python -m mininet_topos.traffic sink --bind 10.0.2.4 --rendezvous DIR --name to-leaf2
-    python -m mininet_topos.traffic source --rendezvous DIR --name to-leaf2 --seconds 35
+    python -m mininet_topos.demo.traffic sink --bind 10.0.2.4 --rendezvous DIR --name to-leaf2
+    python -m mininet_topos.demo.traffic source --rendezvous DIR --name to-leaf2 --seconds 35
 
 The source ends after its time, the sink when the source has gone; each prints ``{"bytes", "seconds"}``.
 """
@@ -19,8 +19,8 @@ from typing import Annotated
 
 import typer
 
-from mininet_topos import rendezvous
-from mininet_topos.mesh import prepare_sender
+from mininet_topos.trainer import rendezvous
+from mininet_topos.trainer.mesh import prepare_sender
 
 BLOCK = bytes(16 * 1024)
 CONNECT_TIMEOUT_S = 30.0

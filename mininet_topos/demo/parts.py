@@ -20,9 +20,9 @@ from typing import Any, Self
 
 from controller.api.client import Client
 from controller.errors import SignalboxError
-from mininet_topos.demo_report import RouteChange
-from mininet_topos.lab import Lab, LabHost
-from mininet_topos.lab_record import wait_for
+from mininet_topos.demo.report import RouteChange
+from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.record import wait_for
 
 POLL_S = 0.1
 START_TIMEOUT_S = 60.0

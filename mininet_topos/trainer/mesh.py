@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Self
 
 from controller.jobs.source_ports import PortClass
-from mininet_topos import rendezvous
-from mininet_topos.division import Deal
-from mininet_topos.source_port import bind_in_class
+from mininet_topos.trainer import rendezvous
+from mininet_topos.trainer.division import Deal
+from mininet_topos.trainer.source_port import bind_in_class
 
 HELLO = struct.Struct("!IB")
 SEND_BUFFER_BYTES = 64 * 1024

@@ -4,9 +4,6 @@ Owns the life of a lab. In: a ``LeafSpine`` or a ``FatTree``, and the controller
 cables pulled and plugged, switches stopped and started. Mininet makes namespaces and cables;
 bridges are made here, in one transaction. Whatever happens to the owner, the lab goes: on Ctrl-C and SIGTERM at once,
 after a SIGKILL with the next lab's start.
-
-    python -m mininet_topos.lab --leaves 4 --spines 4 --hosts 4
-    python -m mininet_topos.lab --fabric fat-tree --k 4
 """
 
 from __future__ import annotations
@@ -17,23 +14,17 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal, NoReturn, Self, TextIO
+from typing import Any, Literal, NoReturn, Self, TextIO
 
-import typer
 from mininet.net import Mininet
 from mininet.node import Switch
-from rich.console import Console
-from rich.table import Table
 
 from mininet_topos.fabric_topo import CableSpec, FabricTopo, SwitchSpec
-from mininet_topos.fat_tree import FatTree
-from mininet_topos.lab_record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
-from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
 
 Datapath = Literal["kernel", "userspace"]
 
@@ -256,62 +247,3 @@ def _signals(handlers: dict[int, Any]) -> Iterator[None]:
 def _exit_on(number: int, _frame: FrameType | None) -> NoReturn:
     """Unwind the stack, and so close the lab, where the default would end the process on the spot."""
     raise SystemExit(128 + number)
-
-
-def _show(lab: Lab, console: Console) -> None:
-    table = Table("host", "address", "MAC", "plugged into")
-    for host in lab.hosts:
-        table.add_row(host.name, host.ip, host.mac, f"{host.leaf} port {host.port}")
-    console.print(table)
-    console.print(
-        f"{lab.datapath} datapath, controller {lab.controller}, {len(lab.switches)} switches. Ctrl-C ends it."
-    )
-
-
-class Shape(StrEnum):
-    LEAF_SPINE = "leaf-spine"
-    FAT_TREE = "fat-tree"
-
-
-def _topo(shape: Shape, sizes: dict[str, int | None], host_mbps: float, fabric_mbps: float, prefix: str) -> FabricTopo:
-    """Raises ``ValueError`` for sizes that cannot be, and for those of another shape."""
-    given = {name: size for name, size in sizes.items() if size is not None}
-    foreign = given.keys() & ({"k"} if shape is Shape.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
-    if foreign:
-        raise ValueError(f"a {shape} has no {', '.join(sorted(foreign))}")
-    if shape is Shape.FAT_TREE:
-        return FatTree(given.get("k", 4), host_mbps, fabric_mbps, prefix)
-    leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
-    return LeafSpine(leaves, spines, hosts, host_mbps, fabric_mbps, given.get("cables", 1), prefix)
-
-
-def main(
-    fabric: Annotated[Shape, typer.Option(help="What is built.")] = Shape.LEAF_SPINE,
-    leaves: Annotated[int | None, typer.Option(help="Leaf switches; 4 unless told.")] = None,
-    spines: Annotated[int | None, typer.Option(help="Spine switches; 4 unless told.")] = None,
-    hosts: Annotated[int | None, typer.Option(help="Hosts per leaf; 4 unless told.")] = None,
-    cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair; 1 unless told.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches; 4 unless told.")] = None,
-    host_mbps: Annotated[float, typer.Option(help="Rate of a host's link, Mbit/s.")] = 5,
-    fabric_mbps: Annotated[float, typer.Option(help="Rate of a link between switches, Mbit/s.")] = 5,
-    prefix: Annotated[str, typer.Option(help="Put before names, so that several labs can run.")] = "",
-    controller: Annotated[str, typer.Option(help="As Open vSwitch writes it.")] = "tcp:127.0.0.1:6653",
-) -> None:
-    """Run an emulated fabric until Ctrl-C."""
-    console = Console()
-    try:
-        sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
-        with Lab(_topo(fabric, sizes, host_mbps, fabric_mbps, prefix), controller) as lab:
-            with suppress(KeyboardInterrupt):
-                _show(lab, console)
-                signal.pause()
-            console.print("taking the lab down")
-    except KeyboardInterrupt:  # while it was coming up: what there was of it is gone
-        raise typer.Exit(130) from None
-    except (LabError, ValueError) as error:
-        console.print(f"[red]{error}[/red]")
-        raise typer.Exit(1) from None
-
-
-if __name__ == "__main__":
-    typer.run(main)

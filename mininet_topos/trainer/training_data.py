@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from controller.jobs.spec import Algorithm
-from mininet_topos.collective import Vector, chunk
+from mininet_topos.trainer.collective import Vector, chunk
 
 VALUE_LIMIT = 1 << 13
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, CableSpec, queue_bytes
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import LabError, run
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, run
 
 LANE_TOS = 0x10
 LANE_SHARE = 0.2

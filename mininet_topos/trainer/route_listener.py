@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 import structlog
 
-from mininet_topos.division import SHARES_FILE, Shares
+from mininet_topos.trainer.division import SHARES_FILE, Shares
 
 RETRY_S = 1.0
 

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from mininet_topos.lab import Lab, LabHost
-from mininet_topos.probe import LINGER_S, MIN_FRAME_BYTES
-from mininet_topos.probe_report import Pair, Stream, read_streams
+from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.probe.prober import LINGER_S, MIN_FRAME_BYTES
+from mininet_topos.probe.report import Pair, Stream, read_streams
 
 STOP_TIMEOUT_S = 30.0
 

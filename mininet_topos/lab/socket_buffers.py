@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mininet_topos.lab_record import LabError
+from mininet_topos.lab.record import LabError
 
 ROOM_BYTES = 16 << 20
 SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem", "wmem"))
