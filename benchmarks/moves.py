@@ -29,7 +29,6 @@ from controller.api.client import Client
 from controller.commands.output import console
 from controller.config import Strategy
 from controller.jobs.spec import Algorithm
-from controller.messages import Strategy
 from mininet_topos.demo.parts import RouteWatch, free_port, running_controller
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab

@@ -27,7 +27,6 @@ from rich.table import Table
 from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import SignalboxError
-from controller.messages import Strategy
 from mininet_topos.demo.parts import (
     POLL_S,
     START_TIMEOUT_S,

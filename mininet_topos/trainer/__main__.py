@@ -31,7 +31,7 @@ def _announced(
         return
     # Imported here because only rank 0 needs gRPC: a demo starts twelve of these processes on two cores.
     from controller.api.client import Client
-    from controller.messages import IterationTime
+    from controller.jobs.messages import IterationTime
     from mininet_topos.trainer.announcer import Announcer, announcement
     from mininet_topos.trainer.route_listener import RouteListener
 

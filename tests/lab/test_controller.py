@@ -13,7 +13,6 @@ from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, InvalidInput
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import Config
-from controller.messages import ConnectionRefused, SwitchConnected, SwitchLeft
+from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from mininet_topos.demo.parts import free_port
 from mininet_topos.lab.record import run
 from tests.wire.certificates import Authority, Certificate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller import config
-from controller.messages import Strategy
+from controller.config import Strategy
 from mininet_topos.demo.parts import DemoError, controller_config
 from mininet_topos.demo.phases import cable_under_load
 
