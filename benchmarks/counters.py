@@ -39,7 +39,7 @@ from controller.observability.metrics import StatusCollector
 from controller.offline.fabrics import leaf_spine
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
-from controller.serve import PUBLISH_S, TICK_S
+from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.openflow_decode import Reply

@@ -6,10 +6,10 @@ import pytest
 
 from controller.config import PlanningConfig
 from controller.core.contested import RECENT_S
-from controller.event_log import events
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
+from controller.serving.event_log import events
 from controller.status_view import build_status
 from controller.tables.rules import Table
 from tests.unit.fake_fabric import FakeFabric, ring_job

@@ -6,9 +6,9 @@ import pytest
 
 from controller.core.messages import Command, Message
 from controller.core.refused_packets import RECENT_S
-from controller.event_log import events
 from controller.fabric.messages import ArpSeen, PacketsRefused, ProbePorts, RefusedPacket
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.serving.event_log import events
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric
 from tests.unit.test_control_loop import CONFIG

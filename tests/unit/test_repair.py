@@ -8,10 +8,10 @@ import pytest
 
 from controller.config import Strategy
 from controller.core.messages import Command, Message
-from controller.event_log import events
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
 from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
+from controller.serving.event_log import events
 from controller.status import Status
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric, ring_job

@@ -16,24 +16,24 @@ from importlib import import_module
 
 import structlog
 
-from controller import inventory
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import SignalboxError
-from controller.event_log import events
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
-from controller.old_garbage import OldGarbage
 from controller.planning.messages import Foresee, SolvePlan
 from controller.planning.questions.answering import ForesightWorker
 from controller.planning.worker import PlanningWorker
+from controller.serving import inventory
+from controller.serving.event_log import events
+from controller.serving.garbage import OldGarbage
+from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
-from controller.standby import wait_for_turn
 from controller.status import StatusBoard
 from controller.status_view import StatusView
 from controller.tables.messages import Counters, ToSwitches

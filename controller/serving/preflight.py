@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from controller import inventory
 from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
+from controller.serving import inventory
 from controller.southbound import tls
 
 
