@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import LabError, run
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, run
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab.static_routes import install_static_routes
 

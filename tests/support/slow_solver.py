@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.messages import Command, Message, Planned
+from controller.core.messages import Command, Message
+from controller.planning.messages import Planned
 from tests.support.fake_fabric import FakeFabric
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from mininet_topos.lab import Lab
+from mininet_topos.lab.lab import Lab
 
 
 def address(lab: Lab, host: str) -> str:

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
-from controller.messages import Command, DeregisterJob, IterationTime, Message, Planned, RegisterJob, ReportIterations
+from controller.planning.messages import Planned
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from controller.status import Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.messages import RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.status_view import build_status
 from controller.tables.rules import Table
 from tests.support.fake_fabric import FakeFabric, ring_job

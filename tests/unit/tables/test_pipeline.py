@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.messages import ArpSeen
 from controller.tables.rules import FlowRule, Prefix
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
