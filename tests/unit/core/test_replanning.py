@@ -13,8 +13,6 @@ from controller.jobs.spec import JobId
 from controller.planning.messages import Planned
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
-from controller.status import Status
-from controller.status_view import build_status
 from controller.tables.rules import FlowRule, Prefix
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.slow_solver import SlowSolver
@@ -29,18 +27,14 @@ def started(fabric: FakeFabric) -> None:
     fabric.run(3)
 
 
-def status_of(fabric: FakeFabric) -> Status:
-    return build_status(fabric.loop)
-
-
 def test_a_new_job_waits_until_it_is_quiet() -> None:
     fabric = FakeFabric()
     started(fabric)
     register(fabric, 0)
     fabric.run(0.1)
-    assert status_of(fabric).plan is None
+    assert fabric.status.plan is None
     fabric.run(0.2)
-    assert status_of(fabric).jobs[JOB0].state == "pinned"
+    assert fabric.status.jobs[JOB0].state == "pinned"
 
 
 def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() -> None:
@@ -54,7 +48,7 @@ def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() ->
         fabric.run(0.1)
         fabric.plug(Dpid(4), PortNo(4))
         fabric.run(0.1)
-    assert {job.state for job in status_of(fabric).jobs.values()} == {"pinned"}
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
 def test_times_measured_on_routes_that_have_changed_are_forgotten_and_no_others() -> None:
@@ -73,7 +67,7 @@ def test_times_measured_on_routes_that_have_changed_are_forgotten_and_no_others(
         for number, ring in enumerate(RINGS)
         if any(before[flow] != after[flow] for flow in before if flow.src_ip in ring)
     }
-    measured = {str(job.spec.job_id): job.mean_communication_s for job in status_of(fabric).jobs.values()}
+    measured = {str(job.spec.job_id): job.mean_communication_s for job in fabric.status.jobs.values()}
     assert 0 < len(moved) < 3
     assert measured == {job: 0.0 if job in moved else 0.5 for job in measured}
 
@@ -91,10 +85,10 @@ def test_a_plan_over_a_link_that_was_lost_meanwhile_is_not_adopted() -> None:
     fabric.forget_mods()
     fabric.solve()
     assert fabric.mods == []
-    assert status_of(fabric).plan is None
+    assert fabric.status.plan is None
     fabric.run(0.5)
     fabric.solve()
-    assert status_of(fabric).jobs[JOB0].state == "pinned"
+    assert fabric.status.jobs[JOB0].state == "pinned"
 
 
 class OtherOrder(FakeFabric):
@@ -124,7 +118,7 @@ def split() -> OtherOrder:
     fabric.send(RegisterJob(ring_job("pair", [*PAIR])))
     fabric.run(3)
     fabric.forget_mods()
-    jobs = status_of(fabric).jobs
+    jobs = fabric.status.jobs
     assert {job.state for job in jobs.values()} == {"pinned"}
     assert any(len(route or ()) > 1 for route in jobs[JobId("split")].routes.values())
     return fabric
@@ -134,15 +128,15 @@ def assert_subflows_stay(fabric: FakeFabric) -> None:
     """No pin has changed but those of the pair of hosts."""
     sources = {mod.rule.key.match.ipv4_src for mod in fabric.mods if isinstance(mod.rule, FlowRule)}
     assert sources - {None} <= {Prefix(ip) for ip in PAIR}
-    assert status_of(fabric).moved_flows_total == 0
+    assert fabric.status.moved_flows_total == 0
 
 
 def test_subflows_keep_their_ports_whatever_order_a_plan_lists_them_in(split: OtherOrder) -> None:
-    before = status_of(split).plans_total
+    before = split.status.plans_total
     split.send(DeregisterJob(JobId("pair")))
     split.send(RegisterJob(ring_job("again", [*PAIR])))
     split.run(3)
-    status = status_of(split)
+    status = split.status
     assert status.plans_total > before
     assert status.jobs[JobId("again")].state == "pinned"
     assert_subflows_stay(split)
@@ -150,9 +144,9 @@ def test_subflows_keep_their_ports_whatever_order_a_plan_lists_them_in(split: Ot
 
 def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: OtherOrder) -> None:
     """The pair of hosts has lost its path."""
-    route = status_of(split).jobs[JobId("pair")].routes[FlowId(*PAIR)]
+    route = split.status.jobs[JobId("pair")].routes[FlowId(*PAIR)]
     assert route
     ((path, _),) = route
     split.cut(path[0].dpid, path[0].port)
-    assert status_of(split).repairs_total == 1
+    assert split.status.repairs_total == 1
     assert_subflows_stay(split)

@@ -6,7 +6,6 @@ import pytest
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
-from controller.status_view import build_status
 from controller.tables.rules import Table
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
@@ -40,11 +39,11 @@ def test_nothing_is_planned_while_only_switches_without_rules_have_connected(fab
     others = [dpid for dpid in fabric.switches if dpid not in rebooted]
     fabric.start(CONFIG, late=others)
     fabric.run(5)
-    assert build_status(fabric.loop).plan is None
+    assert fabric.status.plan is None
     assert {key.table for dpid in rebooted for key in fabric.switches[dpid].flows} == {Table.CONTROL}
     fabric.connect(*others)
     fabric.run(20)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert ({job.state for job in status.jobs.values()}, status.moved_flows_total) == ({"pinned"}, 0)
     assert_no_collision(fabric)
 
@@ -54,10 +53,10 @@ def test_routes_through_a_leaf_that_connects_after_the_others_were_adopted_stay(
     fabric.forget_mods()
     fabric.start(CONFIG, late=[Dpid(3)])
     fabric.run(CONFIG.discovery.adoption_patience_s + 5)
-    assert not build_status(fabric.loop).adopting
+    assert not fabric.status.adopting
     fabric.connect(Dpid(3))
     fabric.run(10)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert spines_used(fabric) == before
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert status.moved_flows_total == 0
