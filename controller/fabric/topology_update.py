@@ -91,6 +91,11 @@ class TopologyState:
         return self._fabric
 
     @property
+    def changed(self) -> bool:
+        """Something has changed since the last snapshot was taken."""
+        return self._changed
+
+    @property
     def intact(self) -> Fabric:
         """The current snapshot with the cables that have failed and have not come back; those carry nothing."""
         failed = (sorted(cable) for cable in self._hold_downs.held)

@@ -13,12 +13,14 @@ after pauses that grow; until then its flow stays on ECMP, and so does a pin who
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
+from controller.memo import MemoPerKey
 from controller.tables import rules_diff
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.ownership import divided
@@ -85,7 +87,7 @@ class SwitchSync:
         self._late: set[int] = set()
         self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
-        self._equal: dict[Dpid, tuple[RuleSet, RuleSet]] = {}
+        self._equal = MemoPerKey[Dpid, RuleSet, RuleSet, bool](operator.eq)
         self._again: set[RuleId] = set()
 
     @property
@@ -116,7 +118,6 @@ class SwitchSync:
     def left(self, dpid: Dpid) -> None:
         self._connected.pop(dpid, None)
         self.installed.pop(dpid, None)
-        self._equal.pop(dpid, None)
         for change in list(self._under_way):
             self._answered(change, [dpid])
         self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
@@ -211,27 +212,22 @@ class SwitchSync:
         return self._send(stages[0]) if stages else None
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
-        """Desired and installed rules of the switches where they differ; the others are compared once, not again."""
-        groupless = self._groupless()
-        for dpid, held in self.installed.items():
-            wanted = desired.get(dpid)
-            before = self._equal.get(dpid)
-            if before and before[0] is wanted and before[1] is held and dpid not in groupless:
-                continue
-            if wanted is not None and wanted == held:
-                # From here on most rules are the same objects on both sides, which compare at once.
-                self.installed[dpid] = wanted
-                self._equal[dpid] = wanted, wanted
+        """Desired and installed rules of the switches where they differ."""
+        both = {dpid: (desired[dpid], held) for dpid, held in self.installed.items() if dpid in desired}
+        equal = self._equal(both)
+        for dpid in both:
+            if equal[dpid]:
+                # From here on the rules are the same objects on both sides, which compare at once.
+                self.installed[dpid] = desired[dpid]
             else:
-                self._equal.pop(dpid, None)
-        differing = [dpid for dpid in self.installed if dpid in desired and dpid not in self._equal]
-        for dpid in differing:
-            self._claim(dpid, desired[dpid])
-        wanted_of = {dpid: on_ecmp(desired[dpid], groupless.get(dpid, ())) for dpid in differing}
+                self._claim(dpid, desired[dpid])
+        missing = self._missing_groups()
+        differing = [dpid for dpid in both if not equal[dpid]]
+        wanted_of = {dpid: on_ecmp(desired[dpid], missing.get(dpid, ())) for dpid in differing}
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 
-    def _groupless(self) -> dict[Dpid, set[int]]:
-        """Groups that switches refuse to make: what would point at them cannot stand either."""
+    def _missing_groups(self) -> dict[Dpid, set[int]]:
+        """Groups that switches refuse to make: rules that would point at them cannot be installed either."""
         missing: dict[Dpid, set[int]] = {}
         for (dpid, _), refusal in self.refused.items():
             rule = refusal.mod.rule
@@ -359,7 +355,6 @@ class SwitchSync:
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
         """What the switch holds is not known any more; ask it, less and less often while it stays silent."""
         self.installed.pop(dpid, None)
-        self._equal.pop(dpid, None)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
 

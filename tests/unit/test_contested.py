@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from controller.core.contested import RECENT_S
 
 from controller.config import PlanningConfig
-from controller.core.contested import RECENT_S
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
 from controller.serving.event_log import events
-from controller.status_view import build_status
 from controller.tables.rules import Table
 from tests.unit.fake_fabric import FakeFabric, ring_job
 from tests.unit.test_control_loop import CONFIG, RINGS, assert_no_collision
@@ -31,7 +30,7 @@ def fabric() -> FakeFabric:
 
 
 def alarms(fabric: FakeFabric) -> str:
-    return "\n".join(build_status(fabric.loop).alarms)
+    return "\n".join(fabric.status.alarms)
 
 
 def test_nothing_is_written_to_a_switch_that_another_controller_took(fabric: FakeFabric) -> None:
@@ -55,9 +54,9 @@ def test_the_alarm_goes_with_the_connection(fabric: FakeFabric) -> None:
 
 def test_a_second_switch_with_a_dpid_is_told_of_while_it_keeps_coming_and_changes_nothing(fabric: FakeFabric) -> None:
     fabric.forget_mods()
-    before = build_status(fabric.loop)
+    before = fabric.status
     fabric.send(ConnectionRefused("192.0.2.5:40000", SPINE, "duplicate_dpid"))
-    after = build_status(fabric.loop)
+    after = fabric.status
     assert "a second switch, at 192.0.2.5, has the dpid of spine1 (0x101); it is refused" in after.alarms
     assert after.refused_connections["duplicate_dpid"] == 1
     assert (fabric.mods, after.fabric) == ([], before.fabric)
@@ -70,10 +69,10 @@ def test_what_somebody_deletes_comes_back_with_the_next_audit_and_is_counted(fab
     gone = [key for key in leaf.flows if key.table == Table.PINNED and key.match.ipv4_src]
     for key in gone:
         del leaf.flows[key]
-    before = build_status(fabric.loop)
+    before = fabric.status
     fabric.forget_mods()
     fabric.run(CONFIG.openflow.audit_interval_s + 2, step=0.5)
-    after = build_status(fabric.loop)
+    after = fabric.status
     assert set(gone) <= leaf.flows.keys()
     assert {mod.rule for mod in leaf.mods} == {leaf.flows[key] for key in gone}
     assert after.switches[Dpid(1)].healed_rules == len(gone)
@@ -100,5 +99,5 @@ def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
     leaf.refuses = pins
     fabric.connect(Dpid(1))
     fabric.run(6)
-    refused = [alarm for alarm in build_status(fabric.loop).alarms if "refused" in alarm]
+    refused = [alarm for alarm in fabric.status.alarms if "refused" in alarm]
     assert refused == [f"leaf1 refused {len(pins)} rules (table full); what was to be pinned stays on ECMP"]

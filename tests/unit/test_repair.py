@@ -13,7 +13,6 @@ from controller.jobs.messages import RegisterJob
 from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
 from controller.serving.event_log import events
 from controller.status import Status
-from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric, ring_job
 from tests.unit.test_control_loop import CONFIG, assert_no_collision, register, spines_used
 
@@ -52,7 +51,7 @@ def fabric() -> SlowSolver:
 
 
 def status_of(fabric: FakeFabric) -> Status:
-    return build_status(fabric.loop)
+    return fabric.status
 
 
 def test_broken_routes_are_repaired_without_quiet_time_tick_or_solver(fabric: SlowSolver) -> None:

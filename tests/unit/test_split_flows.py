@@ -20,7 +20,6 @@ from controller.planning.messages import Planned, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
-from controller.status_view import build_status
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
@@ -52,7 +51,7 @@ def fabric() -> FakeFabric:
 
 
 def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
-    (job,) = build_status(fabric.loop).jobs.values()
+    (job,) = fabric.status.jobs.values()
     return {flow: route for flow, route in job.routes.items() if route}
 
 
@@ -83,13 +82,13 @@ def ports_in(number: int, count: int) -> Iterator[int]:
 
 
 def test_four_flows_share_three_spines_evenly(fabric: FakeFabric) -> None:
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert status.network_efficiency == pytest.approx(3 / 4)
     (job,) = status.jobs.values()
     assert (job.state, job.pinned) == ("pinned", len(FLOWS))
     assert len(FLOWS) < job.subflows <= 2 * len(FLOWS)
     assert status.pins > 2 * len(FLOWS), "each subflow has a pin, and one for its acknowledgements"
-    whole = build_status(started(max_subflows=1).loop)
+    whole = started(max_subflows=1).status
     assert whole.network_efficiency == pytest.approx(1 / 2)
 
 
@@ -152,7 +151,7 @@ def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> No
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 4) for leaf in (1, 2)]
     fabric.send(RegisterJob(ring_job("ring", ring, max_subflows=2)))
     fabric.run(3)
-    assert build_status(fabric.loop).network_efficiency == pytest.approx(2 / 3)
+    assert fabric.status.network_efficiency == pytest.approx(2 / 3)
     for flow, route in routes_of(fabric).items():
         for number, piece in enumerate(route):
             packet = data(flow, next(ports_in(number, 2)) if len(route) > 1 else 40_000, entropy=number)
@@ -183,7 +182,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
     fabric: FakeFabric,
 ) -> None:
     paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
-    level = 1 / build_status(fabric.loop).network_efficiency
+    level = 1 / fabric.status.network_efficiency
     fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
@@ -193,7 +192,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
     assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths
     assert all(share == 1 / len(route) for route in adopted.values() for _, share in route)
     fabric.run(5)
-    assert 1 / build_status(fabric.loop).network_efficiency == pytest.approx(level)
+    assert 1 / fabric.status.network_efficiency == pytest.approx(level)
 
 
 def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
@@ -227,7 +226,7 @@ def test_a_pair_that_passes_to_a_job_that_does_not_split_is_whole_again(fabric: 
     fabric.run(3)
     for flow in FLOWS:
         assert keys_of(fabric, flow) == [pin_key(flow)]
-    assert build_status(fabric.loop).network_efficiency == pytest.approx(1 / 2)
+    assert fabric.status.network_efficiency == pytest.approx(1 / 2)
 
 
 def all_arrive(fabric: FakeFabric) -> None:
@@ -239,7 +238,7 @@ def all_arrive(fabric: FakeFabric) -> None:
 
 def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) -> None:
     flow, (first, second) = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
-    generation = build_status(fabric.loop).jobs[JobId("ring")].routes_generation
+    generation = fabric.status.jobs[JobId("ring")].routes_generation
     fabric.loop.replanning.at_once(fabric.now)
     (command,) = fabric.loop.handle([Tick()], fabric.now)
     assert isinstance(command, SolvePlan)
@@ -250,7 +249,7 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     fabric.forget_mods()
     fabric.send(Planned(replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)))
     fabric.run(0.1)
-    job = build_status(fabric.loop).jobs[JobId("ring")]
+    job = fabric.status.jobs[JobId("ring")]
     assert (job.routes[flow], fabric.mods) == (shifted, [])
     assert job.routes_generation > generation
     assert fabric.saved.shares[flow] == (shifted[0].share, shifted[1].share)
@@ -297,7 +296,7 @@ def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is
                     ports[link.at] = ports.get(link.at, 0) + sent
             ports[fabric.hosts[flow.dst_ip]] = ports.get(fabric.hosts[flow.dst_ip], 0) + rate
         fabric.count_rules({at: int(n) for at, n in ports.items()}, {key: int(n) for key, n in rules.items()})
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert {link: load.background_bps for link, load in status.links.items() if load.background_bps} == {}
     busiest = max(load.rate_bps for link, load in status.links.items() if link in status.fabric.links)
     assert busiest == pytest.approx(FABRIC_BPS, rel=0.02)
@@ -397,7 +396,7 @@ def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
     turned = {flow: route[::-1] for flow, route in answer.routes.items()}
     fabric.send(Planned(replace(answer, routes=turned)))
     assert fabric.mods == []
-    assert build_status(fabric.loop).moved_flows_total == 0
+    assert fabric.status.moved_flows_total == 0
 
 
 def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:

@@ -25,7 +25,6 @@ from controller.jobs.spec import JobId
 from controller.offline.fabrics import without
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.status_view import build_status
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -250,7 +249,7 @@ def planned_paths(fabric: FakeFabric) -> dict[FlowId, list[str]]:
 
 
 def test_every_flow_takes_its_planned_path_through_both_choices_and_its_answers_too(training: FakeFabric) -> None:
-    status = build_status(training.loop)
+    status = training.status
     assert len(status.fabric.links) == LINKS
     planned = planned_paths(training)
     assert len(planned) == 2 * len(EDGES)
