@@ -1,6 +1,6 @@
 """A controller whose planner has two plans and always answers with the one that is not in force.
 
-    .venv/bin/python -m benchmarks.moves_controller --config FILE
+    .venv/bin/python -m benchmarks.live.moves_controller --config FILE
 
 Everything but the planning worker is what ``signalbox serve`` runs. A request to plan moves every pinned flow to
 another path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a

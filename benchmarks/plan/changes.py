@@ -1,10 +1,10 @@
-"""What a change costs a network that runs, for ``bench plan``: a cable fails, a job leaves.
+"""What a change costs a running network: a cable fails, a job leaves.
 
-In: a setting. Out: a ``ChangeRow``: the repair, then the plan that starts from the repaired routes, beside the plan
-that would be made from scratch. The job, and the cable among those that a flow uses, are drawn by a seed.
+In: a setting. Out: a ``ChangeRow``: the repair, then the plan that starts from the repaired routes, beside a plan made
+from scratch. A seed selects the job, and the cable among those that some flow uses.
 
-*Fewest moves*: a plan that moves nothing cannot move less. Where whole flows do move, the solver is asked for the best
-routing with one move less; the moves are proven to be the fewest when that provably has worse levels.
+*Fewest moves*: a plan without moves has the fewest. Where whole flows do move, the solver is asked for the best routing
+with one move less; the moves are proven to be the fewest when that routing provably has worse levels.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from benchmarks.plan.measure import OF_PLANNED, sizes, timed_runs
+from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
 from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.bench_measure import OF_PLANNED, sizes, timed_runs
-from controller.offline.bench_workloads import LINK_BPS, SEED, Setting, in_pieces
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import generate, jobs_of
@@ -108,7 +108,7 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
         before_level=before.max_level,
         displaced=sum(not repaired.problem.stands(flow) for flow in repaired.problem.flows),
         repair_level=patched.max_level,
-        repair_ms=repaired.total_ms,
+        repair_ms=repaired.times.total_ms,
         level=answer.max_level,
         bound=answer.bound,
         certificate=answer.certificate,
@@ -116,7 +116,7 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
         jobs=len(left),
         moves=answer.moves,
         fewest=is_fewest(timed.problem, answer, limits),
-        total_ms=timed.total_ms,
+        total_ms=timed.times.total_ms,
         scratch_level=scratch.max_level,
         scratch_moves=sum(scratch.routes[flow] != route for flow, route in patched.routes.items()),
     )

@@ -1,23 +1,36 @@
-"""What the benchmark builds: names, ports, files, and what correct switches would hold.
+"""What the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
 
-In: a fabric on paper (``offline.fabrics``) and a tag that tells this run's bridges from others'. Out: the name of every
-bridge and port, the controller's configuration and inventory, and the next hops that shortest paths allow, computed
-here and not by the controller's own code, so that one can be judged by the other.
+In: a fabric on paper (``offline.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
+Out: the name of every bridge and port, the controller's configuration and inventory, ``JobSpec``s whose ring
+all-reduces have the flows of the files, and the next hops on shortest paths, computed independently of the controller.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
 
+from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup
+from controller.jobs.workload import WorkloadJob
+from controller.offline.fabric_options import Placement
+from controller.offline.generator import generate, jobs_of
+from controller.offline.workloads import read_workload
+
+JOBS = 3
+RING_SIZE = 8
+FILLED = 7 / 8
+"""Of all hosts, by generated jobs, at most: 1,696 flows on 64 leaves with 32 hosts each."""
 
 Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
 """Per (switch, destination switch) the ports that lead one closer."""
@@ -90,7 +103,7 @@ class Blueprint:
         return hosts | {address & ~0xFF: dpid for address, dpid in hosts.items()}
 
     def inventory(self) -> str:
-        """The hosts, declared: nobody is there to speak."""
+        """Declares the hosts, which send nothing here."""
         return "\n".join(
             f'[[host]]\nip = "{host.ip}"\nswitch = "{self.bridge(host.at.dpid)}"\nport = "{self.interface(host.at)}"\n'
             for host in self.fabric.hosts.values()
@@ -124,9 +137,9 @@ class Blueprint:
         return {key: frozenset(ports) for key, ports in hops.items()}
 
     def draw_cuts(self, seed: int) -> Iterator[Cut]:
-        """Cables in a random order, each cut in addition to those before. A cable is passed over when nobody sends over
-        it any more, and when some switch with hosts would have longer ways than before, or none: that is another
-        failure than the ones to be measured."""
+        """Cables in a random order, each cut in addition to those before. Not among them are cables that no shortest
+        path uses any more, and those whose loss would leave some switch with hosts longer paths than before, or none:
+        that would be another kind of failure."""
         cables = random.Random(seed).sample(self.cables, len(self.cables))
         cut: list[Cable] = []
         before = self.next_hops()
@@ -148,8 +161,8 @@ class Blueprint:
 
 
 def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:
-    """(switch, destination, port) that must no longer be used. A switch that has lost its last shortest way is left
-    out: its neighbours do not send there any more, whatever it does with what is still under way."""
+    """(switch, destination, port) that must no longer be used. A switch that has lost its last shortest path is left
+    out: its neighbours send it no packets for this destination any more."""
     for key, ports in before.items():
         left = after.get(key, frozenset())
         if left and left < ports:
@@ -167,3 +180,54 @@ def _distances(destination: Dpid, back: Mapping[Dpid, Collection[Dpid]]) -> dict
                 distance[dpid] = distance[here] + 1
                 queue.append(dpid)
     return distance
+
+
+# ---- jobs
+
+
+def workload(fabric: Fabric, folder: Path | None, seed: int) -> tuple[WorkloadJob, ...]:
+    """The jobs in ``folder``, or generated ones of the published shape that fill the fabric. Raises ``InvalidInput``
+    when the folder does not fit the fabric."""
+    if folder is not None:
+        return read_workload(folder, fabric)
+    hosts = len(fabric.hosts)
+    jobs = max(1, min(JOBS, hosts // 4))
+    rings = max(1, int(hosts * FILLED) // (jobs * RING_SIZE))
+    return jobs_of(generate(fabric, jobs, RING_SIZE, Placement.WHOLE_LEAF, seed, max_rings=rings), fabric)
+
+
+def job_spec(job: WorkloadJob) -> JobSpec:
+    """Raises ``InvalidInput`` when a ring of the job is none."""
+    rings = [_ring([job.virtual_links[index] for index in ring], job.id) for ring in job.rings]
+    endpoints = tuple(dict.fromkeys(ip for ring in rings for ip in ring))
+    rank = {ip: number for number, ip in enumerate(endpoints)}
+    groups = tuple(ParallelGroup(name=f"ring{n}", ranks=tuple(rank[ip] for ip in ring)) for n, ring in enumerate(rings))
+    collectives = tuple(
+        Collective(
+            algorithm=Algorithm.RING_ALL_REDUCE,
+            groups=tuple(group.name for group, size in zip(groups, sizes, strict=True) if size == wanted),
+            bytes_per_iteration=wanted,
+        )
+        for sizes in [[_buffer_bytes(job, ring) for ring in job.rings]]
+        for wanted in dict.fromkeys(sizes)
+    )
+    name = re.sub(r"[^a-z0-9.-]", "-", job.id.lower()).strip("-.")
+    return JobSpec(
+        job_id=f"bench-{name}"[:63], endpoints=endpoints, groups=groups, collectives=collectives, lease_s=MAX_LEASE_S
+    )
+
+
+def _buffer_bytes(job: WorkloadJob, ring: Sequence[int]) -> int:
+    """M, of which each of n ranks sends 2(n-1)/n."""
+    return -(-job.virtual_links[ring[0]].bytes * len(ring) // (2 * (len(ring) - 1)))
+
+
+def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
+    """The addresses in the order in which they send to each other."""
+    leads_to = {link.src_ip: link.dst_ip for link in links}
+    ring = [links[0].src_ip]
+    while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):
+        ring.append(after)
+    if len(ring) != len(links) or after is None:
+        raise InvalidInput((FieldProblem(job, "has flows of one ring_index that are no ring"),))
+    return ring

@@ -1,4 +1,4 @@
-"""The figures of ``benchmarks.failures``: events, probes and the trainers' own logs in, a table and JSON out. Pure."""
+"""The figures of ``failures``: events, probes and the trainers' own logs in, a table and JSON out. Pure."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ at intervals. In: port, dpid and interval in seconds on the command line. Out: a
 list of [monotonic seconds when it was sent, seconds until the answer]; requests that are still open count with the time
 that they have waited.
 
-    python -m controller.fabric_bench.echo_switch PORT DPID INTERVAL_S
+    python -m benchmarks.fabric.echo_switch PORT DPID INTERVAL_S
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 
-from controller.fabric_bench.openflow_bytes import (
+from benchmarks.openflow_bytes import (
     ANY_TABLE,
     HEADER,
     FlowChange,

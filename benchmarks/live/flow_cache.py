@@ -1,6 +1,6 @@
 """For how long Open vSwitch forwards by its flow cache after it has confirmed a barrier.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks.flow_cache [--times N] [--rules N]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks flow-cache [--times N] [--rules N]
 
 One probed flow, no controller: ``ovs-ofctl mod-flows``, which ends with a barrier, sends it to the other of a leaf's
 two uplinks and back, and whoever listens at the old one sees when its last packet left. Out: a line. Who deletes old
@@ -105,7 +105,3 @@ def main(
         f"{times} moves beside {rules} rules: the last packet on the old path left {median(late):.1f} ms after the "
         f"barrier's reply (median), {max(late):.1f} ms at worst; negative is before it"
     )
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,6 +1,6 @@
 """What failures cost while three jobs train: cables, spines, leaves and the controller itself, on real switches.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks.failures [--times N] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
 The demo's fabric and its three rings. Before each failure two pinned pairs that certainly use what is about to fail
 are looked up and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.failures_report import Event, Role, build_report, show
+from benchmarks.live.failures_report import Event, Role, build_report, show
 from controller.api.client import Client
 from controller.commands.output import console
 from mininet_topos.demo import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
@@ -283,7 +283,3 @@ def main(
         show(console(), report)
     if report["jobs"]["restarts"]:
         raise typer.Exit(1)
-
-
-if __name__ == "__main__":
-    typer.run(main)

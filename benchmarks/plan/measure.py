@@ -1,11 +1,11 @@
-"""Measures one plan of ``bench plan``: what a strategy makes of a setting with a failure, and how long that takes.
+"""Measures single plans: the levels a strategy reaches on a setting with a failure, and the time and memory it takes.
 
-In: a ``Case``. Out: a ``Row``, or ``Missing`` when the strategy gave no plan.
+In: a ``Case``. Out: a ``Row``, or ``Missing`` when the strategy gave no plan. In: a number of flows on 512 leaves and
+128 spines. Out: a ``GrowthRow``, measured in a process of its own, because the peak memory of a process never falls.
 
-Times are the planner's own, from a ``Problem`` to a checked plan; medians of several runs after one that warms up, as
-far as the time for a case allows. Every run gets a problem of its own, so that nothing found before helps. ECMP draws
-are made in the first run alone, and only for the strategies that they are compared with most; they are no part of the
-times.
+Times are the planner's own, from a ``Problem`` to a checked plan: medians of several runs after a first one that is not
+counted, as far as the time for a case allows. Every run gets a new problem, so that nothing is reused. ECMP is drawn in
+the first run only, and only for ``planned`` and ``ecmp``; the times do not include it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,31 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
 from statistics import fmean, median
 
-from controller.offline.bench_workloads import FAILURES, Failure, Setting, failed, in_pieces
+from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
+from controller.errors import SignalboxError
+from controller.offline.fabrics import leaf_spine
+from controller.offline.generator import jobs_of, random_flows
 from controller.offline.options import problem_of
 from controller.planning.bounds.piece_bound import least_pieces
 from controller.planning.plan import NoPlan, Plan
+from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.strategies import STRATEGIES
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""
 _ROUNDING = 1e-6
+LEAVES, SPINES, HOSTS_PER_LEAF = 512, 128, 196
+FLOWS = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+"""The fabric and the numbers of flows of the growth rows. The flows are rings over random hosts: no two are alike."""
+_FLOWS_PER_JOB = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,8 @@ class Runs:
 
 OF_PLANNED = Runs(most=5, budget_s=0.7)
 OF_OTHERS = Runs(most=1, budget_s=0.3)
-"""For schemes whose times are not in question."""
+"""For the published schemes, whose times are not compared."""
+_OF_GROWTH = Runs(most=3, budget_s=20.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +75,26 @@ class Case:
         return f"{self.setting.group}, {self.setting.name}; failed: {self.failure}; {way}"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """In ms, medians of ``runs``. ``snapshot_ms``: from the fabric and the jobs to the problem, not in ``total_ms``."""
+
+    snapshot_ms: float
+    build_ms: float
+    solve_ms: float
+    check_ms: float
+    total_ms: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Times):
     """``classes``: of interchangeable flows that cross the fabric; ``variables``: about how many class x path pairs.
 
     ``closed_form``: the best worst level where it is known without any planner, max(1, ceil(D/S)) for whole flows and
     max(1, D/S) for split ones; None elsewhere. ``subflows``, ``most_subflows``: pieces per routed flow, mean and
     largest; ``least_subflows``: the least mean that can be proven for this worst level. ``bound``, ``fluid_bound``,
     ``integer_bound``, ``certificate``, ``levels_proven``: see ``Plan``. ``ecmp_*``: the worst level under hashing.
-    ``snapshot_ms``: from the fabric and the jobs to the problem, no part of ``total_ms``. ``runs``: that the times are
-    medians of.
     """
 
     group: str
@@ -100,12 +122,6 @@ class Row:
     unrouted: int
     ecmp_mean: float | None
     ecmp_p95: float | None
-    snapshot_ms: float
-    build_ms: float
-    solve_ms: float
-    check_ms: float
-    total_ms: float
-    runs: int
 
     @property
     def gap(self) -> float:
@@ -133,18 +149,28 @@ class Missing:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthRow(Times):
+    """``peak_mib``: the most memory that the process had, with the fabric and all libraries."""
+
+    flows: int
+    jobs: int
+    pieces: int
+    level: float
+    bound: float
+    certificate: str
+    levels_proven: int
+    subflows: float
+    peak_mib: float
+
+
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """``answer``: of the first run. Times in ms, medians."""
+    """``problem`` and ``answer``: of the first run."""
 
     problem: Problem
     answer: Plan | NoPlan
-    snapshot_ms: float
-    build_ms: float
-    solve_ms: float
-    check_ms: float
-    total_ms: float
-    runs: int
+    times: Times
 
 
 def cases(settings: Sequence[Setting], strategies: Sequence[str], failures: Sequence[str]) -> list[Case]:
@@ -199,13 +225,44 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         unrouted=len(answer.unrouted),
         ecmp_mean=answer.ecmp.mean if answer.ecmp else None,
         ecmp_p95=answer.ecmp.p95 if answer.ecmp else None,
-        snapshot_ms=timed.snapshot_ms,
-        build_ms=timed.build_ms,
-        solve_ms=timed.solve_ms,
-        check_ms=timed.check_ms,
-        total_ms=timed.total_ms,
-        runs=timed.runs,
+        **asdict(timed.times),
     )
+
+
+def grown(flows: int, pieces: int, limits: PlanLimits) -> GrowthRow:
+    """Measures in a process of its own. Raises ``SignalboxError`` when there is no plan."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(_grown_here, flows, pieces, limits).result()
+
+
+def _grown_here(flows: int, pieces: int, limits: PlanLimits) -> GrowthRow:
+    fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
+    count = max(1, flows // _FLOWS_PER_JOB)
+    jobs = jobs_of(random_flows(fabric, flows, count, SEED), fabric, pieces)
+    with undisturbed():
+        timed = timed_runs(lambda: problem_of(fabric, jobs), plan, limits, _OF_GROWTH)
+    answer = timed.answer
+    if isinstance(answer, NoPlan):
+        raise SignalboxError(f"no plan for {flows} flows: {answer.reason}")
+    return GrowthRow(
+        flows=flows,
+        jobs=count,
+        pieces=pieces,
+        level=answer.max_level,
+        bound=answer.bound,
+        certificate=answer.certificate,
+        levels_proven=answer.levels_proven,
+        subflows=answer.subflows / flows,
+        peak_mib=peak_mib(),
+        **asdict(timed.times),
+    )
+
+
+def peak_mib() -> float:
+    """Of this process. Not ``ru_maxrss``, which a process inherits from the one that started it."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    kib = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
+    return int(kib) / 1024
 
 
 def timed_runs(
@@ -214,7 +271,7 @@ def timed_runs(
     limits: PlanLimits,
     runs: Runs,
 ) -> Timed:
-    """Runs with a problem each, made by ``make``."""
+    """Every run gets a problem from ``make``."""
     began = time.perf_counter()
     problem, first, snapshot_ms = _run(make, strategy, limits)
     times = [(snapshot_ms, first)]
@@ -225,9 +282,7 @@ def timed_runs(
         _, answer, snapshot_ms = _run(make, strategy, quiet)
         times.append((snapshot_ms, answer))
     plans = [answer.times for _, answer in times if isinstance(answer, Plan)]
-    return Timed(
-        problem=problem,
-        answer=first,
+    medians = Times(
         snapshot_ms=median(ms for ms, _ in times),
         build_ms=median([of.build_ms for of in plans] or [0.0]),
         solve_ms=median([of.solve_ms for of in plans] or [0.0]),
@@ -235,12 +290,13 @@ def timed_runs(
         total_ms=median([of.total_ms for of in plans] or [0.0]),
         runs=len(times),
     )
+    return Timed(problem, first, medians)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """What is there already is not looked at by Python's garbage collector, whose first full run would otherwise fall
-    into some measurement and add 40 to 60 ms to it."""
+    """Excludes all present objects from garbage collection, whose first full run would add 40 to 60 ms to some
+    measurement."""
     gc.collect()
     gc.freeze()
     try:

@@ -19,10 +19,10 @@ from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import NamedTuple, Self
 
+from benchmarks.fabric.blueprint import Blueprint, Cable
+from benchmarks.openflow_bytes import Type, message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, PortRef
-from controller.fabric_bench.blueprint import Blueprint, Cable
-from controller.fabric_bench.openflow_bytes import Type, message
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
@@ -56,14 +56,16 @@ def command(*argv: str) -> str:
 def check() -> None:
     """Raises ``SignalboxError`` saying what to do when bridges cannot be made here."""
     if os.geteuid():
-        raise SignalboxError("bench fabric needs root: it makes Open vSwitch bridges")
+        raise SignalboxError("the fabric benchmark needs root: it makes Open vSwitch bridges")
     command("ovs-vsctl", "--version")
     try:
         command("ovs-vsctl", "--timeout=5", "show")
         _control_socket()
     except (SignalboxError, OSError):
-        message = "Open vSwitch does not run; start this with: scripts/openvswitch.sh run signalbox bench fabric ..."
-        raise SignalboxError(message) from None
+        raise SignalboxError(
+            "Open vSwitch does not run; start this with: "
+            "scripts/openvswitch.sh run .venv/bin/python -m benchmarks fabric ..."
+        ) from None
 
 
 def version() -> str:

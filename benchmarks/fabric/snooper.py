@@ -6,7 +6,7 @@ stdout once every bridge listens to us, then records in the file: ``RECORD`` (mo
 of the bridge on the command line, bytes that follow) and the message, cut to what the figures need. Packets and echoes,
 the bulk, are left out. The end of stdin ends it.
 
-    python -m controller.fabric_bench.snooper FILE SOCKET...
+    python -m benchmarks.fabric.snooper FILE SOCKET...
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from controller.fabric_bench.openflow_bytes import HEADER, Type, message, messages
+from benchmarks.openflow_bytes import HEADER, Type, message, messages
 
 RECORD = struct.Struct("<QHH")
 FLUSH_S = 0.02

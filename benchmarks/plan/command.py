@@ -1,7 +1,7 @@
-"""``bench``: measurements. ``bench fabric`` is in ``bench_fabric``; ``bench plan`` needs no controller, no network.
+"""``plan``: times planning and compares its levels with proven bounds and published schemes; no network, no root.
 
-In: a folder of published workloads, and how much to measure. Out: tables for people or, with ``--json``, everything
-that was measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md describes cases and fields.
+In: a folder of published workloads, and how much to measure. Out: tables or, with ``--json``, everything that was
+measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md describes cases and fields.
 """
 
 from __future__ import annotations
@@ -9,41 +9,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
 
-from controller.commands.bench_fabric import fabric
+from benchmarks.plan.changes import Change, changed, changes_of, small_settings
+from benchmarks.plan.measure import FLOWS, Case, GrowthRow, cases, grown, measure, undisturbed
+from benchmarks.plan.results import ChangeLine, Line, Results, Target, change_lines, lines, targets
+from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
 from controller.commands.output import AsJson, show
 from controller.errors import SignalboxError
-
-if TYPE_CHECKING:
-    from controller.offline.bench_results import Results
-    from controller.offline.bench_workloads import Setting, Workloads
-    from controller.planning.problem import PlanLimits
+from controller.planning.problem import PlanLimits
+from controller.planning.strategies import STRATEGIES
 
 SAVED_EVERY_S = 10.0
 QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
 QUICK_FAILURES = ("none", "4-spines", "40-cables")
 QUICK_FLOWS = (10_000,)
-"""What ``--quick`` leaves of it all."""
+"""What ``--quick`` measures."""
 MOST_CHANGED = 10
 """Generated workloads whose changes are measured."""
 
-bench = typer.Typer(
-    help="Measure planning on paper, and the controller on a fabric of real switches.", no_args_is_help=True
-)
-
 Step = tuple[str, Callable[[], None]]
 
-bench.command("fabric")(fabric)
 
-
-@bench.command("plan")
-def plan(
+def main(
     folder: Annotated[
         Path | None,
         typer.Option("--workloads", metavar="DIR", help="Published workloads: a folder with folders of job files."),
@@ -62,15 +56,6 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
-    # The solver takes half a second to import, which no other command needs.
-    from controller.commands.bench_tables import report
-    from controller.offline.bench_growth import FLOWS
-    from controller.offline.bench_measure import undisturbed
-    from controller.offline.bench_results import Results
-    from controller.offline.bench_workloads import FAILURES, GENERATED, few, workloads
-    from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
-
     draw = _plots()
     schemes = _chosen("--strategies", strategies, STRATEGIES, QUICK_STRATEGIES if quick else STRATEGIES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
@@ -93,9 +78,9 @@ def plan(
 
 
 def _plots() -> Callable[..., list[Path]]:
-    """Asked for first: nobody wants to learn after half an hour that there will be no pictures."""
+    """Imported before anything is measured, so that a missing matplotlib is reported at the start."""
     try:
-        from controller.offline.bench_plots import draw
+        from benchmarks.plan.plots import draw
     except ModuleNotFoundError as error:
         raise SignalboxError(
             f"pictures need {error.name}, which is not installed: pip install signalbox[bench]"
@@ -111,14 +96,12 @@ def _chosen(option: str, text: str, known: Iterable[str], default: Iterable[str]
     return list(dict.fromkeys(names))
 
 
-# ---- what is to be done, step by step
+# ---- the steps
 
 
 def _plans(
     results: Results, settings: Iterable[Setting], schemes: list[str], failures: list[str], limits: PlanLimits
 ) -> list[Step]:
-    from controller.offline.bench_measure import Case, cases, measure
-
     def step(case: Case) -> Step:
         return str(case), lambda: results.add(measure(case, limits))
 
@@ -126,8 +109,6 @@ def _plans(
 
 
 def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Step]:
-    from controller.offline.bench_changes import Change, changed, changes_of, small_settings
-
     def step(setting: Setting, change: Change, split: bool) -> Step:
         name = f"{setting.group}, {setting.name}; a {change}{', split' if split else ''}"
         return name, lambda: results.changes.append(changed(setting, change, split, limits))
@@ -142,8 +123,6 @@ def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Ste
 
 
 def _growth(results: Results, numbers: Iterable[int], limits: PlanLimits) -> list[Step]:
-    from controller.offline.bench_growth import grown
-
     def step(flows: int, pieces: int) -> Step:
         name = f"{flows:,} flows{', split' if pieces > 1 else ''}"
         return name, lambda: results.growth.append(grown(flows, pieces, limits))
@@ -152,7 +131,7 @@ def _growth(results: Results, numbers: Iterable[int], limits: PlanLimits) -> lis
 
 
 def _run(steps: list[Step], results: Results, file: Path) -> None:
-    """Saves what there is now and then, and whatever ends it."""
+    """Saves the results every ``SAVED_EVERY_S`` and at the end, also after an exception."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(),
@@ -164,9 +143,9 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("", total=len(steps))
-            for name, measure in steps:
+            for name, step in steps:
                 progress.update(task, description=escape(name))
-                measure()
+                step()
                 progress.advance(task)
                 if time.monotonic() - saved > SAVED_EVERY_S:
                     results.save(file)
@@ -174,3 +153,101 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
         results.finished = True
     finally:
         results.save(file)
+
+
+# ---- the tables
+
+_PLANS = ("workloads", "proven", "level", "worst", "mean of jobs", "bound", "pieces", "least", "most", "ms", "longest")
+_CHANGES = (
+    "workloads",
+    "displaced",
+    "repair",
+    "ms",
+    "level",
+    "bound",
+    "proven",
+    "moves",
+    "most",
+    "fewest proven",
+    "ms",
+)
+_GROWTH = ("level", "bound", "pieces", "snapshot ms", "build ms", "solve ms", "check ms", "total ms", "peak MiB")
+
+
+def report(results: Results, written: str) -> RenderableType:
+    """Tables of plans, changes, growth and targets. ``written``: the files of this run."""
+    tables: list[RenderableType] = []
+    if results.rows:
+        tables.append(_plan_table(lines(results.rows, results.missing)))
+    if results.changes:
+        tables.append(_change_table(change_lines(results.changes)))
+    if results.growth:
+        tables.append(_growth_table(results.growth))
+    tables.append(_target_table(targets(results.rows, results.changes, results.growth)))
+    return Group(*tables, f"written: {escape(written)}")
+
+
+def _plan_table(found: Iterable[Line]) -> Table:
+    table = _table("worst levels, means over workloads", ("group", "failed", "scheme"), _PLANS)
+    before = None
+    for line in found:
+        if before not in (None, (line.group, line.failure)):
+            table.add_section()
+        before = (line.group, line.failure)
+        count = f"{line.workloads}, {line.missing} without" if line.missing else str(line.workloads)
+        levels = (line.level, line.worst_level, line.mean_level, line.bound, line.pieces, line.least)
+        times = (f"{line.total_ms:.1f}", f"{line.worst_ms:.0f}")
+        where = (line.group, line.failure, line.scheme)
+        table.add_row(*where, count, str(line.proven), *map(_level, levels), str(line.most_pieces), *times)
+    return table
+
+
+def _change_table(found: Iterable[ChangeLine]) -> Table:
+    table = _table("changes of a running network", ("group", "change", "flows"), (*_CHANGES, "moves from scratch"))
+    for line in found:
+        table.add_row(
+            line.group,
+            line.change,
+            f"up to {line.pieces} pieces" if line.pieces > 1 else "whole",
+            str(line.workloads),
+            f"{line.displaced:.1f}",
+            _level(line.repair_level),
+            f"{line.repair_ms:.1f}",
+            _level(line.level),
+            _level(line.bound),
+            str(line.proven),
+            f"{line.moves:.1f}",
+            str(line.most_moves),
+            str(line.fewest),
+            f"{line.total_ms:.1f}",
+            f"{line.scratch_moves:.1f}",
+        )
+    return table
+
+
+def _growth_table(rows: Iterable[GrowthRow]) -> Table:
+    table = _table("growth, 512 leaves and 128 spines", ("flows", "up to", "certificate"), _GROWTH)
+    for row in rows:
+        levels = (row.level, row.bound, row.subflows)
+        times = (row.snapshot_ms, row.build_ms, row.solve_ms, row.check_ms, row.total_ms, row.peak_mib)
+        pieces = f"{row.pieces} piece{'s' * (row.pieces > 1)}"
+        table.add_row(f"{row.flows:,}", pieces, row.certificate, *map(_level, levels), *(f"{of:.0f}" for of in times))
+    return table
+
+
+def _target_table(found: Iterable[Target]) -> Table:
+    table = _table("targets", ("target",), ("cases", "met", "worst"))
+    for target in found:
+        table.add_row(escape(target.name), str(target.cases), str(target.met), target.worst)
+    return table
+
+
+def _table(title: str, texts: Iterable[str], numbers: Iterable[str]) -> Table:
+    table = Table(*texts, title=title, title_justify="left")
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _level(number: float) -> str:
+    return f"{number:.3f}"

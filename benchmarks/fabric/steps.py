@@ -15,17 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import islice
 
+from benchmarks.fabric import figures
+from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
+from benchmarks.fabric.figures import Dead, Repair, Spread
+from benchmarks.fabric.openvswitch import Rules
+from benchmarks.fabric.processes import STOP_S, start
+from benchmarks.fabric.run import Run, StepFailed
+from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
 from controller.commands.output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
-from controller.fabric_bench import figures
-from controller.fabric_bench.blueprint import Cable, Cut, lost_hops
-from controller.fabric_bench.figures import Dead, Repair, Spread
-from controller.fabric_bench.openflow_bytes import GroupChange
-from controller.fabric_bench.openvswitch import Rules
-from controller.fabric_bench.processes import STOP_S, start
-from controller.fabric_bench.run import Run, StepFailed
 
 QUIET_S = 1.0
 """Without any change: what was to be done is done."""
@@ -140,7 +140,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
     words = (str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     answers: list[tuple[float, float]] = []
-    with start("controller.fabric_bench.echo_switch", *words, **pipes) as process:
+    with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
         try:
             yield answers
             out, said = process.communicate(timeout=STOP_S)

@@ -1,23 +1,24 @@
 """Figures from what was observed: when a fabric was complete, how long an install and each repair took.
 
-Pure. In: ``Observed`` and what correct switches would hold. Out: seconds, counts and percentiles.
+Pure. In: ``Observed`` and the next hops that correct switches have. Out: seconds, counts and percentiles; ``Figures``,
+everything a run found, with its targets.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
+from benchmarks.fabric.blueprint import Cable, Hops
+from benchmarks.fabric.observed import PINNED_TABLE, Change, FlowId, Observed
+from benchmarks.openflow_bytes import FlowChange, GroupChange
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.fabric_bench.blueprint import Cable, Hops
-from controller.fabric_bench.observed import PINNED_TABLE, Change, FlowId, Observed
-from controller.fabric_bench.openflow_bytes import FlowChange, GroupChange
 
 
 class Spread(NamedTuple):
-    """Percentiles by nearest rank: values that were measured, none between."""
+    """Percentiles by nearest rank, so each is a measured value."""
 
     p50: float
     p99: float
@@ -151,3 +152,84 @@ def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: i
         return None
     routes_at = moved(dead, changes)
     return Repair(min(seen), groups_at - min(seen), None if routes_at is None else routes_at - min(seen))
+
+
+# ---- a run's figures
+
+SPREADS = ("echo_ms", "repair_ms", "repair_routes_ms", "reconfigured_ms")
+
+
+@dataclass(slots=True)
+class Figures:
+    """In the order of the run; docs/benchmarks.md defines each. Figures that were not reached are None. Times are in
+    seconds unless the name says milliseconds."""
+
+    switches: int
+    links_expected: int
+    links_found: int | None = None
+    build_s: float | None = None
+    discovery_s: float | None = None
+    discovery_from_start_s: float | None = None
+    links_reported_s: float | None = None
+    pins: int | None = None
+    flows: int | None = None
+    install_s: float | None = None
+    install_from_call_s: float | None = None
+    install_changes: int | None = None
+    idle_cpu_percent: float | None = None
+    observer_cpu_percent: float | None = None
+    false_link_downs: int | None = None
+    quiet_s: float | None = None
+    plans: int | None = None
+    echo_ms: Spread | None = None
+    silent_loss_detect_s: float | None = None
+    silent_loss_return_s: float | None = None
+    reconnect_resync_s: float | None = None
+    reconnect_rules_rewritten: int | None = None
+    restart_s: float | None = None
+    rules_rewritten_on_restart: int | None = None
+    switches_changed_on_restart: int | None = None
+    cuts: int | None = None
+    repair_ms: Spread | None = None
+    repair_routes_ms: Spread | None = None
+    routes_repaired: int | None = None
+    reconfigured_ms: Spread | None = None
+    replug_s: float | None = None
+    rss_mb: float | None = None
+    rss_peak_mb: float | None = None
+    processes: int | None = None
+    errors: int | None = None
+    machine: dict[str, str | int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        spreads = {
+            name: value._asdict() if isinstance(value := getattr(self, name), Spread) else value for name in SPREADS
+        }
+        return asdict(self) | spreads
+
+
+def rows(found: Figures) -> Iterator[tuple[str, float | None]]:
+    """Every figure by name, and every percentile."""
+    for name, value in found.data().items():
+        if name in SPREADS:
+            for part in Spread._fields:
+                yield f"{name} {part}", value[part] if value else None
+        elif name not in ("machine", "problems"):
+            yield name, value
+
+
+TARGETS = {
+    "discovery_s": 5,
+    "install_s": 1,
+    "idle_cpu_percent": 10,
+    "false_link_downs": 0,
+    "echo_ms p99": 50,
+    "silent_loss_detect_s": 15,
+    "rules_rewritten_on_restart": 0,
+    "repair_ms p50": 30,
+    "repair_ms p99": 100,
+    "rss_mb": 300,
+}
+"""By the name of the row, at most: at 64 leaves and 32 spines on two cores. A smaller fabric should be well below."""

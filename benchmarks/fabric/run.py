@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from benchmarks.fabric import openvswitch
+from benchmarks.fabric.blueprint import Blueprint
+from benchmarks.fabric.figures import Figures, missing_hops
+from benchmarks.fabric.observed import Observed
+from benchmarks.fabric.openvswitch import Bridges, bridges
+from benchmarks.fabric.processes import ControllerProcess, Recorder
 from controller.api.client import Client, Unreachable
 from controller.errors import SignalboxError
-from controller.fabric_bench import openvswitch
-from controller.fabric_bench.blueprint import Blueprint
-from controller.fabric_bench.figures import missing_hops
-from controller.fabric_bench.observed import Observed
-from controller.fabric_bench.openvswitch import Bridges, bridges
-from controller.fabric_bench.processes import ControllerProcess, Recorder
-from controller.fabric_bench.results import Figures
 from controller.jobs.spec import JobSpec
 
 POLL_S = 0.05

@@ -1,7 +1,7 @@
-"""What ``bench plan`` measures planning on: workloads on fabrics, and what fails there.
+"""What ``plan`` measures planning on: workloads on fabrics, and failures.
 
-In: a folder of published workloads, or none. Out: ``Setting``s, each with the names of the ``Failure``s that make sense
-on it, in groups:
+In: a folder of published workloads, or none. Out: ``Setting``s, each with the names of the ``Failure``s that apply to
+it, in groups:
 
 - *published*: the folders of workload files, on the fabric that they are made for.
 - *whole-leaf*, *fragmented*: generated, of the same kind, one to five jobs and rings of 2, 4 and 8.

@@ -1,4 +1,4 @@
-"""The pictures of ``bench plan``. The only module here that needs matplotlib.
+"""The pictures of ``plan``. The only module here that needs matplotlib.
 
 In: rows. Out: ``slow_down`` (slow-down against failed spines, a panel per group of workloads) and ``growth`` (time and
 memory against the number of flows), each as PNG and SVG.
@@ -15,9 +15,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from controller.offline.bench_growth import GrowthRow
-from controller.offline.bench_measure import PLANNED, Row
-from controller.offline.bench_results import scheme
+from benchmarks.plan.measure import PLANNED, GrowthRow, Row
+from benchmarks.plan.results import scheme
 
 _SPINE_GROUPS = ("published", "whole-leaf", "fragmented")
 _COLOURS = {

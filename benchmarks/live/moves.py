@@ -1,11 +1,11 @@
-"""What it costs to move every pinned flow to another path and back, again and again, under traffic.
+"""What it costs to move every pinned flow to another path and back, many times, under traffic.
 
-    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks.moves [--times N] [--out DIR] [--json]
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
 
-Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller is
-the real one with a planner that always answers with the plan that is not in force (``benchmarks.moves_controller``).
-Then the pins go and come back: the strategy is set to ECMP and to planned. Out: a table, and ``moves.json``; ``--json``
-prints that instead. Ends with 1 when a packet was lost that no queue dropped, or one came twice.
+Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
+planner always answers with the plan that is not in force (``moves_controller``). Then the pins are removed and
+installed again: the strategy is set to ECMP and to planned. Out: a table, and ``moves.json``; ``--json`` prints that
+instead. Ends with 1 when a packet was lost that no queue dropped, or one came twice.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def traffic_of(
     rate_bps = topo.cable_specs[0].mbps * 1e6
     with ExitStack() as stack:
         port = free_port()
-        program = ("benchmarks.moves_controller",)
+        program = ("benchmarks.live.moves_controller",)
         client = stack.enter_context(running_controller(folder, port, rate_bps, log, program, PLANNING))
         lab = stack.enter_context(Lab(topo, f"tcp:127.0.0.1:{port}"))
         open_lanes(lab, QUEUE_S)
@@ -264,7 +264,3 @@ def main(
         for phase in report["phases"]
     ):
         raise typer.Exit(1)
-
-
-if __name__ == "__main__":
-    typer.run(main)

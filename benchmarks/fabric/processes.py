@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from benchmarks.fabric.observed import Observed
+from benchmarks.fabric.snooper import RECORD
 from controller.errors import SignalboxError
-from controller.fabric_bench.observed import Observed
-from controller.fabric_bench.snooper import RECORD
 
 START_S = 30.0
 STOP_S = 20.0
@@ -139,7 +139,7 @@ class Recorder:
     def start(cls, file: Path, sockets: list[str]) -> Recorder:
         """Returns once it listens to every bridge. Raises ``SignalboxError`` when it cannot."""
         process = start(
-            "controller.fabric_bench.snooper",
+            "benchmarks.fabric.snooper",
             str(file),
             *sockets,
             stdin=subprocess.PIPE,

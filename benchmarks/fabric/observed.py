@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, PortNo
-from controller.fabric_bench.openflow_bytes import (
+from benchmarks.openflow_bytes import (
     HEADER,
     MORE,
     OFPPR_DELETE,
@@ -25,6 +24,7 @@ from controller.fabric_bench.openflow_bytes import (
     flow_change,
     group_change,
 )
+from controller.fabric.topology import Dpid, PortNo
 
 READ_BACK = (Multipart.FLOW, Multipart.GROUP_DESC)
 """What a controller has to ask for to know what a switch holds."""

@@ -12,7 +12,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from benchmarks.openflow_mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, Mutant
+from benchmarks.openflow.mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, Mutant
 from tests.wire.fake_switch import (
     BARRIER_REPLY,
     BARRIER_REQUEST,

@@ -1,7 +1,7 @@
-"""``bench fabric``: the running controller on a fabric of real switches, measured from outside.
+"""``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
 
-In: the size of the fabric, a workload, how long to measure. Out: a table for people or, with ``--json``, one object; in
-any case ``fabric.json`` and the controller's log in a folder. docs/benchmarks.md says what each figure is.
+In: the size of the fabric, a workload, how long to measure. Out: a table or, with ``--json``, one object; in any case
+``fabric.json`` and the controller's log in a folder. docs/benchmarks.md defines each figure.
 """
 
 from __future__ import annotations
@@ -9,30 +9,32 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.fabric import openvswitch
+from benchmarks.fabric.blueprint import Blueprint, job_spec, workload
+from benchmarks.fabric.figures import TARGETS, Figures, rows
+from benchmarks.fabric.run import Settings, running
+from benchmarks.fabric.steps import measure
 from controller.commands.output import AsJson, show, waiting
 from controller.errors import FieldProblem
+from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
-
-if TYPE_CHECKING:
-    from controller.fabric.topology import Fabric
-    from controller.fabric_bench.results import Figures
-    from controller.fabric_bench.run import Settings
+from controller.offline.fabrics import fat_tree, leaf_spine
+from mininet_topos.demo_parts import free_port
 
 LINK_BPS = 100e9
 
 
-def fabric(
+def main(
     kind: Annotated[FabricKind, typer.Option("--fabric", help="What the other numbers describe.")] = (
         FabricKind.LEAF_SPINE
     ),
@@ -42,9 +44,9 @@ def fabric(
         int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.", show_default="as many as spines")
     ] = None,
     k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k.")] = None,
-    workload: Annotated[
+    folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
+        typer.Option("--workload", metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
     ] = None,
     quiet_s: Annotated[
         float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning all the time.")
@@ -59,45 +61,35 @@ def fabric(
     as_json: AsJson = False,
 ) -> None:
     """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
-    from controller.fabric_bench.run import Settings
-
     network = _network(kind, leaves, spines, hosts_per_leaf, k)
-    found = _measured(network, workload, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
+    found = _measured(network, folder, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
     (out / "fabric.json").write_text(json.dumps(found.data(), indent=2) + "\n")
     show(found.data(), lambda: _table(found), as_json)
     if found.problems:
         raise typer.Exit(1)
 
 
-def _measured(network: Fabric, workload: Path | None, settings: Settings, out: Path) -> Figures:
-    """The controller's log is in ``out`` whatever happens."""
-    # The parts import what no other command needs.
-    from controller.fabric_bench import job_specs, openvswitch
-    from controller.fabric_bench.blueprint import Blueprint
-    from controller.fabric_bench.run import running
-    from controller.fabric_bench.steps import measure
-
-    jobs = [job_specs.job_spec(job) for job in job_specs.workload(network, workload, settings.seed)]
+def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Path) -> Figures:
+    """The controller's log is copied to ``out`` also after an exception."""
+    jobs = [job_spec(job) for job in workload(network, folder, settings.seed)]
     openvswitch.check()
     openvswitch.remove_leftovers()
     blueprint = Blueprint(network, openvswitch.free_tag())
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name, waiting("") as status, _ends_on_signals():
-        folder = Path(name)
+        files = Path(name)
         try:
-            with running(blueprint, jobs, settings, folder, _free_port(), status.update) as run:
+            with running(blueprint, jobs, settings, files, free_port(), status.update) as run:
                 measure(run)
         finally:
             out.mkdir(parents=True, exist_ok=True)
-            if (folder / "controller.log").exists():
-                shutil.copy(folder / "controller.log", out / "fabric.log")
+            if (files / "controller.log").exists():
+                shutil.copy(files / "controller.log", out / "fabric.log")
     return run.figures
 
 
 def _network(
     kind: FabricKind, leaves: int | None, spines: int | None, hosts_per_leaf: int | None, k: int | None
 ) -> Fabric:
-    from controller.offline.fabrics import fat_tree, leaf_spine
-
     given = {"--leaves": leaves, "--spines": spines, "--hosts-per-leaf": hosts_per_leaf, "--k": k}
     foreign = ("--k",) if kind is FabricKind.LEAF_SPINE else ("--leaves", "--spines", "--hosts-per-leaf")
     needed = ("--leaves", "--spines") if kind is FabricKind.LEAF_SPINE else ("--k",)
@@ -113,15 +105,9 @@ def _network(
     return leaf_spine(leaves, spines, hosts_per_leaf or spines, LINK_BPS, LINK_BPS)
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
-
-
 @contextmanager
 def _ends_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind the stack, and so take the fabric away, instead of ending the process on the spot."""
+    """SIGTERM and SIGHUP raise ``SystemExit``, so that the fabric is removed before the process ends."""
 
     def end(number: int, _frame: object) -> NoReturn:
         raise SystemExit(128 + number)
@@ -135,8 +121,6 @@ def _ends_on_signals() -> Iterator[None]:
 
 
 def _table(found: Figures) -> Table:
-    from controller.fabric_bench.results import TARGETS, rows
-
     table = Table("figure", title=", ".join(f"{name} {value}" for name, value in found.machine.items()))
     table.add_column("measured", justify="right")
     table.add_column("target at 64 x 32", justify="right")

@@ -1,6 +1,6 @@
-"""A switch that sends broken OpenFlow messages, while another one must be served as if nothing were the matter.
+"""One switch sends broken OpenFlow messages; meanwhile another one must be served as usual.
 
-    .venv/bin/python -m benchmarks.fuzz_openflow [--count N] [--seed S] [--first I] [--coverage] [--json]
+    .venv/bin/python -m benchmarks fuzz-openflow [--count N] [--seed S] [--first I] [--coverage] [--json]
 
 The real controller runs in a process of its own, on free ports. Message I of seed S is always the same, so that
 ``--seed S --first I --count 1`` repeats it. Ends with 1 when the controller has died, did not end cleanly, lost the
@@ -20,9 +20,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from benchmarks.fuzz_controller import FuzzedController, Reached
-from benchmarks.fuzz_switches import GoodSwitch, HostileSwitch
-from benchmarks.openflow_mutants import mutant
+from benchmarks.openflow.controller import FuzzedController, Reached
+from benchmarks.openflow.mutants import mutant
+from benchmarks.openflow.switches import GoodSwitch, HostileSwitch
 from controller.commands.output import console
 from controller.config import Config
 from mininet_topos.demo_parts import free_port
@@ -144,18 +144,15 @@ def show(result: Result) -> None:
 
 def main(
     count: Annotated[int, typer.Option(help="Messages.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Of all that is random.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(help="Number of the first message.")] = 0,
     coverage: Annotated[bool, typer.Option("--coverage", help="Also which lines of the readers ran.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
 ) -> None:
+    """Send broken OpenFlow messages to the controller while another switch must be served."""
     result = fuzz(seed, count, first, coverage)
     if as_json:
         print(json.dumps(asdict(result), indent=2))  # noqa: T201
     else:
         show(result)
     raise typer.Exit(bool(result.failure))
-
-
-if __name__ == "__main__":
-    typer.run(main)
