@@ -29,7 +29,7 @@ from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
 from controller.offline.fabrics import fat_tree, leaf_spine
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 
 LINK_BPS = 100e9
 

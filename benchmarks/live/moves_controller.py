@@ -16,11 +16,11 @@ from typing import Annotated
 import typer
 
 from controller.config import load
-from controller.messages import Compared, Planned, SolvePlan
+from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, Problem, Route, whole
 from controller.planning.worker import PlanningWorker
-from controller.serve import serve
+from controller.serving.serve import serve
 
 CLAIMED_LEVEL = 0.5
 """No real routing has less than 1."""
