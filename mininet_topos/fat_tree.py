@@ -5,8 +5,8 @@ With the system's Python, from this checkout:
     PYTHONPATH=. mn --custom mininet_topos/fat_tree.py --topo fattree,4,5,5 --controller remote \\
        --switch ovs,datapath=user,protocols=OpenFlow13
 
-``edge<i>`` has dpid i, ``agg<i>`` 0x100 + i, ``core<i>`` 0x200 + i; all count from 1, pod by pod. An edge switch's first
-ports are those of its hosts. Everything else is in ``controller/offline/topologies.py`` and ``fabric_topo.py``.
+``edge<i>`` has dpid i, ``agg<i>`` 0x100 + i, ``core<i>`` 0x200 + i; all count from 1, pod by pod. An edge switch's
+first ports are those of its hosts. Everything else is in ``controller/offline/topologies.py`` and ``fabric_topo.py``.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ from controller.messages import (
     SwitchResult,
 )
 from controller.tables.rules import Bucket, GroupRule, MeterRule, Output, RuleMod, Stage
-from tests.wire.fake_switch import (
+from tests.support.wire.bench import Bench, bench
+from tests.support.wire.fake_switch import (
     BARRIER_REPLY,
     BARRIER_REQUEST,
     ECHO_REPLY,
@@ -34,7 +35,6 @@ from tests.wire.fake_switch import (
     FakeSwitch,
     port_desc,
 )
-from tests.wire.test_openflow import Bench, bench
 
 __all__ = ["bench"]
 
