@@ -34,7 +34,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.report import Pair
-from tests.lab.controller import ControllerProcess, running_fabric, settled
+from tests.support.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0
@@ -231,7 +231,7 @@ def scene_of(
     raw = folder / RAW
     raw.mkdir()
     with ExitStack() as stack:
-        lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.cable_specs[0].mbps))
+        lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6))
         open_lanes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)

@@ -28,7 +28,7 @@ from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.prober import MIN_FRAME_BYTES
 from mininet_topos.probe.probing import Probing
-from tests.lab.conftest import install_static_routes
+from tests.support.lab.static_routes import install_static_routes
 
 INTERVAL_S = 0.001
 PAUSE_S = 0.6
@@ -68,7 +68,7 @@ def departures(interface: str) -> Iterator[list[float]]:
 
 def stragglers_ms(lab: Lab, raw: Path, times: int) -> list[float]:
     """Per move, the last packet on the old uplink after the barrier's reply; negative when it was before."""
-    bridge = next(switch.bridge for switch in lab.switches if switch.name == "leaf1")
+    bridge = lab.bridge("leaf1")
     source, target = (next(host.ip for host in lab.hosts if host.name == name) for name in ("h1_1", "h2_1"))
     uplinks = [cable.a_port for cable in lab.links if cable.a == "leaf1"]
     with (
@@ -95,7 +95,7 @@ def main(
     """Measure how far the flow cache lags behind barriers."""
     with roomy_sockets(), tempfile.TemporaryDirectory() as raw, Lab(LeafSpine(2, 2, 1, prefix="fc"), None) as lab:
         install_static_routes(lab)
-        bridge = next(switch.bridge for switch in lab.switches if switch.name == "leaf1")
+        bridge = lab.bridge("leaf1")
         fillers = "\n".join(
             f"table=9,ip,nw_src=10.{i >> 16}.{i >> 8 & 255}.{i & 255},actions=drop" for i in range(rules)
         )

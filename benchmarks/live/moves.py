@@ -118,7 +118,7 @@ def traffic_of(
     topo: LeafSpine, folder: Path, log: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
 ) -> Iterator[Traffic]:
     """Every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
-    rate_bps = topo.cable_specs[0].mbps * 1e6
+    rate_bps = topo.fabric.hosts[0].bps
     with ExitStack() as stack:
         port = free_port()
         program = ("benchmarks.live.moves_controller",)
