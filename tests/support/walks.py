@@ -6,9 +6,9 @@ The fabric has 4 leaves, 4 spines and 3 hosts per leaf; one message and all that
 First walk: ``RegisterJob`` of a ring of 8, until it is planned and its rules are confirmed. Second walk: counters with
 background traffic, until there is a new plan.
 
-*passed*: files of ``controller/`` in which a function was called. *beside_the_loop*: files of ``controller/`` that called
-a function of the control loop's file, or in which the control loop called a function, which returned to it. Functions
-without a file, such as the methods of dataclasses, do not count.
+*passed*: files of ``controller/`` in which a function was called. *beside_the_loop*: files of ``controller/`` that
+called a function of the control loop's file, or in which the control loop called a function, which returned to it.
+Functions without a file, such as the methods of dataclasses, do not count.
 """
 
 from __future__ import annotations
