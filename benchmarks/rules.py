@@ -128,7 +128,3 @@ def main(
         typer.echo(report)
     else:
         console().print(_table(rows), f"written to {RESULTS}")
-
-
-if __name__ == "__main__":
-    typer.run(main)
