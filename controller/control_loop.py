@@ -110,10 +110,13 @@ class ControlLoop:
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
-        if not self._is_due(Work.STAGE, now):
+        sent: list[Command] = []
+        if self._is_due(Work.STAGE, now):
+            sent = self._sending.next_stage()
+            self._pending |= self._intake.links_came(now)
+        elif not self.urgent:
             return []
-        sent = self._sending.next_stage(now)
-        self._pending |= self._intake.links_came(now)
+        self._sending.take_confirmed(now)
         return sent
 
     def _save(self, now: float) -> list[Command]:

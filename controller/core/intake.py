@@ -47,7 +47,7 @@ class Intake:
         """Errors of a request become its reply; anything else that raises is a bug."""
         match message:
             case Planned():
-                return self._planned(message)
+                return self._planned(message, now)
             case Compared():
                 self._state.cycle.take_comparison(message)
                 return NOTHING
@@ -72,14 +72,14 @@ class Intake:
 
     def links_came(self, now: float) -> Effects:
         """Rules and then the plan follow, when no more links come."""
-        s = self._state
-        if not s.topology.changed:
+        if not self._state.topology.has_news():
             return NOTHING
         quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
         """Rules follow at once, the plan when it is quiet."""
+        self._state.topology.has_news()  # whatever it is, this covers it
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     # ---- the network
@@ -153,8 +153,9 @@ class Intake:
 
     # ---- planning
 
-    def _planned(self, message: Planned) -> Effects:
+    def _planned(self, message: Planned, now: float) -> Effects:
         s = self._state
+        s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
         replies = s.cycle.take(message, s.strategy, s.fabric)
         s.routes.release(s.jobs.jobs.values())  # a job may have gone while it was planned for

@@ -20,19 +20,20 @@ class Sending:
         self._state = state
         self._derived = derived
 
-    def next_stage(self, now: float) -> list[Command]:
+    def next_stage(self) -> list[Command]:
         """The first stage of the difference between what switches should hold and what they hold."""
         s = self._state
         stage = s.sync.next_stage(s.wanted.rules)
         ready = frozenset(dpid for dpid in s.sync.settled if s.topology.switch_ready(dpid))
-        if not s.sync.busy:
-            s.phases.take(Input.ALL_CONFIRMED, now)
-        if not (s.phases.adopting or s.phases.urgent):
-            self._confirm()
         return [*([stage] if stage else []), *([ProbePorts(ready)] if ready else [])]
 
-    def _confirm(self) -> None:
+    def take_confirmed(self, now: float) -> None:
+        """Note which pins and routes switches hold, unless what they should hold is about to change."""
         s = self._state
+        if not s.sync.busy:
+            s.phases.take(Input.ALL_CONFIRMED, now)
+        if s.phases.adopting or s.phases.urgent:
+            return
         for job_id in s.confirmed.update(
             self._derived.confirmed_pins(), self._derived.confirmed_routes(), s.jobs.jobs.values()
         ):

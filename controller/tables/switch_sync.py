@@ -69,13 +69,15 @@ class _Connected:
 class SwitchSync:
     """State for all switches; the control loop asks it what to send next.
 
+    ``installed``: what each switch that was read holds, another mapping whenever that changes. ``refused``: rules that
+    switches refused.
     ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to send, and the rest.
     ``healed``: per switch how many rules of ours were found missing, changed or added by somebody else, since the
     start. ``retrying``: rules that were refused are due again, which ``next_stage`` sends.
     """
 
     def __init__(self, audit_interval_s: float = math.inf) -> None:
-        self.installed: dict[Dpid, RuleSet] = {}
+        self.installed: Mapping[Dpid, RuleSet] = {}
         self.refused: dict[RuleId, Refusal] = {}
         self.settled: frozenset[Dpid] = frozenset()
         self.unsettled: frozenset[Dpid] = frozenset()
@@ -117,7 +119,7 @@ class SwitchSync:
 
     def left(self, dpid: Dpid) -> None:
         self._connected.pop(dpid, None)
-        self.installed.pop(dpid, None)
+        self._forget(dpid)
         for change in list(self._under_way):
             self._answered(change, [dpid])
         self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
@@ -148,11 +150,11 @@ class SwitchSync:
         }
         self.refused = {rule: why for rule, why in self.refused.items() if rule not in freed}
         if believed is None:
-            self.installed[dpid] = ours
+            self._hold({dpid: ours})
             return "first"
         changes = sum(1 for _ in rules_diff.mods(believed, ours))
         if changes:
-            self.installed[dpid] = ours
+            self._hold({dpid: ours})
             self.healed[dpid] += changes
         return "changed" if changes or freed else "same"
 
@@ -187,6 +189,14 @@ class SwitchSync:
     def _is_waited_for(self, dpid: Dpid) -> bool:
         return any(dpid in stage.mods for stage in self._under_way.values())
 
+    def _hold(self, rules: Mapping[Dpid, RuleSet]) -> None:
+        """These switches hold these rules now."""
+        if rules:
+            self.installed = {**self.installed, **rules}
+
+    def _forget(self, dpid: Dpid) -> None:
+        self.installed = {known: rules for known, rules in self.installed.items() if known != dpid}
+
     @property
     def all_read(self) -> bool:
         """Every connected switch has been read back."""
@@ -215,11 +225,10 @@ class SwitchSync:
         """Desired and installed rules of the switches where they differ."""
         both = {dpid: (desired[dpid], held) for dpid, held in self.installed.items() if dpid in desired}
         equal = self._equal(both)
+        # From here on equal rules are the same objects on both sides, which compare at once.
+        self._hold({dpid: desired[dpid] for dpid in both if equal[dpid] and both[dpid][1] is not desired[dpid]})
         for dpid in both:
-            if equal[dpid]:
-                # From here on the rules are the same objects on both sides, which compare at once.
-                self.installed[dpid] = desired[dpid]
-            else:
+            if not equal[dpid]:
                 self._claim(dpid, desired[dpid])
         missing = self._missing_groups()
         differing = [dpid for dpid in both if not equal[dpid]]
@@ -241,7 +250,7 @@ class SwitchSync:
         groups = {number: group for number, group in others.groups.items() if number in wanted.groups}
         meters = {number: meter for number, meter in others.meters.items() if number in wanted.meters}
         if groups or meters:
-            self.installed[dpid] = RuleSet(held.flows, {**held.groups, **groups}, {**held.meters, **meters})
+            self._hold({dpid: RuleSet(held.flows, {**held.groups, **groups}, {**held.meters, **meters})})
             self._connected[dpid].others = RuleSet(
                 {},
                 {number: group for number, group in others.groups.items() if number not in groups},
@@ -334,7 +343,7 @@ class SwitchSync:
             switch.reread_after_s = REREAD_AFTER_S
             refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
             accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
-            self.installed[dpid] = _apply(self.installed[dpid], accepted)
+            self._hold({dpid: _apply(self.installed[dpid], accepted)})
             if refusals:
                 self._note_refusals(switch, refusals, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
@@ -354,7 +363,7 @@ class SwitchSync:
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
         """What the switch holds is not known any more; ask it, less and less often while it stays silent."""
-        self.installed.pop(dpid, None)
+        self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
 

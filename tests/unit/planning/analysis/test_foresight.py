@@ -20,7 +20,6 @@ from controller.planning.questions import answering as foresight
 from controller.planning.questions.answering import NOTHING_PINNED, ForesightWorker, answer
 from controller.planning.questions.asked import Question
 from controller.planning.questions.single_failures import Kind
-from controller.status_view import build_status
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(
