@@ -1,4 +1,4 @@
-"""Differences in safe stages, and what is believed after each barrier."""
+"""What is sent to switches, and what they are believed to hold after each barrier."""
 
 from __future__ import annotations
 
@@ -55,50 +55,6 @@ def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
     assert stage
     named = {{"leaf": LEAF, "spine": SPINE}[name]: result for name, result in results.items()}
     return StageDone(stage.change_id, {d: named.get(d, SwitchResult()) for d in stage.stage.mods})
-
-
-def test_equal_rules_need_nothing_whatever_their_distance() -> None:
-    assert not rules_diff.stages({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
-
-
-def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
-    desired = {
-        LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2)]),
-        SPINE: RuleSet.of([flow(3, distance=1)]),
-    }
-    stages = rules_diff.stages(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
-    assert [(stage.name, list(stage.mods)) for stage in stages] == [("install 1", [SPINE]), ("install 2", [LEAF])]
-    assert [type(mod.rule) for mod in stages[1].mods[LEAF]] == [GroupRule, FlowRule]
-
-
-def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
-    miss = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
-    rules = RuleSet.of([flow(1), flow(1, in_port=2), miss])
-    (added,) = rules_diff.stages({LEAF: rules}, {LEAF: RuleSet()})
-    assert added.mods[LEAF][0].rule == miss
-    (deleted,) = rules_diff.stages({LEAF: RuleSet()}, {LEAF: rules})
-    assert deleted.mods[LEAF][-1].rule == miss
-
-
-def test_a_repair_that_only_takes_away_goes_first() -> None:
-    desired = {LEAF: RuleSet.of([flow(1)], [group(1, distance=2)]), SPINE: RuleSet.of([flow(3)])}
-    stages = rules_diff.stages(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
-    assert [stage.name for stage in stages] == ["narrow", "install"]
-    assert list(stages[0].mods) == [LEAF]
-
-
-def test_a_group_that_gains_and_loses_is_no_repair() -> None:
-    stages = rules_diff.stages(
-        {LEAF: RuleSet.of(groups=[group(1, 3, distance=2)])}, {LEAF: RuleSet.of(groups=[group(1, 2)])}
-    )
-    assert [stage.name for stage in stages] == ["install 2"]
-
-
-def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> None:
-    stages = rules_diff.stages(
-        {LEAF: RuleSet.of([flow(1)])}, {LEAF: RuleSet.of([to_group()], [group(1)]), SPINE: RuleSet()}
-    )
-    assert [stage.name for stage in stages] == ["install", "delete flows", "delete groups"]
 
 
 def test_switches_that_are_not_read_back_are_left_alone() -> None:
