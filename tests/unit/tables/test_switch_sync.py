@@ -153,6 +153,28 @@ def test_a_switch_that_does_not_answer_is_read_back_before_anything_else() -> No
     assert sync.settled == {LEAF, SPINE}
 
 
+def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> None:
+    sync, wanted, now = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}, 0.0
+    synced(sync, leaf=RuleSet())
+
+    def pause_after_silence() -> float:
+        """From a barrier without an answer until the switch is asked again; it answers that with no rules."""
+        nonlocal now
+        since = now
+        sync.stage_done(done(sync.next_stage(wanted), leaf=SwitchResult(timed_out=True)), now)
+        while not sync.tick(now):
+            now += 0.5
+        sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, now)
+        return now - since
+
+    pauses = [pause_after_silence() for _ in range(8)]
+    assert pauses[:3] == [REREAD_AFTER_S, 2 * REREAD_AFTER_S, 4 * REREAD_AFTER_S]
+    assert pauses[-1] == MAX_PAUSE_S
+    sync.stage_done(done(sync.next_stage(wanted)), now)
+    wanted = {LEAF: RuleSet.of([flow(2)])}
+    assert pause_after_silence() == REREAD_AFTER_S, "it has answered since"
+
+
 def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     sync = SwitchSync()
     synced(sync, leaf=RuleSet())
@@ -327,6 +349,45 @@ def test_refused_rules_are_tried_less_and_less_often() -> None:
     assert pauses[0] == RETRY_AFTER_S
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_PAUSE_S
+
+
+def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
+    sync, now = SwitchSync(), 0.0
+    synced(sync, leaf=RuleSet())
+
+    def pause(wanted: dict[Dpid, RuleSet], refusals: int) -> float:
+        """The last one before the rules are accepted."""
+        nonlocal now
+        tries = []
+        while True:
+            for read in sync.tick(now):
+                sync.rules_read(SwitchRules(read.dpid, sync.installed[LEAF], 0), NO_FABRIC, now)
+            if stage := sync.next_stage(wanted):
+                tries.append(now)
+                refused = stage.stage.mods[LEAF] if len(tries) <= refusals else ()
+                sync.stage_done(refuse(stage, *refused), now)
+                if not refused:
+                    assert sync.next_stage(wanted) is None
+                    return tries[-1] - tries[-2]
+            now += 1
+
+    assert pause({LEAF: RuleSet.of([flow(1)])}, refusals=4) > 2 * RETRY_AFTER_S
+    assert pause({LEAF: RuleSet.of([flow(2)])}, refusals=1) == RETRY_AFTER_S
+
+
+def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_it() -> None:
+    """The rule would go with the group."""
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([replace(to_group(), actions=(Output(PortNo(1)),))])}
+    synced(sync, leaf=RuleSet.of([to_group()], [group(1)]))
+    change = sync.next_stage(wanted)
+    assert change
+    sync.stage_done(refuse(change, *change.stage.mods[LEAF]), 0)
+    assert sync.next_stage(wanted) is None
+    sync.tick(RETRY_AFTER_S)
+    sync.stage_done(done(sync.next_stage(wanted)), RETRY_AFTER_S)
+    deletion = sync.next_stage(wanted)
+    assert deletion
+    assert [(mod.op, mod.rule) for mod in deletion.stage.mods[LEAF]] == [("delete", group(1))]
 
 
 def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_group() -> None:
