@@ -225,7 +225,6 @@ class Intake:
         effects = commands(*s.sync.tick(now))
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
-        s.refusals.pass_time(now)
         s.topology.advance(now)
         expired = s.jobs.expire(now)
         if expired:
@@ -238,7 +237,9 @@ class Intake:
             effects |= at_once(Work.RULES)
         missing = [ip for hosts in self._derived.missing().values() for ip in hosts]
         effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
-        s.counters.measure(s.fabric, self._derived.nominal_bps(), now)
+        if now >= s.load.measured_at + self._config.counters.interval_s:
+            s.load.forget(self._derived.ports())
+            s.load.update(now, self._derived.nominal_bps())
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _adopt_if_complete(self, now: float) -> Effects:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.link_figures import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.samples import LinkStatus
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.offline.fabrics import leaf_spine
 
@@ -91,7 +91,7 @@ def test_background_fades_when_it_stops(load: LinkLoad) -> None:
         load.count_links(now, {LINK: totals})
         load.count_flows(now, {FLOW: 0})
         load.update(now, CAPACITY)
-    assert load.background_bps(LINK) == 0
+    assert load.background.get(LINK, 0) == 0
 
 
 def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
@@ -106,7 +106,7 @@ def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
     load.forget({PortRef(Dpid(1), PortNo(2))})
     assert load.bytes_total(LINK) == 0
-    assert load.background_bps(LINK) == 0
+    assert load.background.get(LINK, 0) == 0
 
 
 PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
@@ -226,7 +226,9 @@ FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
 
 def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
     links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
-    return {link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link)) for link in links}
+    return {
+        link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background.get(link, 0.0)) for link in links
+    }
 
 
 @given(
