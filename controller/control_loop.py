@@ -47,17 +47,8 @@ from controller.fabric.topology_update import DeclaredHost, TopologySettings, To
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SavedState, SaveState
 from controller.jobs.registry import JobRegistry
 from controller.link_capacity import configured_capacity
-from controller.planning.messages import (
-    Compared,
-    Explain,
-    Planned,
-    Replan,
-    Request,
-    SetStrategy,
-    SolvePlan,
-    StrategySet,
-    WhatIf,
-)
+from controller.planning.analysis.requests import Explain, WhatIf
+from controller.planning.messages import Compared, Planned, Replan, Request, SetStrategy, SolvePlan, StrategySet
 from controller.planning.schedule import Debounce
 from controller.planning.snapshot import missing_hosts
 from controller.tables.adoption import installed_hosts, keep_unknown
@@ -265,7 +256,7 @@ class ControlLoop:
                 self.replanning.at_once(now)
                 return [self._save(), *superseded]
             case Explain() | WhatIf():
-                return [self.replanning.foresee(message, self.fabric, self.topology.intact, self.registry.jobs)]
+                return [self.replanning.analyse(message, self.fabric, self.topology.intact, self.registry.jobs)]
         return []
 
     def _save(self) -> SaveState:

@@ -13,18 +13,17 @@ from dataclasses import replace
 from typing import Any
 
 from controller.config import Config, Strategy
-from controller.core.asking import question
 from controller.core.messages import Command, Reply
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
 from controller.planning.baselines.ecmp import ecmp_job_levels
 from controller.planning.first_aid import needs_repair, running
-from controller.planning.messages import Compared, Explain, Foresee, Planned, ReplanOutcome, SolvePlan, WhatIf
+from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.questions.asked import Network
 from controller.planning.replan_policy import decide
 from controller.planning.schedule import ReplanSchedule
 from controller.planning.snapshot import Snapshots, capacities, missing_hosts
@@ -111,13 +110,14 @@ class Replanning:
         )
         return [SolvePlan(problem, limits)]
 
-    def foresee(self, asked: Explain | WhatIf, fabric: Fabric, intact: Fabric, jobs: Mapping[JobId, Job]) -> Foresee:
-        """The question about the network as it is, with the routes in force. ``intact``: with the cables that have
-        failed. Raises what ``asking.question`` does."""
+    def analyse(self, message: Explain | WhatIf, fabric: Fabric, intact: Fabric, jobs: Mapping[JobId, Job]) -> Analyse:
+        """The request to analyse the network with the routes in force. ``intact``: with the cables that have failed.
+        Raises what ``analysis_request`` does."""
         known = [job for job in jobs.values() if not missing_hosts(fabric, job)]
         problem = self.snapshots.take(self._generation, fabric, known, self._background, self._routes.routes)
         limits = PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
-        return Foresee(question(asked, Network(problem, fabric, intact, limits), jobs), asked.reply)
+        network = Network(problem, fabric, intact, limits, FabricNames(intact))
+        return Analyse(analysis_request(message, network, jobs), message.reply)
 
     def answered(self, planned: Planned, strategy: Strategy, fabric: Fabric) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""

@@ -1,85 +1,58 @@
-"""Every single thing that can fail in a fabric, and which of these failures are alike.
+"""Every single failure of a fabric, and which of them have the same effect.
 
 In: a ``Fabric`` and the ``Problem`` on it. Out: ``Failure``s, and ``Case``s of failures that differ in name only.
 
 Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
 capacities, to the same neighbours: swapping them is a symmetry of the problem that moves no end of any flow. So
 failures that such swaps turn into each other have the same bounds, the same distribution under hashing and the same
-routings but for the names. Only the running routes may tell them apart: how many flows pass by.
+routings but for the names. Only the running routes may differ: in how many flows use what fails.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.planning.analysis.requests import FailureKind
+from controller.planning.analysis.results import Case, Failure
 from controller.planning.baselines.next_hops import NextHops
 from controller.planning.problem import Problem
 
 
-class Kind(StrEnum):
-    """A switch without hosts, one cable, all of several cables between two switches."""
-
-    SPINE = "spine"
-    CABLE = "cable"
-    BUNDLE = "bundle"
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """``name``: as the failure options of the commands take it. ``links``: the directed links that go."""
-
-    kind: Kind
-    name: str
-    links: frozenset[LinkId]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """Failures that are alike, at least one. ``felt``: some flow may be routed or hashed over what fails; if not,
-    nothing changes for any flow."""
-
-    kind: Kind
-    failures: tuple[Failure, ...]
-    felt: bool
-
-
-def single_failures(fabric: Fabric, kinds: Collection[Kind], intact: Fabric | None = None) -> tuple[Failure, ...]:
-    """What is up in ``fabric`` and can fail. ``intact``: the fabric that cables in parallel are counted in."""
-    whole = intact or fabric
-    with_hosts = {host.at.dpid for host in whole.hosts.values()}
+def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
+    """What is up in ``fabric`` and can fail. ``intact``: the fabric in which parallel cables are numbered."""
+    with_hosts = {host.at.dpid for host in intact.hosts.values()}
     out_of: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
     for link in fabric.links.values():
         out_of[link.src.dpid] |= _both_ways(link.src, link.dst)
     found = [
-        Failure(Kind.SPINE, fabric.name(dpid), frozenset(out_of[dpid].intersection(fabric.links)))
+        Failure(FailureKind.SPINE, fabric.name(dpid), frozenset(out_of[dpid].intersection(fabric.links)))
         for dpid in sorted(out_of)
-        if Kind.SPINE in kinds and dpid not in with_hosts
+        if FailureKind.SPINE in kinds and dpid not in with_hosts
     ]
-    everywhere = _cables(whole, with_hosts)
+    everywhere = _cables(intact, with_hosts)
     for (a, b), cables in _cables(fabric, with_hosts).items():
         ends = f"{fabric.name(a)}:{fabric.name(b)}"
         parallel = everywhere[a, b]
-        if Kind.BUNDLE in kinds and len(cables) > 1:
+        if FailureKind.BUNDLE in kinds and len(cables) > 1:
             links = frozenset(link for cable in cables for link in _both_ways(*cable))
-            found.append(Failure(Kind.BUNDLE, ends, links.intersection(fabric.links)))
-        if Kind.CABLE in kinds:
+            found.append(Failure(FailureKind.BUNDLE, ends, links.intersection(fabric.links)))
+        if FailureKind.CABLE in kinds:
             for cable in cables:
                 name = f"{ends}:{parallel.index(cable)}" if len(parallel) > 1 else ends
-                found.append(Failure(Kind.CABLE, name, _both_ways(*cable).intersection(fabric.links)))
+                found.append(Failure(FailureKind.CABLE, name, _both_ways(*cable).intersection(fabric.links)))
     return tuple(found)
 
 
 def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tuple[Case, ...]:
-    """The failures by what they do, in the order of the first of each. Those that no flow feels are one case per
+    """The failures by their effect, in the order of the first of each. Those that no flow feels are one case per
     kind."""
     hops = NextHops(problem)
     usable = {hops.links[number] for number in set(hops.link.tolist()) - {hops.nothing}}
     label = interchangeable(problem, fabric)
-    alike: defaultdict[tuple[Kind, object], list[Failure]] = defaultdict(list)
+    alike: defaultdict[tuple[FailureKind, object], list[Failure]] = defaultdict(list)
     for failure in failures:
         felt = not failure.links.isdisjoint(usable)
         links = (
