@@ -179,10 +179,10 @@ def _computed(found: FailureAnalysis) -> str:
         return f"{_kinds(found.unfelt)} can fail, and no flow uses any." if unfelt else none
     spared = f"; {unfelt:,} more that no flow uses change nothing" if unfelt else ""
     bounded = sum(outcome.computed == "bound" for outcome in found.outcomes)
-    late = f" The time was over before {bounded:,} cases were computed; only their bounds are known." if bounded else ""
+    late = f" The time was over before {_count(bounded, 'case was', 'cases were')} computed; only bounds are known."
     return (
-        f"{_kinds(found.felt)} can fail, in {_count(len(found.felt), 'case', 'cases')} that differ in more than the "
-        f"names of interchangeable switches{spared}.{late}"
+        f"{_kinds(found.felt)} can fail, in {_count(len(found.felt), 'case', 'cases')} (failures of interchangeable "
+        f"switches are one case){spared}.{late if bounded else ''}"
     )
 
 
@@ -191,7 +191,7 @@ def _worst(found: FailureAnalysis) -> str:
         return ""
     worst = found.outcomes[0]
     alike = len(worst.case.failures) - 1
-    which = f"{worst.example.name}, or any of {alike:,} like it," if alike else worst.example.name
+    which = f"{worst.example.name} (or {alike:,} like it)" if alike else worst.example.name
     if worst.level is None or worst.ecmp is None:
         return f"The worst is {which} with a level of at least {worst.bound:.2f}."
     return (
