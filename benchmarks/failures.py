@@ -34,7 +34,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.report import Pair
-from tests.lab.controller import ControllerProcess, running_fabric, settled
+from tests.support.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0

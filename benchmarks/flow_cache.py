@@ -28,7 +28,7 @@ from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.prober import MIN_FRAME_BYTES
 from mininet_topos.probe.probing import Probing
-from tests.lab.conftest import install_static_routes
+from tests.support.lab.static_routes import install_static_routes
 
 INTERVAL_S = 0.001
 PAUSE_S = 0.6

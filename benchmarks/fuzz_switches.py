@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, field
 
 from benchmarks.openflow_mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, Mutant
-from tests.wire.fake_switch import (
+from tests.support.wire.fake_switch import (
     BARRIER_REPLY,
     BARRIER_REQUEST,
     ECHO_REPLY,

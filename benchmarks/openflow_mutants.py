@@ -15,7 +15,7 @@ from typing import Any
 from controller.southbound.framework import ofp
 from controller.southbound.framework import ofp_parser as parser
 from controller.tables.rules import Table, cookie
-from tests.wire.fake_switch import port_desc
+from tests.support.wire.fake_switch import port_desc
 
 MULTIPART = {
     "flow stats": ofp.OFPMP_FLOW,

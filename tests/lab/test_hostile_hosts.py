@@ -22,7 +22,8 @@ from controller.tables.rules import BROADCAST_MAC
 from mininet_topos.lab.lab import Lab, LabHost
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import ControllerProcess, Snoop, running_fabric
+from tests.support.lab import raw_frames
+from tests.support.lab.controller import ControllerProcess, Snoop, running_fabric
 
 pytestmark = pytest.mark.lab
 
@@ -34,7 +35,7 @@ MAX_BUSY = 0.5
 """Of a core; without its meters the flood alone would take more than one."""
 FRESH_S = 15.0
 """Three link time-outs."""
-TOOL = Path(__file__).with_name("raw_frames.py")
+TOOL = Path(raw_frames.__file__)
 PROBE_MARK = bytes.fromhex("02534201")
 ATTACKER, OTHER, VICTIM = "h1_2", "h2_2", "h2_1"
 

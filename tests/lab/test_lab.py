@@ -26,7 +26,7 @@ from mininet_topos.lab.record import (
     wait_for,
 )
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.conftest import install_static_routes
+from tests.support.lab.static_routes import install_static_routes
 
 pytestmark = pytest.mark.lab
 

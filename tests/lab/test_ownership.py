@@ -16,8 +16,8 @@ from mininet_topos.demo.parts import free_port
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
-from tests.lab.test_controller import address, assert_pings
+from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
+from tests.support.lab.pings import address, assert_pings
 
 pytestmark = pytest.mark.lab
 

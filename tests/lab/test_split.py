@@ -27,7 +27,7 @@ from mininet_topos.lab.lab import Lab, LabHost
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcer import announcement
-from tests.lab.controller import Snoop, running_fabric, settled
+from tests.support.lab.controller import Snoop, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 

@@ -20,7 +20,7 @@ from controller.jobs.spec import JobSpec
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
-from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
+from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 

@@ -30,7 +30,7 @@ from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
 from controller.status import StatusBoard
-from tests.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
+from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
 
 def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int = 1000) -> JobSpec:

@@ -15,7 +15,7 @@ import pytest
 
 from controller.api.client import Client
 from controller.cli import main
-from tests.wire.control_stand_in import H1, H2, Running, running_api
+from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
 SPEC = {
     "job_id": "ring",

@@ -37,7 +37,7 @@ from controller.planning.analysis.requests import (
 from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.status import StatusBoard
-from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 
 Signalbox = Callable[..., tuple[int, str, str]]
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
 from controller.southbound import openflow_decode as decode
-from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.southbound.malformed import Malformed
 from controller.tables.messages import PortCount
@@ -33,54 +32,19 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from tests.unit.southbound.rule_strategies import flow_rules, group_rules, meter_rules, ryu_message
+from tests.support.openflow_entries import (
+    flow_entry,
+    flow_head,
+    group_entry,
+    meter_count,
+    meter_entry,
+    port_entry,
+)
+from tests.support.rule_strategies import flow_rules, group_rules, meter_rules, ryu_message
 
 UNSUPPORTED = (1 << 64) - 1
-FLOW_MOD_SIZE, GROUP_MOD_SIZE, METER_MOD_SIZE = 48, 16, 16
 
 
-def sent(rule: Any) -> bytes:
-    return bytes(encode.mod_message(RuleMod("add", rule)).buf)
-
-
-def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    """The entry as a switch tells it."""
-    body = sent(rule)[FLOW_MOD_SIZE:]
-    return flow_head(len(body), rule, byte_count, **changed) + body
-
-
-def flow_head(size: int, rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    fields = {"table": int(rule.key.table), "idle": 0, "hard": 0, "cookie": rule.cookie} | changed
-    return struct.pack(
-        ofp.OFP_FLOW_STATS_0_PACK_STR,
-        ofp.OFP_FLOW_STATS_0_SIZE + size,
-        *(fields["table"], 17, 4, rule.key.priority, fields["idle"], fields["hard"], 0, fields["cookie"]),
-        *(3, byte_count),
-    )
-
-
-def group_entry(rule: GroupRule) -> bytes:
-    body = sent(rule)[GROUP_MOD_SIZE:]
-    kind = ofp.OFPGT_SELECT if rule.kind == "select" else ofp.OFPGT_FF
-    size = ofp.OFP_GROUP_DESC_STATS_SIZE + len(body)
-    return struct.pack(ofp.OFP_GROUP_DESC_STATS_PACK_STR, size, kind, rule.group_id) + body
-
-
-def meter_entry(rule: MeterRule, flags: int = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST) -> bytes:
-    body = sent(rule)[METER_MOD_SIZE:]
-    return struct.pack("!HHI", 8 + len(body), flags, rule.meter_id) + body
-
-
-def meter_count(meter_id: int, *drops: int) -> bytes:
-    head = struct.pack("!IH6xIQQII", meter_id, 40 + 16 * len(drops), 1, 9, 9, 9, 9)
-    return head + b"".join(struct.pack("!QQ", drop, 0) for drop in drops)
-
-
-def port_entry(number: int, tx: int, rx: int) -> bytes:
-    return struct.pack(ofp.OFP_PORT_STATS_PACK_STR, number, 0, 0, rx, tx, *[0] * 10)
-
-
-@settings(deadline=None)
 @given(st.lists(st.tuples(flow_rules, st.integers(0, UNSUPPORTED - 1)), max_size=4))
 def test_flow_rules_come_back_with_their_counters(rules: list[tuple[FlowRule, int]]) -> None:
     body = b"".join(flow_entry(rule, count) for rule, count in rules)
@@ -88,7 +52,6 @@ def test_flow_rules_come_back_with_their_counters(rules: list[tuple[FlowRule, in
     assert decode.flow_stats(body) == rules, "read again, from memory"
 
 
-@settings(deadline=None)
 @given(flow_rules)
 def test_ryu_reads_the_entry_of_a_flow_like_we_do(rule: FlowRule) -> None:
     theirs = ofp_parser.OFPFlowStats.parser(flow_entry(rule, 99), 0)
@@ -99,13 +62,11 @@ def test_ryu_reads_the_entry_of_a_flow_like_we_do(rule: FlowRule) -> None:
     assert [i.to_jsondict() for i in theirs.instructions] == [i.to_jsondict() for i in asked.instructions]
 
 
-@settings(deadline=None)
 @given(st.lists(group_rules, max_size=3))
 def test_group_rules_come_back(rules: list[GroupRule]) -> None:
     assert decode.group_descs(b"".join(map(group_entry, rules))) == rules
 
 
-@settings(deadline=None)
 @given(st.lists(meter_rules, max_size=3))
 def test_meter_rules_come_back(rules: list[MeterRule]) -> None:
     assert decode.meter_configs(b"".join(map(meter_entry, rules))) == rules
@@ -280,7 +241,7 @@ def test_a_body_that_is_cut_short_is_refused_or_ends_between_two_entries(name: s
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(deadline=2000, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_changed_bytes_are_read_or_refused(name: str, data: st.DataObject) -> None:
     read, body = READERS[name]

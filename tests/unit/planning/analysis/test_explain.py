@@ -20,7 +20,7 @@ from controller.planning.efficiency import Valuation, job_levels, link_loads
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
-from tests.unit.planning.fabrics import (
+from tests.support.planning.fabrics import (
     RATE,
     demo_flows,
     every_routing,
@@ -188,7 +188,7 @@ def test_an_unknown_job_is_refused_with_those_that_there_are() -> None:
         analysed(problem_of(fabric, ()), fabric, "x")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=4),
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 3])), min_size=1, max_size=6),
@@ -219,7 +219,7 @@ def test_a_cut_counts_the_flows_and_links_of_its_place(
 ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(ends, min_size=1, max_size=4, unique_by=lambda end: end[1:]),
     st.lists(st.integers(0, 1), min_size=4, max_size=4),

@@ -20,8 +20,7 @@ from controller.planning.analysis.requests import Analyse, AnalysisRequest, Expl
 from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
 from controller.planning.analysis.worker import AnalysisWorker, analyse
 from controller.planning.messages import SetStrategy
-from controller.status_view import build_status
-from tests.unit.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(
     fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
@@ -90,7 +89,7 @@ def test_failed_uplinks_are_the_reason_that_is_given(fabric: FakeFabric) -> None
 
 
 def test_measured_times_stand_beside_the_predicted_ones(fabric: FakeFabric) -> None:
-    ideal_s = build_status(fabric.loop).jobs[JobId("job0")].ideal_communication_s
+    ideal_s = fabric.status.jobs[JobId("job0")].ideal_communication_s
     fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 2.0, ideal_s / 0.6),)))
     assert analysed_job(fabric).efficiency_measured == pytest.approx(0.6)
 
@@ -129,7 +128,7 @@ def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFab
     for leaf, spine in ((1, 2), (2, 1), (3, 4)):
         fabric.cut(Dpid(leaf), PortNo(spine))
         fabric.run(3)
-        plan = build_status(fabric.loop).plan
+        plan = fabric.status.plan
         assert plan
         assert level[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_level)
         fabric.plug(Dpid(leaf), PortNo(spine))
@@ -140,7 +139,7 @@ def test_flows_in_force_are_those_that_would_be_re_routed(fabric: FakeFabric) ->
     (spines,) = analysed_failures(fabric, frozenset({FailureKind.SPINE})).outcomes
     assert sorted(failure.name for failure in spines.case.failures) == ["spine1", "spine2", "spine3", "spine4"]
     pinned: dict[PortNo, int] = {}
-    for job in build_status(fabric.loop).jobs.values():
+    for job in fabric.status.jobs.values():
         for route in job.routes.values():
             assert route
             spine = route[0].path[0].port

@@ -22,8 +22,8 @@ from controller.planning.efficiency import Valuation, job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
-from tests.unit.planning import fabrics as bare
-from tests.unit.planning.fabrics import (
+from tests.support.planning import fabrics as bare
+from tests.support.planning.fabrics import (
     RATE,
     demo_flows,
     every_routing,
@@ -155,7 +155,7 @@ fabrics = st.builds(
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(fabrics, st.lists(pairs, min_size=1, max_size=4, unique=True), st.sampled_from([RATE, RATE / 2]))
 def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
     fabric: Fabric, ends: list[tuple[int, int, int, int]], demand: float

@@ -1,0 +1,278 @@
+"""Rates, and what of them nobody announced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.fabric.link_figures import LinkStatus
+from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.offline.fabrics import leaf_spine
+
+LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
+FLOW = Counted("10.0.0.1", "10.0.0.2")
+CAPACITY = {LINK: 1e6, OTHER: 1e6}
+
+
+def run(load: LinkLoad, seconds: range, link_bps: float, flow_bps: float) -> dict[LinkId, float]:
+    """Counters every two seconds at constant rates; the background after the last."""
+    background: dict[LinkId, float] = {}
+    for now in seconds:
+        if now % 2 == 0:
+            load.count_links(now, {LINK: int(link_bps / 8 * now)})
+            load.count_flows(now, {FLOW: int(flow_bps / 8 * now)})
+            background = dict(load.update(now, CAPACITY))
+    return background
+
+
+@pytest.fixture
+def load() -> LinkLoad:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    load.routes_changed(0, lambda: {FLOW: (frozenset([LINK]),)})
+    return load
+
+
+def test_rates_are_bits_per_second_over_the_window(load: LinkLoad) -> None:
+    assert load.rate_bps(LINK) == 0
+    run(load, range(20), 5e5, 0)
+    assert load.rate_bps(LINK) == pytest.approx(5e5, rel=1e-3)
+
+
+def test_a_flows_own_bytes_are_not_background(load: LinkLoad) -> None:
+    assert run(load, range(40), 8e5, 8e5) == {}
+
+
+def test_what_is_left_is_background(load: LinkLoad) -> None:
+    assert run(load, range(40), 9e5, 4e5)[LINK] == pytest.approx(5e5, rel=0.02)
+
+
+def test_a_little_is_noise(load: LinkLoad) -> None:
+    assert run(load, range(40), 4.5e5, 4e5) == {}
+
+
+def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLoad) -> None:
+    run(load, range(20), 8e5, 8e5)
+    load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
+    assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
+    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+
+
+def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
+    def sent(now: float) -> int:
+        return int(1e5 / 8 * min(now, 21) + 9e5 / 8 * max(0.0, now - 21))
+
+    for now in range(0, 60, 2):
+        load.count_links(now, {LINK: sent(now)})
+        load.count_flows(now + 1.9, {FLOW: sent(now + 1.9 - 0.5)})  # late, and half a second behind
+        assert load.update(now + 1.9, CAPACITY) == {}
+
+
+def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoad) -> None:
+    background: dict[LinkId, float] = {}
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: 100_000 * now})
+        if now == 20:
+            load.routes_changed(now, lambda: {FLOW: (frozenset([LINK]),)})
+        if now >= 20:
+            load.count_flows(now, {FLOW: 100_000 * (now - 20)})
+            background = dict(load.update(now, CAPACITY))
+            assert background == {}
+
+
+def test_background_fades_when_it_stops(load: LinkLoad) -> None:
+    run(load, range(20), 9e5, 0)
+    totals = int(9e5 / 8 * 18)
+    for now in range(20, 60, 2):
+        load.count_links(now, {LINK: totals})
+        load.count_flows(now, {FLOW: 0})
+        load.update(now, CAPACITY)
+    assert load.background_bps(LINK) == 0
+
+
+def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -> None:
+    """One quiet interval must not make a link that is used look free."""
+    before = run(load, range(40), 9e5, 0)[LINK]
+    totals = int(9e5 / 8 * 38)
+    faded = []
+    for now in range(40, 48, 2):
+        load.count_links(now, {LINK: totals})
+        load.count_flows(now, {FLOW: 0})
+        faded.append(load.update(now, CAPACITY)[LINK])
+    assert faded == pytest.approx([before / 2, before / 4, before / 8, before / 16])
+
+
+def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
+    run(load, range(20), 5e5, 5e5)
+    load.count_links(20, {LINK: 0})
+    assert load.rate_bps(LINK) == 0
+    load.count_links(22, {LINK: 125_000})
+    assert load.rate_bps(LINK) == pytest.approx(5e5)
+
+
+def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
+    run(load, range(20), 9e5, 4e5)
+    load.forget({PortRef(Dpid(1), PortNo(2))})
+    assert load.bytes_total(LINK) == 0
+    assert load.background_bps(LINK) == 0
+
+
+PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
+
+
+def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
+    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of somebody else's; counters of the two
+    rules began at ``at_zero``."""
+    background: dict[LinkId, float] = {}
+    for now in seconds[::2]:
+        load.count_links(now, {LINK: int((4e5 + stray_bps) / 8 * now), OTHER: int(2e5 / 8 * now)})
+        since = max(0, now - at_zero)
+        load.count_flows(now, {PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since), FLOW: 0})
+        background = dict(load.update(now, CAPACITY))
+    return background
+
+
+def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    both = frozenset([LINK, OTHER])
+    load.routes_changed(0, lambda: {FLOW: (both,), PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)})
+    background = count_split(load, range(40), stray_bps=3e5, at_zero=0)
+    assert background == {LINK: pytest.approx(3e5, rel=0.02)}
+
+
+def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
+    background = {}
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: 0})
+        load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
+        background = dict(load.update(now, CAPACITY))
+    assert background[LINK] == pytest.approx(3e5, rel=0.02)
+    on_its_own = {PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}
+    load.routes_changed(38, lambda: {FLOW: (frozenset([LINK]),), **on_its_own})
+    for now in range(40, 80, 2):
+        since = now - 38
+        load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
+        whole = int(6e5 / 8 * 38)
+        load.count_flows(now, {FLOW: whole, PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since)})
+        background = dict(load.update(now, CAPACITY))
+        assert background == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
+
+
+def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLoad) -> None:
+    run(load, range(20), 8e5, 8e5)
+    load.routes_changed(20, dict)
+    assert run(load, range(20, 28), 8e5, 8e5) == {}
+    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "nobody announces it any more"
+
+
+def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: LinkLoad) -> None:
+    start = (1 << 64) - int(9e5 / 8 * 19)
+    background: dict[LinkId, float] = {}
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: (start + int(9e5 / 8 * now)) % (1 << 64)})
+        load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
+        background = dict(load.update(now, CAPACITY))
+        if now:
+            assert load.rate_bps(LINK) == pytest.approx(9e5, rel=1e-3)
+    assert background[LINK] == pytest.approx(5e5, rel=0.02)
+
+
+def test_what_a_change_of_routes_means_is_worked_out_with_the_next_update(load: LinkLoad) -> None:
+    load.update(1, CAPACITY)
+    asked: list[float] = []
+
+    def uses(since: float) -> dict[Counted, tuple[frozenset[LinkId], ...]]:
+        asked.append(since)
+        return {FLOW: (frozenset([LINK]),)}
+
+    for now in (2, 2.5, 3.5):
+        load.routes_changed(now, partial(uses, now))
+        load.count_flows(now, {FLOW: 10})
+    assert asked == []
+    load.update(4, CAPACITY)
+    assert asked == [3.5], "what lasted for a moment is never worked out"
+    load.routes_changed(5, partial(uses, 5))
+    load.routes_changed(7.5, partial(uses, 7.5))
+    assert asked == [3.5, 5], "what lasted for a part of the window is"
+
+
+def test_a_path_that_lasted_for_a_moment_is_no_background(load: LinkLoad) -> None:
+    run(load, range(20), 0, 8e5)
+    load.routes_changed(20, lambda: {FLOW: (frozenset([LINK, OTHER]),)})
+    load.routes_changed(20.5, lambda: {FLOW: (frozenset([LINK]),)})
+    for now in range(20, 40, 2):
+        load.count_links(now, {OTHER: int(8e5 / 8 * 0.5) if now > 20 else 0})
+        assert load.update(now, CAPACITY) == {}
+
+
+def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_once() -> None:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    shared, own = frozenset([LINK]), frozenset([OTHER])
+    load.routes_changed(0, lambda: {FLOW: (shared, own)})
+    for now in range(0, 40, 2):
+        if now == 20:
+            load.routes_changed(now, lambda: {FLOW: (shared | own,)})
+        load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: int(6e5 / 8 * now)})
+        load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
+        background = load.update(now, CAPACITY)
+        if now > 16:
+            assert background == {LINK: pytest.approx(3e5, rel=0.02)}, f"at {now}"
+
+
+def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> None:
+    run(load, range(40), 9e5, 4e5)
+    totals = {LINK: int(9e5 / 8 * 40)}
+    load.count_links(40, totals)
+    load.count_flows(40, {FLOW: int(4e5 / 8 * 40)})
+    assert load.update(40, {LINK: 1e6})[LINK] == pytest.approx(5e5, rel=0.02)
+    assert load.update(40, {OTHER: 1e6}) == {}
+    assert load.update(40, dict(CAPACITY))[LINK] == pytest.approx(5e5, rel=0.02), "known at once when it is back"
+
+
+FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
+
+
+def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
+    links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
+    return {link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link)) for link in links}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["count", "count", "update", "forget", "look"]),
+            st.sampled_from(sorted(FABRIC.switches)),
+            st.integers(0, 10**6),
+        ),
+        max_size=25,
+    )
+)
+def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> None:
+    load, capacity = LinkLoad(6, 0.1), dict.fromkeys(FABRIC.links, 1e6)
+    for now, (step, dpid, more) in enumerate(steps):
+        ports = FABRIC.switches[dpid].ports
+        if step == "count":
+            load.count_links(now, {LinkId(dpid, port): more * now for port in ports})
+        elif step == "update":
+            load.update(now, capacity)
+        elif step == "forget":
+            load.forget(
+                {PortRef(d, port) for d, switch in FABRIC.switches.items() for port in switch.ports if d != dpid}
+            )
+        else:
+            assert dict(load.figures(FABRIC)) == figures_one_by_one(load)
+    assert dict(load.figures(FABRIC)) == figures_one_by_one(load)
+    assert load.figures(FABRIC) is load.figures(FABRIC)
+
+
+def test_figures_of_another_fabric_are_of_its_links(load: LinkLoad) -> None:
+    run(load, range(20), 9e5, 4e5)
+    before = load.figures(FABRIC)
+    fewer = replace(FABRIC, hosts={})
+    assert set(load.figures(fewer)) == set(FABRIC.links)
+    assert set(before) > set(FABRIC.links), "what was published stays as it was"
+    assert load.figures(fewer)[LINK].bytes_total == int(9e5 / 8 * 18)
