@@ -17,9 +17,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.client import Client
+from controller.offline.topologies import Host
 from controller.southbound import arp
 from controller.tables.rules import BROADCAST_MAC
-from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab import raw_frames
@@ -52,7 +53,7 @@ class Attack:
         wait_for(lambda: len(client.get_fabric().hosts) == len(lab.hosts), "every host is known", 20)
         self.old_frame, self.heard_at = self.listen(ATTACKER), time.monotonic()
 
-    def host(self, name: str) -> LabHost:
+    def host(self, name: str) -> Host:
         return next(host for host in self.lab.hosts if host.name == name)
 
     def ping(self, source: str, target: str, count: int = 3) -> None:

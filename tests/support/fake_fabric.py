@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from controller.config import Config
@@ -27,12 +26,12 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_update import DeclaredHost
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.spec import JobSpec
+from controller.offline.topologies import EMULATED, Topology, leaf_spine
 from controller.planning.first_aid import repair_first
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId
 from controller.status import Status
-from controller.status_view import build_status
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -44,71 +43,34 @@ from controller.tables.messages import (
 )
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, RuleMod, Stage, Table
-from mininet_topos.fabric_topo import FabricTopo
 from tests.support.fake_switch import FakeSwitch, Packet
 
 FABRIC_BPS = 5e6
 
 
-@dataclass
-class Wiring:
-    """Switches by dpid, what their ports lead to (None: a host), and where hosts are."""
-
-    names: dict[Dpid, str] = field(default_factory=dict)
-    peers: dict[Dpid, dict[PortNo, PortRef | None]] = field(default_factory=dict)
-    hosts: dict[str, PortRef] = field(default_factory=dict)
-
-    def switch(self, dpid: int, name: str) -> Dpid:
-        self.names[Dpid(dpid)], self.peers[Dpid(dpid)] = name, {}
-        return Dpid(dpid)
-
-    def cable(self, a: Dpid, a_port: int, b: Dpid, b_port: int) -> None:
-        self.peers[a][PortNo(a_port)], self.peers[b][PortNo(b_port)] = (
-            PortRef(b, PortNo(b_port)),
-            PortRef(a, PortNo(a_port)),
-        )
-
-    def host(self, ip: str, dpid: Dpid, port: int) -> None:
-        self.peers[dpid][PortNo(port)], self.hosts[ip] = None, PortRef(dpid, PortNo(port))
-
-
-def leaf_spine(leaves: int, spines: int, hosts_per_leaf: int) -> Wiring:
-    """Leaf i: dpid i, uplinks on ports 1.., hosts after them; spine j has dpid 256 + j and leaf i on port i. Host k of
-    leaf i is 10.0.i.k."""
-    wiring = Wiring()
-    leaf_dpids = [wiring.switch(i, f"leaf{i}") for i in range(1, leaves + 1)]
-    spine_dpids = [wiring.switch(256 + j, f"spine{j}") for j in range(1, spines + 1)]
-    for i, leaf in enumerate(leaf_dpids, 1):
-        for j, spine in enumerate(spine_dpids, 1):
-            wiring.cable(leaf, j, spine, i)
-        for k in range(1, hosts_per_leaf + 1):
-            wiring.host(f"10.0.{i}.{k}", leaf, spines + k)
-    return wiring
-
-
-def wiring_of(topo: FabricTopo) -> Wiring:
-    """As the lab would build it."""
-    wiring = Wiring()
-    dpids = {switch.name: wiring.switch(switch.dpid, switch.name) for switch in topo.switch_specs}
-    ips = {host.name: host.ip for host in topo.host_specs}
-    for cable in topo.cable_specs:
-        if cable.a in ips:
-            wiring.host(ips[cable.a], dpids[cable.b], cable.b_port)
-        else:
-            wiring.cable(dpids[cable.a], cable.a_port, dpids[cable.b], cable.b_port)
-    return wiring
+UPLINKS_FIRST = EMULATED._replace(hosts_first=False)
 
 
 class FakeFabric:
-    """``leaves`` x ``spines`` with ``hosts_per_leaf`` (see ``leaf_spine``), or any other ``wiring``."""
+    """``leaves`` x ``spines`` with ``hosts_per_leaf``, numbered as in the lab but with a leaf's uplinks on its first
+    ports, or any other ``topology``."""
 
-    def __init__(self, leaves: int = 4, spines: int = 4, hosts_per_leaf: int = 3, wiring: Wiring | None = None) -> None:
+    def __init__(
+        self, leaves: int = 4, spines: int = 4, hosts_per_leaf: int = 3, topology: Topology | None = None
+    ) -> None:
         self.now = 1000.0
-        wiring = wiring or leaf_spine(leaves, spines, hosts_per_leaf)
-        self.hosts = wiring.hosts
+        topology = topology or leaf_spine(leaves, spines, hosts_per_leaf, FABRIC_BPS, FABRIC_BPS, scheme=UPLINKS_FIRST)
+        dpids = {switch.name: Dpid(switch.dpid) for switch in topology.switches}
+        self.hosts = {host.ip: PortRef(dpids[host.leaf], PortNo(host.port)) for host in topology.hosts}
+        peers: dict[Dpid, dict[PortNo, PortRef | None]] = {dpid: {} for dpid in dpids.values()}
+        for at in self.hosts.values():
+            peers[at.dpid][at.port] = None
+        for cable in topology.cables:
+            a, b = PortRef(dpids[cable.a], PortNo(cable.a_port)), PortRef(dpids[cable.b], PortNo(cable.b_port))
+            peers[a.dpid][a.port], peers[b.dpid][b.port] = b, a
         self.switches = {
-            dpid: FakeSwitch(dpid, name, wiring.peers[dpid], dict.fromkeys(wiring.peers[dpid], True))
-            for dpid, name in wiring.names.items()
+            dpid: FakeSwitch(dpid, name, dict(sorted(peers[dpid].items())), dict.fromkeys(sorted(peers[dpid]), True))
+            for name, dpid in dpids.items()
         }
         self.saved = SavedState()
         self.declared: tuple[DeclaredHost, ...] = ()
@@ -231,7 +193,7 @@ class FakeFabric:
     @property
     def status(self) -> Status:
         """What the controller publishes now."""
-        return build_status(self.loop)
+        return self.loop.status(self.now)
 
     def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
         """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""

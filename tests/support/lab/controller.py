@@ -110,7 +110,7 @@ class Snoop:
     """Counts the changes that the switches themselves see coming from controllers."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
-        self._files = {switch.bridge: folder / f"{switch.bridge}.snoop" for switch in lab.switches}
+        self._files = {lab.bridge(switch.name): folder / f"{lab.bridge(switch.name)}.snoop" for switch in lab.switches}
         self._stack = ExitStack()
 
     def __enter__(self) -> Snoop:

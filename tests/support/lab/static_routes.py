@@ -22,7 +22,7 @@ def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
             else:
                 continue
             rules += [f"ip,nw_dst={host.ip},actions=output:{port}", f"arp,arp_tpa={host.ip},actions=output:{port}"]
-        _feed(["ovs-ofctl", "-O", "OpenFlow13", "add-flows", switch.bridge, "-"], rules)
+        _feed(["ovs-ofctl", "-O", "OpenFlow13", "add-flows", lab.bridge(switch.name), "-"], rules)
     for host in lab.hosts:
         interface = lab.topo.interface(host.name, 0)
         neighbours = [f"neigh replace {o.ip} lladdr {o.mac} dev {interface}" for o in lab.hosts if o is not host]

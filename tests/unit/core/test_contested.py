@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from controller.alarms import text
 from controller.config import PlanningConfig
-from controller.core.contested import RECENT_S
+from controller.core.refusals import DUPLICATES_RECENT_S
 from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid
 from controller.jobs.messages import RegisterJob
@@ -30,7 +31,7 @@ def fabric() -> FakeFabric:
 
 
 def alarms(fabric: FakeFabric) -> str:
-    return "\n".join(fabric.status.alarms)
+    return "\n".join(map(text, fabric.status.alarms))
 
 
 def test_nothing_is_written_to_a_switch_that_another_controller_took(fabric: FakeFabric) -> None:
@@ -57,10 +58,10 @@ def test_a_second_switch_with_a_dpid_is_told_of_while_it_keeps_coming_and_change
     before = fabric.status
     fabric.send(ConnectionRefused("192.0.2.5:40000", SPINE, "duplicate_dpid"))
     after = fabric.status
-    assert "a second switch, at 192.0.2.5, has the dpid of spine1 (0x101); it is refused" in after.alarms
+    assert "a second switch, at 192.0.2.5, has the dpid of spine1 (0x101); it is refused" in alarms(fabric)
     assert after.refused_connections["duplicate_dpid"] == 1
     assert (fabric.mods, after.fabric) == ([], before.fabric)
-    fabric.run(RECENT_S + 1, step=1)
+    fabric.run(DUPLICATES_RECENT_S + 1, step=1)
     assert "a second switch" not in alarms(fabric)
 
 
@@ -86,10 +87,10 @@ def test_audits_that_find_nothing_cause_nothing() -> None:
     fabric.start(CONFIG.model_copy(update={"planning": PlanningConfig(interval_s=1000)}))
     fabric.run(CONFIG.jobs.orphan_lease_s + 10, step=1)
     fabric.forget_mods()
-    desired, stages = fabric.loop.desired, len(fabric.stages)
+    desired, stages = fabric.loop.state.wanted.rules, len(fabric.stages)
     fabric.run(CONFIG.openflow.audit_interval_s + 2, step=1)
     assert (fabric.mods, len(fabric.stages)) == ([], stages)
-    assert fabric.loop.desired is desired, "nothing was worked out anew"
+    assert fabric.loop.state.wanted.rules is desired, "nothing was worked out anew"
 
 
 def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
@@ -99,5 +100,5 @@ def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
     leaf.refuses = pins
     fabric.connect(Dpid(1))
     fabric.run(6)
-    refused = [alarm for alarm in fabric.status.alarms if "refused" in alarm]
+    refused = [alarm for alarm in alarms(fabric).splitlines() if "refused" in alarm]
     assert refused == [f"leaf1 refused {len(pins)} rules (table full); what was to be pinned stays on ECMP"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from controller.alarms import AlarmKind, text
 from controller.core.messages import Command, Message
-from controller.core.refused_packets import RECENT_S
+from controller.core.refusals import PACKETS_RECENT_S
 from controller.fabric.messages import ArpSeen, PacketsRefused, ProbePorts, RefusedPacket
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.event_log import events
@@ -41,7 +42,7 @@ def fabric() -> Fabric:
 
 
 def alarms(fabric: Fabric) -> str:
-    return "\n".join(fabric.status.alarms)
+    return "\n".join(map(text, fabric.status.alarms))
 
 
 def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
@@ -82,9 +83,9 @@ def test_refused_packets_are_added_up_by_port_and_an_alarm_while_recent(fabric: 
     status = fabric.status
     assert status.refused_packets == {RefusedPacket(here, "forged"): 6, RefusedPacket(here, "foreign"): 2}
     (alarm,) = status.alarms
-    assert alarm.startswith("leaf1:5 sends LLDP that looks like ours")
+    assert (alarm.kind, alarm.subject, alarm.since) == (AlarmKind.LLDP_FORGED, "leaf1:5", fabric.now)
     assert fabric.mods == []
-    fabric.run(RECENT_S + 1)
+    fabric.run(PACKETS_RECENT_S + 1)
     assert not fabric.status.alarms
 
 

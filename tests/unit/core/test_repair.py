@@ -90,7 +90,7 @@ def test_a_second_loss_is_repaired_while_the_first_is_still_being_planned(fabric
 
 
 def test_a_link_that_no_route_uses_waits_for_quiet(fabric: SlowSolver) -> None:
-    used = {link for route in fabric.loop.routes.routes.values() for path, _ in route for link in path}
+    used = {link for route in fabric.loop.state.routes.routes.values() for path, _ in route for link in path}
     port = next(port for port in map(PortNo, range(1, 5)) if not any(link.at == (LEAF, port) for link in used))
     back = fabric.switches[LEAF].peers[port]
     assert not any(link.at == back for link in used)

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.config import JobsConfig, Strategy
-from controller.core.messages import Tick
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
-from controller.planning.messages import Planned, SetStrategy, SolvePlan
+from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
@@ -24,7 +23,7 @@ from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
 from controller.tables.rules_diff import stages
-from controller.tables.running_routes import RunningRoutes, in_place, parts_of
+from controller.tables.running_routes import Pins, in_place, parts_of
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.three_rings import CONFIG
@@ -175,7 +174,7 @@ def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabri
     fabric.run(30)
     assert fabric.mods == []
     assert routes_of(fabric) == before
-    assert not fabric.loop.adopting
+    assert not fabric.loop.state.phases.adopting
 
 
 def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_may_correct_them(
@@ -186,9 +185,9 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
     fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
-    while fabric.loop.adopting:
+    while fabric.loop.state.phases.adopting:
         fabric.run(0.1)
-    adopted = fabric.loop.routes.routes
+    adopted = fabric.loop.state.routes.routes
     assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths
     assert all(share == 1 / len(route) for route in adopted.values() for _, share in route)
     fabric.run(5)
@@ -239,8 +238,7 @@ def all_arrive(fabric: FakeFabric) -> None:
 def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) -> None:
     flow, (first, second) = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
     generation = fabric.status.jobs[JobId("ring")].routes_generation
-    fabric.loop.replanning.at_once(fabric.now)
-    (command,) = fabric.loop.handle([Tick()], fabric.now)
+    (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
     answer = plan(command.problem, command.limits)
     assert isinstance(answer, Plan)
@@ -271,7 +269,7 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
     flow = next(flow for flow, route in routes_of(fabric).items() if len(route) == 2)
     fabric.send(SetStrategy(Strategy.ECMP))
     fabric.run(1)
-    second = parts_of(fabric.loop.registry.jobs[JobId("ring")])[1]
+    second = parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])[1]
     fabric.switches[fabric.hosts[flow.src_ip].dpid].refuses = {pin_key(flow, second)}
     fabric.send(SetStrategy(Strategy.PLANNED))
     fabric.run(2)
@@ -280,7 +278,7 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
 
 
 def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is_background(fabric: FakeFabric) -> None:
-    routes, parts = routes_of(fabric), parts_of(fabric.loop.registry.jobs[JobId("ring")])
+    routes, parts = routes_of(fabric), parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])
     rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can: its level is 4/3
     ports: dict[PortRef, float] = {}
     rules: dict[FlowKey, float] = {}
@@ -328,18 +326,17 @@ def connected() -> FakeFabric:
     return started(max_subflows=3)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(some_routes(), min_size=2, max_size=4), st.integers(0, 1000))
 def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int
 ) -> None:
     """Switches carry out a stage in any order, each its own mods in the order that they are sent."""
-    order, running = random.Random(seed), RunningRoutes()
-    jobs = list(connected.loop.registry.jobs.values())
+    order, derived_pins = random.Random(seed), Pins()
+    jobs = list(connected.loop.state.jobs.jobs.values())
     pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
     for routes in changes:
-        running.routes = dict(routes)
-        pins = running.pins(connected.loop.fabric, jobs)
+        pins = derived_pins(connected.loop.fabric, jobs, routes, ())
         while True:
             installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
             left = stages(pipeline.desired(connected.loop.fabric, pins, installed), installed)
@@ -388,8 +385,7 @@ def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> No
 def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
     """The planner need not know of classes."""
     fabric.forget_mods()
-    fabric.loop.replanning.at_once(fabric.now)
-    (command,) = fabric.loop.handle([Tick()], fabric.now)
+    (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
     answer = plan(command.problem, command.limits)
     assert isinstance(answer, Plan)
@@ -401,7 +397,7 @@ def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
 
 def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     """No rule holds them, and what the last process saved has been forgotten long ago."""
-    routes, jobs = fabric.loop.routes, list(fabric.loop.registry.jobs.values())
+    routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
     routes.drop_orphans()
     uneven = {
         flow: (Subflow(route[0].path, 0.9), *(Subflow(piece.path, 0.1 / (len(route) - 1)) for piece in route[1:]))
@@ -411,9 +407,9 @@ def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     assert uneven
     routes.routes = {**routes.routes, **uneven}
     before = dict(routes.routes)
-    assert routes.adopt(fabric.loop.fabric, fabric.loop.sync.installed, jobs) == {JobId("ring")}
+    assert routes.adopt(fabric.loop.fabric, fabric.loop.state.sync.installed, jobs) == {JobId("ring")}
     assert routes.routes == before
-    late = dict(fabric.loop.sync.installed)
+    late = dict(fabric.loop.state.sync.installed)
     del late[Dpid(257)]
     routes.adopt(fabric.loop.fabric, late, jobs)
     assert routes.routes == before, "subflows whose switch is late are not gone"

@@ -23,6 +23,7 @@ from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.offline.fabrics import without
+from controller.offline.topologies import fat_tree
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.tables.narrowing import narrowed
@@ -30,9 +31,8 @@ from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, Stage
 from controller.tables.rules_diff import NARROW, stages
-from controller.tables.running_routes import RunningRoutes
-from mininet_topos.fat_tree import FatTree
-from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job, wiring_of
+from controller.tables.running_routes import Pins
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
 from tests.support.fake_switch import Packet
 
 K = 4
@@ -114,7 +114,7 @@ class Watch:
 @pytest.fixture(scope="module")
 def connected() -> FakeFabric:
     """One host per edge switch is known, no job runs."""
-    fabric = FakeFabric(wiring=wiring_of(FatTree(K)))
+    fabric = FakeFabric(topology=fat_tree(K, FABRIC_BPS, FABRIC_BPS))
     fabric.start(CONFIG)
     fabric.run(3)
     fabric.send(RegisterJob(ring_job("job1", RINGS["job1"], max_subflows=2)))
@@ -145,8 +145,8 @@ def test_no_packet_is_lost_or_turns_between_any_two_plans_and_fabrics(
 ) -> None:
     order, fabric = random.Random(seed), connected.loop.fabric
     intact = fabric
-    jobs = list(connected.loop.registry.jobs.values())
-    pipeline, running = Pipeline(SETTINGS), RunningRoutes()
+    jobs = list(connected.loop.state.jobs.jobs.values())
+    pipeline, derived_pins = Pipeline(SETTINGS), Pins()
     watch = Watch(connected, RINGS["job1"])
     cables = sorted(link for link in intact.links if intact.links[link].src < intact.links[link].dst)
     for choice, cut, off in [*states, ({}, [], [])]:
@@ -155,9 +155,9 @@ def test_no_packet_is_lost_or_turns_between_any_two_plans_and_fabrics(
         set_carriers(connected, fabric)
         watch.look()
         first_aid(connected, before, before.links.keys() - fabric.links, order, watch)
-        running.routes = {flow: route for flow, which in choice.items() if (route := routed(fabric, flow, which))}
-        pins = running.pins(fabric, jobs)
-        settle(connected, pipeline, fabric, tuple(pins), order, watch)
+        routes = {flow: route for flow, which in choice.items() if (route := routed(fabric, flow, which))}
+        pins = derived_pins(fabric, jobs, routes, ())
+        settle(connected, pipeline, fabric, pins, order, watch)
         assert {(p.src, p.dst) for p in watch.lost} == apart(fabric, RINGS["job1"])
 
 
@@ -217,7 +217,7 @@ def apart(fabric: Fabric, hosts: Iterable[str]) -> set[tuple[str, str]]:
 @pytest.fixture
 def training() -> FakeFabric:
     """Two rings over all edge switches, planned."""
-    fabric = FakeFabric(wiring=wiring_of(FatTree(K)))
+    fabric = FakeFabric(topology=fat_tree(K, FABRIC_BPS, FABRIC_BPS))
     fabric.order = random.Random(1)
     fabric.start(CONFIG)
     fabric.run(3)
@@ -243,7 +243,7 @@ def planned_paths(fabric: FakeFabric) -> dict[FlowId, list[str]]:
     names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
     return {
         flow: [names[path[0].dpid], *(names[links[link].dst.dpid] for link in path)]
-        for flow, ((path, _),) in fabric.loop.routes.routes.items()
+        for flow, ((path, _),) in fabric.loop.state.routes.routes.items()
         if path
     }
 

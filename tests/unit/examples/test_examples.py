@@ -38,7 +38,7 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
 def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
     spec = JobSpec.parse(json.loads(job.read_text()))
     assert check(spec) == []
-    assert set(spec.endpoints) <= {host.ip for host in LeafSpine(4, 4, 4).host_specs}
+    assert set(spec.endpoints) <= {host.ip for host in LeafSpine(4, 4, 4).fabric.hosts}
 
 
 def test_the_example_jobs_share_no_pair() -> None:
