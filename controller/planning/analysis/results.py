@@ -138,11 +138,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Failures with the same effect, at least one. ``felt``: some flow may be routed or hashed over what fails."""
+    """Failures with the same effect, at least one."""
 
     kind: FailureKind
     failures: tuple[Failure, ...]
-    felt: bool
 
 
 @dataclass(frozen=True, slots=True)

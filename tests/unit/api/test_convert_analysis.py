@@ -59,13 +59,13 @@ BOUNDED = replace(
 ECMP = EcmpLevel(2.5, 3.0)
 SPINES = tuple(Failure(FailureKind.SPINE, name, frozenset()) for name in ("s101", "s102"))
 CABLES = tuple(Failure(FailureKind.CABLE, f"s1:{spine.name}", frozenset()) for spine in SPINES)
-WORST = Outcome(Case(FailureKind.SPINE, SPINES, True), SPINES[0], (), (1, 2), "plan", 2.0, 1.5, 2.0, ECMP, 3.0, 2.0, 1)
+WORST = Outcome(Case(FailureKind.SPINE, SPINES), SPINES[0], (), (1, 2), "plan", 2.0, 1.5, 2.0, ECMP, 3.0, 2.0, 1)
 FAILURES = FailureAnalysis(
     pinned=True,
     present=Present(1.0, 1.0, 1.0, 1.0, ECMP, ()),
     outcomes=(WORST,),
     felt=(WORST.case,),
-    unfelt=(Case(FailureKind.CABLE, CABLES, False),),
+    unfelt=(Case(FailureKind.CABLE, CABLES),),
 )
 
 
