@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.link_load import Counted, LinkLoad
@@ -92,6 +92,18 @@ def test_background_fades_when_it_stops(load: LinkLoad) -> None:
         load.count_flows(now, {FLOW: 0})
         load.update(now, CAPACITY)
     assert load.background.get(LINK, 0) == 0
+
+
+def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -> None:
+    """One quiet interval must not make a link that is used look free."""
+    before = run(load, range(40), 9e5, 0)[LINK]
+    totals = int(9e5 / 8 * 38)
+    faded = []
+    for now in range(40, 48, 2):
+        load.count_links(now, {LINK: totals})
+        load.count_flows(now, {FLOW: 0})
+        faded.append(load.update(now, CAPACITY)[LINK])
+    assert faded == pytest.approx([before / 2, before / 4, before / 8, before / 16])
 
 
 def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
@@ -241,7 +253,6 @@ def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
         max_size=25,
     )
 )
-@settings(deadline=None)
 def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> None:
     load, capacity = LinkLoad(6, 0.1), dict.fromkeys(FABRIC.links, 1e6)
     for now, (step, dpid, more) in enumerate(steps):
