@@ -29,7 +29,6 @@ from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
 from controller.offline.fabrics import fat_tree, leaf_spine
-from mininet_topos.demo.parts import free_port
 
 LINK_BPS = 100e9
 
@@ -78,7 +77,7 @@ def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Pat
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name, waiting("") as status, _ends_on_signals():
         files = Path(name)
         try:
-            with running(blueprint, jobs, settings, files, free_port(), status.update) as run:
+            with running(blueprint, jobs, settings, files, status.update) as run:
                 measure(run)
         finally:
             out.mkdir(parents=True, exist_ok=True)

@@ -1,37 +1,23 @@
-"""The processes of a run: the controller, the observer, and what the kernel says of the controller's cost.
-
-Every one of them ends with us, also when we are killed: the kernel sends it SIGKILL (``setpriv --pdeathsig``).
-"""
+"""The observer's process, and the memory and CPU time of processes."""
 
 from __future__ import annotations
 
 import os
 import select
-import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.snooper import RECORD
 from controller.errors import SignalboxError
+from mininet_topos.controller_process import STOP_S, start
 
 START_S = 30.0
-STOP_S = 20.0
-ORPHANS_S = 5.0
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _CHUNK = 1 << 22
-
-
-def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
-    """``python -m module`` in a session of its own. Call it from a thread that lives as long as the process shall."""
-    words = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *argv]
-    return subprocess.Popen(words, start_new_session=True, **options)
 
 
 class Usage(NamedTuple):
@@ -43,60 +29,17 @@ class Usage(NamedTuple):
     processes: int
 
 
-class ControllerProcess:
-    """``signalbox serve`` with its files in ``folder``; it can be killed and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"unix:{self._folder / 'api.sock'}"
-
-    @property
-    def log(self) -> Path:
-        return self._folder / "controller.log"
-
-    def start(self) -> float:
-        """Returns when it was started, in monotonic seconds."""
-        started = time.monotonic()
-        with self.log.open("ab") as log:
-            config = str(self._folder / "signalbox.toml")
-            self._process = start("controller", "serve", "--config", config, stderr=log, stdin=subprocess.DEVNULL)
-        return started
-
-    def kill(self) -> None:
-        """Its children have a moment to notice; they do not outlive it here whether they do or not."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        process.kill()
-        process.wait(STOP_S)
-        ends = time.monotonic() + ORPHANS_S
-        with suppress(ProcessLookupError):
-            while time.monotonic() < ends:
-                os.killpg(process.pid, 0)
-                time.sleep(0.05)
-            os.killpg(process.pid, signal.SIGKILL)
-
-    def check(self) -> None:
-        """Raises ``SignalboxError`` with its last words when it has ended by itself."""
-        if self._process is not None and self._process.poll() is not None:
-            last = "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
-            raise SignalboxError(f"the controller ended with status {self._process.returncode}; its log ends:\n{last}")
-
-    def usage(self) -> Usage:
-        if self._process is None:
-            return Usage(0, 0, 0.0, 0)
-        found = [usage(pid) for pid in (self._process.pid, *children(self._process.pid))]
-        known = [of for of in found if of is not None]
-        return Usage(
-            sum(of.rss_bytes for of in known),
-            sum(of.peak_bytes for of in known),
-            sum(of.cpu_s for of in known),
-            len(known),
-        )
+def tree_usage(process: subprocess.Popen[bytes] | None) -> Usage:
+    """Of a process and its descendants; zero without one."""
+    if process is None:
+        return Usage(0, 0, 0.0, 0)
+    known = [of for pid in (process.pid, *children(process.pid)) if (of := usage(pid)) is not None]
+    return Usage(
+        sum(of.rss_bytes for of in known),
+        sum(of.peak_bytes for of in known),
+        sum(of.cpu_s for of in known),
+        len(known),
+    )
 
 
 def usage(pid: int) -> Usage | None:

@@ -11,6 +11,7 @@ instead. Ends with 1 when a packet was lost that no queue dropped, or one came t
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -29,10 +30,12 @@ from controller.api.client import Client
 from controller.commands.output import console
 from controller.config import Strategy
 from controller.jobs.spec import Algorithm
-from mininet_topos.demo.parts import RouteWatch, free_port, running_controller
+from mininet_topos.controller_process import Settings
+from mininet_topos.demo.parts import RouteWatch
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.lane import Drops, all_drops, drops_since, open_lanes
@@ -51,10 +54,8 @@ machine's own losses out of the count."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
-PLANNING = """
-interval_s = 3600
-"""
-"""No plan but those that are asked for."""
+PLANNING: Settings = {"planning": {"strategy": "ecmp", "interval_s": 3600}}
+"""The only plans are those that the benchmark requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +116,20 @@ class Phase:
 
 @contextmanager
 def traffic_of(
-    topo: LeafSpine, folder: Path, log: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
+    topo: LeafSpine, folder: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
 ) -> Iterator[Traffic]:
     """Every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
     rate_bps = topo.fabric.hosts[0].bps
     with ExitStack() as stack:
-        port = free_port()
         program = ("benchmarks.live.moves_controller",)
-        client = stack.enter_context(running_controller(folder, port, rate_bps, log, program, PLANNING))
-        lab = stack.enter_context(Lab(topo, f"tcp:127.0.0.1:{port}"))
+        fabric = running_fabric(topo, folder, rate_bps / 1e6, PLANNING, program)
+        lab, controller, client = stack.enter_context(fabric)
         open_lanes(lab, QUEUE_S)
-        links = 2 * sum(cable.b.startswith("spine") for cable in lab.links)
-        wait_for(lambda: client.get_status().links == links, "every link", TIMEOUT_S)
         rings = ring_jobs(lab)[:jobs]
         for ring in rings:
             ips = [host.ip for host in ring.hosts]
             client.register_job(announcement(ring.job_id, ips, Algorithm.RING_ALL_REDUCE, 10**6, LEASE_S))
-        watch = stack.enter_context(RouteWatch(f"unix:{folder}/api", [ring.job_id for ring in rings]))
+        watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
         hosts = [host for ring in rings for host in ring.hosts]
         probing = stack.enter_context(Probing(lab, hosts, folder / "raw"))
         pairs = frozenset((a.ip, b.ip) for ring in rings for a, b in pairwise((*ring.hosts, ring.hosts[0])))
@@ -250,8 +248,8 @@ def main(
     with ExitStack() as stack:
         stack.enter_context(roomy_sockets())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-moves-")))
-        log = out / "controller.log"
-        traffic = stack.enter_context(traffic_of(topo, folder, log, JOBS))
+        stack.callback(shutil.copy, folder / "controller.log", out)
+        traffic = stack.enter_context(traffic_of(topo, folder, JOBS))
         phases = [moving(traffic, times), *([switching(traffic, strategies)] if strategies else [])]
         report = build_report(phases, *traffic.probing.finish())
     (out / "moves.json").write_text(json.dumps(report, indent=1) + "\n")
