@@ -17,10 +17,10 @@ from itertools import islice
 
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
-from benchmarks.fabric.figures import Dead, Repair, Spread
+from benchmarks.fabric.figures import Dead, Repair
 from benchmarks.fabric.openvswitch import Rules
-from benchmarks.fabric.processes import tree_usage
 from benchmarks.fabric.run import Run, StepFailed
+from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
 from controller.commands.output import fields
@@ -101,9 +101,9 @@ def install(run: Run) -> None:
 
 def idle(run: Run) -> None:
     """Nothing happens but counters and probes."""
-    before, observed, since = tree_usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
+    before, observed, since = usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
     time.sleep(run.settings.idle_s)
-    after, passed_s = tree_usage(run.controller.process), time.monotonic() - since
+    after, passed_s = usage(run.controller.process), time.monotonic() - since
     run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
     run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
     _memory(run)
@@ -326,7 +326,7 @@ def _wait_pinned(run: Run) -> None:
 
 
 def _memory(run: Run) -> None:
-    found = tree_usage(run.controller.process)
+    found = usage(run.controller.process)
     run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
     run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
     run.figures.processes = found.processes

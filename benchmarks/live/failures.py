@@ -9,7 +9,6 @@ and ``failures.json`` with every single event; ``--json`` prints that instead. E
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -21,9 +20,10 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.live.failures_report import Event, Role, build_report, show
+from benchmarks.live.failures_report import Event, Role, build_report, table_of
+from benchmarks.measures import report
 from controller.api.client import Client
-from controller.commands.output import console
+from controller.commands.output import AsJson
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
@@ -255,7 +255,7 @@ def main(
     times: Annotated[int, typer.Option(min=1, help="of each failure")] = 5,
     only: Annotated[str, typer.Option(help=f"some of: {', '.join(KINDS)}")] = ",".join(KINDS),
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/failures"),
-    as_json: Annotated[bool, typer.Option("--json", help="print failures.json instead of a table")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Break things under load and measure for how long traffic stops."""
     kinds = only.split(",")
@@ -272,11 +272,7 @@ def main(
         for kind in kinds:
             for turn in range(times):
                 run_kind(scene, kind, turn)
-        report = finish(scene)
-    (out / "failures.json").write_text(json.dumps(report, indent=1) + "\n")
-    if as_json:
-        typer.echo(json.dumps(report))
-    else:
-        show(console(), report)
-    if report["jobs"]["restarts"]:
+        found = finish(scene)
+    report(found, out / "failures.json", lambda: table_of(found), as_json)
+    if found["jobs"]["restarts"]:
         raise typer.Exit(1)

@@ -10,7 +10,6 @@ instead. Ends with 1 when a packet was lost that no queue dropped, or one came t
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -24,10 +23,12 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.table import Table
 
+from benchmarks.measures import report
 from controller.api.client import Client
-from controller.commands.output import console
+from controller.commands.output import AsJson
 from controller.config import Strategy
 from controller.jobs.spec import Algorithm
 from mininet_topos.controller_process import Settings
@@ -203,7 +204,7 @@ def _told(phase: Phase, streams: Mapping[Pair, Stream]) -> dict[str, Any]:
     }
 
 
-def show(report: Mapping[str, Any]) -> None:
+def table_of(found: Mapping[str, Any]) -> Group:
     table = Table(
         "change",
         "times",
@@ -215,7 +216,7 @@ def show(report: Mapping[str, Any]) -> None:
         "longest silence, ms",
         "until the API says so, ms",
     )
-    for phase in report["phases"]:
+    for phase in found["phases"]:
         drops = phase["drops"]
         table.add_row(
             phase["what"],
@@ -226,20 +227,21 @@ def show(report: Mapping[str, Any]) -> None:
             str(phase["silence_ms"]),
             f"{phase['change_ms_median']:.0f} / {phase['change_ms_max']:.0f}",
         )
-    console().print(table)
-    for phase in report["phases"]:
+    lines = []
+    for phase in found["phases"]:
         by_spine: Counter[str] = Counter()
         for port, packets in phase["packets_by_port"].items():
             by_spine[port.partition("-")[2]] += packets
         over = ", ".join(f"{spine} {packets:,}" for spine, packets in sorted(by_spine.items()))
-        console().print(f"{phase['what']}: packets to {over}", highlight=False)
+        lines.append(f"{phase['what']}: packets to {over}")
+    return Group(table, *lines)
 
 
 def main(
     times: Annotated[int, typer.Option(min=1, help="there and back")] = 200,
     strategies: Annotated[int, typer.Option(min=0, help="times the strategy is changed, and changed back")] = 20,
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/moves"),
-    as_json: Annotated[bool, typer.Option("--json", help="print moves.json instead of a table")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Move every pinned flow under traffic and count what arrives."""
     out.mkdir(parents=True, exist_ok=True)
@@ -251,14 +253,10 @@ def main(
         stack.callback(shutil.copy, folder / "controller.log", out)
         traffic = stack.enter_context(traffic_of(topo, folder, JOBS))
         phases = [moving(traffic, times), *([switching(traffic, strategies)] if strategies else [])]
-        report = build_report(phases, *traffic.probing.finish())
-    (out / "moves.json").write_text(json.dumps(report, indent=1) + "\n")
-    if as_json:
-        typer.echo(json.dumps(report))
-    else:
-        show(report)
+        found = build_report(phases, *traffic.probing.finish())
+    report(found, out / "moves.json", lambda: table_of(found), as_json)
     if any(
         phase["lost"] > phase["drops"]["data"] + phase["drops"]["late"] or phase["duplicated"]
-        for phase in report["phases"]
+        for phase in found["phases"]
     ):
         raise typer.Exit(1)
