@@ -13,7 +13,6 @@ from controller.jobs.messages import RegisterJob
 from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
 from controller.serving.event_log import events
 from controller.status import Status
-from controller.status_view import build_status
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
 
@@ -52,7 +51,7 @@ def fabric() -> SlowSolver:
 
 
 def status_of(fabric: FakeFabric) -> Status:
-    return build_status(fabric.loop)
+    return fabric.status
 
 
 def test_broken_routes_are_repaired_without_quiet_time_tick_or_solver(fabric: SlowSolver) -> None:
@@ -109,7 +108,7 @@ def test_a_second_loss_is_repaired_while_the_first_is_still_being_planned(fabric
 
 
 def test_a_link_that_no_route_uses_waits_for_quiet(fabric: SlowSolver) -> None:
-    used = {link for route in fabric.loop.routes.routes.values() for path, _ in route for link in path}
+    used = {link for route in fabric.loop.state.routes.routes.values() for path, _ in route for link in path}
     port = next(port for port in map(PortNo, range(1, 5)) if not any(link.at == (LEAF, port) for link in used))
     back = fabric.switches[LEAF].peers[port]
     assert not any(link.at == back for link in used)

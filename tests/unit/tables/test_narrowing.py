@@ -23,7 +23,7 @@ from tests.support.three_rings import CONFIG, register
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
 
 
-def wanted(fabric: Fabric, installed: Mapping[Dpid, RuleSet] | None = None) -> dict[Dpid, RuleSet]:
+def wanted(fabric: Fabric, installed: Mapping[Dpid, RuleSet] | None = None) -> Mapping[Dpid, RuleSet]:
     return desired_rules(fabric, (), installed or {}, SETTINGS)
 
 

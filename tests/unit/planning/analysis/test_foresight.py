@@ -20,7 +20,6 @@ from controller.planning.questions import answering as foresight
 from controller.planning.questions.answering import NOTHING_PINNED, ForesightWorker, answer
 from controller.planning.questions.asked import Question
 from controller.planning.questions.single_failures import Kind
-from controller.status_view import build_status
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(
@@ -85,7 +84,7 @@ def test_failed_uplinks_are_the_reason_that_is_given(fabric: FakeFabric) -> None
 
 
 def test_measured_times_stand_beside_the_predicted_ones(fabric: FakeFabric) -> None:
-    ideal_s = build_status(fabric.loop).jobs[JobId("job0")].ideal_communication_s
+    ideal_s = fabric.status.jobs[JobId("job0")].ideal_communication_s
     fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 2.0, ideal_s / 0.6),)))
     found = explained(fabric)
     assert found["efficiency_measured"] == pytest.approx(0.6)
@@ -125,7 +124,7 @@ def test_what_is_foreseen_is_what_happens(fabric: FakeFabric) -> None:
     for leaf, spine in ((1, 2), (2, 1), (3, 4)):
         fabric.cut(Dpid(leaf), PortNo(spine))
         fabric.run(3)
-        plan = build_status(fabric.loop).plan
+        plan = fabric.status.plan
         assert plan
         assert foretold[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_level)
         fabric.plug(Dpid(leaf), PortNo(spine))
@@ -137,7 +136,7 @@ def test_flows_in_force_are_those_that_would_be_re_routed(fabric: FakeFabric) ->
     (spines,) = found["outcomes"]
     assert sorted(spines["failures"]) == ["spine1", "spine2", "spine3", "spine4"]
     pinned: dict[PortNo, int] = {}
-    for job in build_status(fabric.loop).jobs.values():
+    for job in fabric.status.jobs.values():
         for route in job.routes.values():
             assert route
             spine = route[0].path[0].port
