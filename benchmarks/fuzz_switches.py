@@ -37,6 +37,8 @@ ANSWER_S = 5.0
 ASK_S = 1.0
 _AGGREGATE = MULTIPART["aggregate stats"]
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
+_ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
+"""Asked for after connecting and not again; flow stats are counters as well."""
 _ADDED = 0
 
 
@@ -189,8 +191,9 @@ class HostileSwitch:
         kind = MULTIPART.get(mutant.kind)
         if kind is None or kind in self._waiting:
             return
-        if self._switch and kind not in (MULTIPART["port stats"], MULTIPART["meter stats"], MULTIPART["flow stats"]):
-            self.close()  # asked for only once, after connecting
+        if kind in _ASKED_ONCE:
+            self.close()
+            self._told = {kind}  # the mutant answers it: an empty answer of ours would leave nothing to wait for
         switch = self._connected(None)
         deadline = time.monotonic() + ASK_S
         while kind not in self._waiting and time.monotonic() < deadline:
