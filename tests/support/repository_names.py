@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,10 +173,14 @@ def make_targets() -> frozenset[str]:
     return frozenset(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-def module_options(dotted: str) -> set[str] | None:
-    """The options of ``python -m dotted``; None when there is no such program."""
-    own = [name for name in (f"{dotted}.__main__", dotted) if name in modules()]
-    return {"--help"}.union(*(modules()[name].options for name in own)) if own else None
+def module_options(dotted: str, command: str = "") -> set[str] | None:
+    """The options of ``python -m dotted``, or of ``python -m benchmarks command``; None where there is no such one."""
+    if dotted == "benchmarks" and re.match(r"[a-z]", command):
+        dotted = import_module("benchmarks.__main__").MODULES.get(command, "")
+    own = next((modules()[name] for name in (f"{dotted}.__main__", dotted) if name in modules()), None)
+    if own is None:
+        return None
+    return {"--help", *own.options, *({"--json"} if "AsJson" in own.top else ())}
 
 
 def path_exists(text: str, bases: Iterable[Path]) -> bool:

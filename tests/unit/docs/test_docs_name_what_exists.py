@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
@@ -96,7 +96,7 @@ def word_resolves(page: Page, word: str) -> bool:
     if word in FOREIGN or word.startswith(("/", "out/")) or NODE.fullmatch(word):
         return True
     if word.startswith("-"):
-        return word in names.all_options()
+        return is_option(word, names.all_options())
     if word in names.words() or names.path_exists(word, folders(page)):
         return True
     if "[" in word:  # a path into JSON or TOML
@@ -165,19 +165,25 @@ def signalbox_problems(line: str, after: list[str]) -> Iterator[str]:
 
 def module_problems(line: str, after: list[str]) -> Iterator[str]:
     dotted, *given = up_to_shell(after)
-    options = names.module_options(dotted)
+    if dotted.split(".")[0] not in names.PACKAGES:
+        return
+    options = names.module_options(dotted, given[0] if given else "")
     if options is None:
-        if dotted.split(".")[0] in names.PACKAGES:
-            yield f"{line}: no program {dotted}"
+        yield f"{line}: no such program"
         return
     yield from unknown_options(line, given, options)
 
 
-def unknown_options(line: str, given: list[str], known: set[str]) -> Iterator[str]:
+def unknown_options(line: str, given: list[str], known: Set[str]) -> Iterator[str]:
     for word in given:
         option = word.partition("=")[0]
-        if option.startswith("--") and option not in known:
+        if option.startswith("--") and not is_option(option, known):
             yield f"{line}: no option {option}"
+
+
+def is_option(option: str, known: Set[str]) -> bool:
+    """A flag may also be given as ``--no-flag``."""
+    return option in known or option.replace("--no-", "--", 1) in known
 
 
 def up_to_shell(words: list[str]) -> list[str]:
@@ -208,3 +214,22 @@ def unknown_imports(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in names.PACKAGES:
             module = names.modules().get(node.module)
             yield from (f"{node.module}.{a.name}" for a in node.names if not module or a.name not in module.top)
+
+
+# ---- recipes
+
+
+def steps() -> list[str]:
+    """The numbered steps of docs/contributing.md."""
+    (page,) = (page for page in PAGES if page.name == "docs/contributing.md")
+    found = re.findall(r"^\d\. (.+?)(?=^\d\.|\n\n)", page.text + "\n\n", re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\s+", " ", step) for step in found]
+
+
+@pytest.mark.parametrize("step", steps())
+def test_a_step_names_what_its_files_have(step: str) -> None:
+    spans = re.findall(r"`([^`]+)`", step)
+    files = [ROOT / span for span in spans if (ROOT / span).is_file()]
+    text = "\n".join(file.read_text() for file in files)
+    others = [span for span in spans if re.fullmatch(r"\w+", span)] if files else []
+    assert [name for name in others if not re.search(rf"\b{name}", text)] == []
