@@ -15,6 +15,12 @@ from mininet_topos.lab import __main__ as lab
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.doc_pages import PAGES, ROOT
 
+<<<<<<<< HEAD:tests/unit/docs/test_examples.py
+========
+ROOT = Path(__file__).resolve().parents[3]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+>>>>>>>> main:tests/unit/examples/test_examples.py
 JOBS = sorted((ROOT / "examples").glob("*.json"))
 
 
@@ -33,7 +39,7 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
 def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
     spec = JobSpec.parse(json.loads(job.read_text()))
     assert check(spec) == []
-    assert set(spec.endpoints) <= {host.ip for host in LeafSpine(4, 4, 4).host_specs}
+    assert set(spec.endpoints) <= {host.ip for host in LeafSpine(4, 4, 4).fabric.hosts}
 
 
 def test_the_example_jobs_share_no_pair() -> None:
