@@ -11,16 +11,12 @@ import pytest
 from controller.config import load
 from controller.jobs.collectives import check, virtual_links
 from controller.jobs.spec import JobSpec
+from controller.offline.topologies import leaf_spine
 from mininet_topos.lab import __main__ as lab
-from mininet_topos.leaf_spine import LeafSpine
 from tests.support.doc_pages import PAGES, ROOT
 
-<<<<<<<< HEAD:tests/unit/docs/test_examples.py
-========
-ROOT = Path(__file__).resolve().parents[3]
-README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
->>>>>>>> main:tests/unit/examples/test_examples.py
+FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
+"""The lab's, unless told otherwise."""
 JOBS = sorted((ROOT / "examples").glob("*.json"))
 
 
@@ -39,7 +35,7 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
 def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
     spec = JobSpec.parse(json.loads(job.read_text()))
     assert check(spec) == []
-    assert set(spec.endpoints) <= {host.ip for host in LeafSpine(4, 4, 4).fabric.hosts}
+    assert set(spec.endpoints) <= {host.ip for host in FABRIC.hosts}
 
 
 def test_the_example_jobs_share_no_pair() -> None:
@@ -56,6 +52,6 @@ def test_the_first_spec_of_the_reference_is_a_spec_file() -> None:
 
 
 def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
-    topo = LeafSpine(4, 4, 4)
-    cable = next(cable for cable in topo.cable_specs if (cable.a, cable.b) == ("leaf1", "spine1"))
-    assert topo.interface("spine1", cable.b_port) == "spine1-eth1"
+    (cable,) = (cable for cable in FABRIC.cables if (cable.a, cable.b) == ("leaf1", "spine1"))
+    assert cable.b_port == 1
+    assert "ip link set spine1-eth1 down" in (ROOT / "docs/tutorial.md").read_text()

@@ -17,14 +17,9 @@ from controller.observability.families import FAMILIES, Family
 from tests.support.doc_pages import ROOT
 from tests.support.repository_names import commands, options_of
 
-<<<<<<<< HEAD:tests/unit/docs/test_reference_is_complete.py
 REFERENCE = ROOT / "docs" / "reference"
 CONFIGURATION, METRICS = ((REFERENCE / f"{name}.md").read_text() for name in ("configuration", "metrics"))
 COMMAND_LINE, JOB_SPEC = ((REFERENCE / f"{name}.md").read_text() for name in ("command-line", "job-spec"))
-========
-ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "operators.md").read_text()
->>>>>>>> main:tests/unit/docs/test_operators_doc.py
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
