@@ -2,7 +2,7 @@
 
 After a start nothing is known, so nothing is deleted or narrowed until every link that installed rules name has been
 seen, or no further switch has connected for ``adoption_patience_s``. Rules that lead to unknown hosts stay for one
-lease more (docs/architecture.md).
+lease more (docs/explanation/restart-and-repair.md).
 
 A switch that dies takes its ports down, and its neighbours report that at once. A connection may also end because of
 the control network, while packets still flow; then many connections end together. So the links of a switch are given

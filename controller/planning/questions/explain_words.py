@@ -1,7 +1,7 @@
 """What an ``Explanation`` says, in sentences for people and in fields for programs.
 
 In: the facts, and the names of links and switches. Out: text and plain data; the fields are an interface
-(docs/offline.md).
+(docs/reference/json-output.md).
 """
 
 from __future__ import annotations

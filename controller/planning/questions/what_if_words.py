@@ -1,6 +1,6 @@
 """What a ``Survey`` says, in sentences for people and in fields for programs.
 
-In: the facts. Out: text and plain data; the fields are an interface (docs/offline.md).
+In: the facts. Out: text and plain data; the fields are an interface (docs/reference/json-output.md).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Set
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,16 @@ def test_a_step_names_what_its_files_have(step: str) -> None:
     text = "\n".join(file.read_text() for file in files)
     others = [span for span in spans if re.fullmatch(r"\w+", span)] if files else []
     assert [name for name in others if not re.search(rf"\b{name}", text)] == []
+
+
+# ---- the other direction
+
+
+def test_code_refers_to_pages_that_exist() -> None:
+    named = {
+        (path, page)
+        for path in chain.from_iterable(names.files().values())
+        if path.endswith((".py", ".proto", ".yml", ".toml", ".sh")) and not path.startswith("tests/unit/docs/")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", (ROOT / path).read_text())
+    }
+    assert sorted((path, page) for path, page in named if not (ROOT / page).exists()) == []

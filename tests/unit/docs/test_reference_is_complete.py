@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from controller.alarms import Alarm, AlarmKind
 from controller.config import Config
 from controller.jobs.spec import Algorithm, JobSpec
 from controller.observability.families import FAMILIES, Family
@@ -65,6 +66,12 @@ def test_every_alert_has_a_row_and_a_remedy() -> None:
     rows, remedies = (REFERENCE / "alarms.md").read_text(), (ROOT / "docs/how-to/answer-alerts.md").read_text()
     names = [rule["alert"] for rule in rules]
     assert [name for name in names if f"\n| `{name}` | " not in rows or f"\n**{name}.** " not in remedies] == []
+
+
+@pytest.mark.parametrize("kind", AlarmKind)
+def test_every_alarm_has_a_row_with_its_severity(kind: AlarmKind) -> None:
+    rows = [line for line in (REFERENCE / "alarms.md").read_text().splitlines() if line.startswith(f"| `{kind}` | ")]
+    assert [row.split(" | ")[2] for row in rows] == [Alarm(kind, "").severity]
 
 
 @pytest.mark.parametrize("path", [path for path, command in commands().items() if not hasattr(command, "commands")])
