@@ -6,31 +6,15 @@ everything a run found, with its targets.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from benchmarks.fabric.blueprint import Cable, Hops
 from benchmarks.fabric.observed import PINNED_TABLE, Change, FlowId, Observed
+from benchmarks.measures import Spread
 from benchmarks.openflow_bytes import FlowChange, GroupChange
 from controller.fabric.topology import Dpid, PortNo, PortRef
-
-
-class Spread(NamedTuple):
-    """Percentiles by nearest rank, so each is a measured value."""
-
-    p50: float
-    p99: float
-    max: float
-
-    @classmethod
-    def of(cls, values: Collection[float]) -> Spread | None:
-        """None without values."""
-        ordered = sorted(values)
-        if not ordered:
-            return None
-        return cls(*(ordered[max(0, math.ceil(part * len(ordered)) - 1)] for part in (0.5, 0.99, 1.0)))
 
 
 def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]) -> int:
@@ -204,17 +188,14 @@ class Figures:
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        spreads = {
-            name: value._asdict() if isinstance(value := getattr(self, name), Spread) else value for name in SPREADS
-        }
-        return asdict(self) | spreads
+        return asdict(self)
 
 
 def rows(found: Figures) -> Iterator[tuple[str, float | None]]:
     """Every figure by name, and every percentile."""
     for name, value in found.data().items():
         if name in SPREADS:
-            for part in Spread._fields:
+            for part in ("p50", "p99", "max"):
                 yield f"{name} {part}", value[part] if value else None
         elif name not in ("machine", "problems"):
             yield name, value

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from benchmarks.openflow_bytes import (
-    HEADER,
     MORE,
     OFPPR_DELETE,
     FlowChange,
@@ -23,6 +22,8 @@ from benchmarks.openflow_bytes import (
     Type,
     flow_change,
     group_change,
+    multipart_kind,
+    xid_of,
 )
 from controller.fabric.topology import Dpid, PortNo
 
@@ -100,7 +101,7 @@ class Observed:
     def message(self, at: float, place: int, data: bytes) -> None:
         dpid = self._dpids[place]
         switch = self.switches[dpid]
-        kind, xid = data[1], HEADER.unpack_from(data)[3]
+        kind, xid = data[1], xid_of(data)
         if switch.connected is None:
             switch.connected = at
         if kind == Type.GROUP_MOD:
@@ -122,7 +123,7 @@ class Observed:
         elif kind == Type.ERROR:
             self.errors.append((at, dpid, *struct.unpack_from("!HH", data, 8)))
         elif kind == Type.MULTIPART_REQUEST:
-            switch.asked[xid] = struct.unpack_from("!H", data, 8)[0]
+            switch.asked[xid] = multipart_kind(data)
         elif kind == Type.MULTIPART_REPLY:
             body, flags = struct.unpack_from("!HH", data, 8)
             if not flags & MORE and switch.asked.pop(xid, None) == body:

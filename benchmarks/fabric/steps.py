@@ -17,15 +17,16 @@ from itertools import islice
 
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
-from benchmarks.fabric.figures import Dead, Repair, Spread
+from benchmarks.fabric.figures import Dead, Repair
 from benchmarks.fabric.openvswitch import Rules
-from benchmarks.fabric.processes import STOP_S, start
 from benchmarks.fabric.run import Run, StepFailed
+from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
 from controller.commands.output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
+from mininet_topos.controller_process import STOP_S, start
 
 QUIET_S = 1.0
 """Without any change: what was to be done is done."""
@@ -100,9 +101,9 @@ def install(run: Run) -> None:
 
 def idle(run: Run) -> None:
     """Nothing happens but counters and probes."""
-    before, observed, since = run.controller.usage(), run.observer_cpu_s(), time.monotonic()
+    before, observed, since = usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
     time.sleep(run.settings.idle_s)
-    after, passed_s = run.controller.usage(), time.monotonic() - since
+    after, passed_s = usage(run.controller.process), time.monotonic() - since
     run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
     run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
     _memory(run)
@@ -137,7 +138,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
     """A switch of its own asks for echoes; afterwards the list has (when, seconds until the answer). Raises
     ``StepFailed`` when the controller threw it out."""
     spare_dpid = max(run.blueprint.dpids) + 1
-    words = (str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S))
+    words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     answers: list[tuple[float, float]] = []
     with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
@@ -325,7 +326,7 @@ def _wait_pinned(run: Run) -> None:
 
 
 def _memory(run: Run) -> None:
-    found = run.controller.usage()
+    found = usage(run.controller.process)
     run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
     run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
     run.figures.processes = found.processes

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from benchmarks.__main__ import main
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Blueprint, Cut, job_spec, lost_hops, workload
-from benchmarks.fabric.echo_switch import EchoSwitch
-from benchmarks.fabric.figures import TARGETS, Dead, Figures, Spread, rows
+from benchmarks.fabric.figures import TARGETS, Dead, Figures, rows
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.snooper import KEPT, RECORD, Stream
+from benchmarks.measures import Spread
 from benchmarks.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
+from benchmarks.openflow_switch import PlainSwitch
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.jobs.collectives import virtual_links
 from controller.offline.fabrics import fat_tree, leaf_spine
@@ -52,7 +53,7 @@ class Wire:
         return self.now
 
     def mod(self, dpid: Dpid, rule: Rule, op: str = "add") -> None:
-        self.pass_by(dpid, bytes(mod_message(RuleMod(op, rule)).buf))  # type: ignore[arg-type]
+        self.pass_by(dpid, mod_message(RuleMod(op, rule)))  # type: ignore[arg-type]
 
     def barrier(self, dpid: Dpid) -> float:
         self.pass_by(dpid, message(Type.BARRIER_REQUEST, 7))
@@ -249,8 +250,8 @@ def test_records_do_not_depend_on_how_the_stream_is_cut(kinds: list[Type], cuts:
 
 def test_percentiles_are_values_that_were_measured() -> None:
     assert Spread.of([]) is None
-    assert Spread.of([3.0]) == (3.0, 3.0, 3.0)
-    assert Spread.of([float(n) for n in range(200, 0, -1)]) == (100.0, 198.0, 200.0)
+    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+    assert Spread.of([float(n) for n in range(200, 0, -1)]) == Spread(100.0, 198.0, 200.0)
 
 
 def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
@@ -264,19 +265,19 @@ def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
     assert empty.data()["repair_ms"] is None
 
 
-# ---- the switch that asks for echoes
+# ---- the switch of the echo and fuzzing benchmarks
 
 
-def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
-    switch = EchoSwitch(dpid=9)
+def test_the_plain_switch_keeps_and_tells_its_flows() -> None:
+    switch = PlainSwitch(dpid=9)
     (rule, _) = destination_rules(Prefix("10.0.1.0", 24), ToGroup(5), 1)
-    assert switch.answer(bytes(mod_message(RuleMod("add", rule)).buf)) == b""
+    assert switch.answer(mod_message(RuleMod("add", rule))) == b""
     request = struct.pack("!HH4xB3xII4xQQ4s", Multipart.AGGREGATE, 0, ANY_TABLE, 0, 0, 0, 0, b"\0\1\0\4")
     assert switch.answer(message(Type.MULTIPART_REQUEST, 3, request))[32:36] == struct.pack("!I", 1)
     flows = switch.answer(message(Type.MULTIPART_REQUEST, 4, struct.pack("!H", Multipart.FLOW) + request[2:]))
-    sent = bytes(mod_message(RuleMod("add", rule)).buf)
+    sent = mod_message(RuleMod("add", rule))
     assert flows.endswith(sent[48:])
-    assert switch.answer(bytes(mod_message(RuleMod("delete", rule)).buf)) == b""
+    assert switch.answer(mod_message(RuleMod("delete", rule))) == b""
     assert switch.answer(message(Type.MULTIPART_REQUEST, 5, request))[32:36] == struct.pack("!I", 0)
 
 
@@ -289,8 +290,8 @@ def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
         (Type.GET_CONFIG_REQUEST, Type.GET_CONFIG_REPLY),
     ],
 )
-def test_the_echo_switch_answers(asked: Type, answered: Type) -> None:
-    answer = EchoSwitch(dpid=9).answer(message(asked, 77))
+def test_the_plain_switch_answers(asked: Type, answered: Type) -> None:
+    answer = PlainSwitch(dpid=9).answer(message(asked, 77))
     assert list(messages(answer)) == [(answered, 0, len(answer))]
     assert answer[4:8] == struct.pack("!I", 77)
 
