@@ -6,7 +6,6 @@ In: the size of the fabric, a workload, how long to measure. Out: a table or, wi
 
 from __future__ import annotations
 
-import json
 import shutil
 import signal
 import tempfile
@@ -24,12 +23,12 @@ from benchmarks.fabric.blueprint import Blueprint, job_spec, workload
 from benchmarks.fabric.figures import TARGETS, Figures, rows
 from benchmarks.fabric.run import Settings, running
 from benchmarks.fabric.steps import measure
-from controller.commands.output import AsJson, show, waiting
+from benchmarks.measures import report
+from controller.commands.output import AsJson, waiting
 from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
 from controller.offline.fabrics import fat_tree, leaf_spine
-from mininet_topos.demo.parts import free_port
 
 LINK_BPS = 100e9
 
@@ -63,8 +62,7 @@ def main(
     """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
     network = _network(kind, leaves, spines, hosts_per_leaf, k)
     found = _measured(network, folder, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
-    (out / "fabric.json").write_text(json.dumps(found.data(), indent=2) + "\n")
-    show(found.data(), lambda: _table(found), as_json)
+    report(found.data(), out / "fabric.json", lambda: _table(found), as_json)
     if found.problems:
         raise typer.Exit(1)
 
@@ -78,7 +76,7 @@ def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Pat
     with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name, waiting("") as status, _ends_on_signals():
         files = Path(name)
         try:
-            with running(blueprint, jobs, settings, files, free_port(), status.update) as run:
+            with running(blueprint, jobs, settings, files, status.update) as run:
                 measure(run)
         finally:
             out.mkdir(parents=True, exist_ok=True)

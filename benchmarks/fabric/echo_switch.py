@@ -1,9 +1,8 @@
-"""A switch of its own that asks the controller for signs of life: how long does it leave its switches unanswered?
+"""A process with a switch that measures how long the controller takes to answer echo requests.
 
-It has no ports. It connects, answers whatever it is asked, keeps the flows that it is given, and sends an echo request
-at intervals. In: port, dpid and interval in seconds on the command line. Out: at the end of stdin one line of JSON, a
-list of [monotonic seconds when it was sent, seconds until the answer]; requests that are still open count with the time
-that they have waited.
+The switch has no ports. In: port, dpid and interval in seconds on the command line. Out: at the end of stdin one line
+of JSON, a list of [monotonic seconds when a request was sent, seconds until the answer]; requests that are still open
+count with the time that they have waited.
 
     python -m benchmarks.fabric.echo_switch PORT DPID INTERVAL_S
 """
@@ -17,89 +16,16 @@ import struct
 import sys
 import time
 
-from benchmarks.openflow_bytes import (
-    ANY_TABLE,
-    HEADER,
-    FlowChange,
-    Multipart,
-    Type,
-    flow_change,
-    message,
-    messages,
-)
+from benchmarks.openflow_bytes import Type, message, messages
+from benchmarks.openflow_switch import PlainSwitch
 
-_FLOW_STATS = struct.Struct("!HBxIIHHHH4xQQQ")
-_DESC_BYTES = 1056
-_CAPABILITIES = 0x4F
-_UNDEFINED_GENERATION = (1 << 64) - 1
 READ_BYTES = 1 << 16
 
 
-class EchoSwitch:
-    """What it answers, without a socket."""
-
-    def __init__(self, dpid: int) -> None:
-        self._dpid = dpid
-        self._flows: dict[tuple[int, int, bytes], tuple[FlowChange, bytes]] = {}
-        self._role = struct.pack("!I4xQ", 1, _UNDEFINED_GENERATION)
-
-    def answer(self, data: bytes) -> bytes:
-        """To one message; empty when it needs none."""
-        _, kind, _, xid = HEADER.unpack_from(data)
-        body = data[HEADER.size :]
-        match kind:
-            case Type.FEATURES_REQUEST:
-                features = struct.pack("!QIBB2xII", self._dpid, 0, 254, 0, _CAPABILITIES, 0)
-                return message(Type.FEATURES_REPLY, xid, features)
-            case Type.ECHO_REQUEST:
-                return message(Type.ECHO_REPLY, xid, body)
-            case Type.BARRIER_REQUEST:
-                return message(Type.BARRIER_REPLY, xid)
-            case Type.GET_CONFIG_REQUEST:
-                return message(Type.GET_CONFIG_REPLY, xid, struct.pack("!HH", 0, 0xFFFF))
-            case Type.ROLE_REQUEST:
-                if struct.unpack_from("!I", body)[0]:
-                    self._role = body
-                return message(Type.ROLE_REPLY, xid, self._role)
-            case Type.MULTIPART_REQUEST:
-                return message(Type.MULTIPART_REPLY, xid, body[:2] + b"\0" * 6 + self._told(body))
-            case Type.FLOW_MOD:
-                self._keep(data)
-        return b""
-
-    def _keep(self, data: bytes) -> None:
-        flow = flow_change(data)
-        key = (flow.table, flow.priority, flow.match)
-        if flow.deleted:
-            self._flows.pop(key, None)
-        else:
-            self._flows[key] = (flow, data[48:])
-
-    def _told(self, request: bytes) -> bytes:
-        """The body of a multipart reply (section 7.3.5)."""
-        (kind,) = struct.unpack_from("!H", request)
-        if kind == Multipart.DESC:
-            return b"\0" * _DESC_BYTES
-        if kind not in (Multipart.FLOW, Multipart.AGGREGATE):
-            return b""
-        table, _, _, cookie, mask = struct.unpack_from("!B3xII4xQQ", request, 8)
-        found = [
-            (flow, rest)
-            for flow, rest in self._flows.values()
-            if table in (ANY_TABLE, flow.table) and flow.cookie & mask == cookie & mask
-        ]
-        if kind == Multipart.AGGREGATE:
-            return struct.pack("!QQI4x", 0, 0, len(found))
-        return b"".join(
-            _FLOW_STATS.pack(_FLOW_STATS.size + len(rest), flow.table, 0, 0, flow.priority, 0, 0, 0, flow.cookie, 0, 0)
-            + rest
-            for flow, rest in found
-        )
-
-
 def run(port: int, dpid: int, interval_s: float) -> list[tuple[float, float]]:
-    """Until stdin ends. Raises ``OSError`` when nobody listens at ``port``, ``ConnectionError`` when it is left."""
-    switch = EchoSwitch(dpid)
+    """Until stdin ends. Raises ``OSError`` when no controller listens at ``port``, ``ConnectionError`` when it ends the
+    connection."""
+    switch = PlainSwitch(dpid)
     sent: dict[int, float] = {}
     answered: list[tuple[float, float]] = []
     rest = bytearray()
@@ -128,7 +54,7 @@ def run(port: int, dpid: int, interval_s: float) -> list[tuple[float, float]]:
 
 
 def _react(
-    switch: EchoSwitch,
+    switch: PlainSwitch,
     controller: socket.socket,
     rest: bytearray,
     sent: dict[int, float],

@@ -161,9 +161,6 @@ class Bridges:
                 if answer.get("error"):
                     raise SignalboxError(f"bridge/reconnect: {answer['error']}")
 
-    def snoop_sockets(self) -> list[str]:
-        return [str(rundir() / f"{self.blueprint.bridge(dpid)}.snoop") for dpid in self.blueprint.dpids]
-
     def rules(self, dpid: Dpid) -> Rules:
         """Without counters and ages."""
         bridge = self.blueprint.bridge(dpid)

@@ -25,10 +25,10 @@ import typer
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
 from mininet_topos.lab.socket_buffers import roomy_sockets
+from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.prober import MIN_FRAME_BYTES
 from mininet_topos.probe.probing import Probing
-from tests.support.lab.static_routes import install_static_routes
 
 INTERVAL_S = 0.001
 PAUSE_S = 0.6

@@ -11,8 +11,9 @@ from controller.api.client import Client
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.demo.report import read_rank_log
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.controller import LINK_MBPS, Snoop, running_fabric, settled
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 

@@ -133,7 +133,7 @@ def some_state(draw: st.DrawFn) -> tuple[dict[FlowId, list[int]], list[int], lis
     return choice, cut, off
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(some_state(), min_size=2, max_size=4), st.integers(0, 1000))
 @example([({FlowId("10.0.4.1", "10.0.5.1"): [0]}, [27], [0x103, 0x203]), ({}, [], [])], 0).via(
     "a pin to a detour through a third pod, given up when the short way is back"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run
 
 
 def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
@@ -22,14 +23,10 @@ def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
             else:
                 continue
             rules += [f"ip,nw_dst={host.ip},actions=output:{port}", f"arp,arp_tpa={host.ip},actions=output:{port}"]
-        _feed(["ovs-ofctl", "-O", "OpenFlow13", "add-flows", lab.bridge(switch.name), "-"], rules)
+        run("ovs-ofctl", "-O", "OpenFlow13", "add-flows", lab.bridge(switch.name), "-", feed="\n".join(rules))
     for host in lab.hosts:
         interface = lab.topo.interface(host.name, 0)
         neighbours = [f"neigh replace {o.ip} lladdr {o.mac} dev {interface}" for o in lab.hosts if o is not host]
         program = lab.popen(host.name, ["ip", "-batch", "-"], stdin=subprocess.PIPE, text=True)
         program.communicate("\n".join(neighbours))
         assert program.returncode == 0
-
-
-def _feed(argv: list[str], lines: list[str]) -> None:
-    subprocess.run(argv, input="\n".join(lines), text=True, check=True)

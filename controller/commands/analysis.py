@@ -1,14 +1,15 @@
-"""Commands that look further than the present: ``what-if`` for failures, ``explain`` for one job.
+"""``signalbox what-if`` and ``signalbox explain``: analyses of single failures and of one job.
 
-In: workload files and a description of a fabric, planned here; or, without them, the running controller, which is
-asked about its own network. Out: a few sentences and tables for people, JSON for programs; exit status 3 when some
-flows have no path. docs/reference/json-output.md describes the fields.
+In: workload files and a description of a fabric, analysed here; or, without them, the running controller, which
+analyses its own network. Out: a few sentences and tables for people, JSON for programs; exit status 3 when some flows
+have no path. docs/reference/json-output.md describes the fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,16 +26,13 @@ from controller.commands.scenario import may_take_fabric
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
-from controller.planning.questions.single_failures import Kind
+from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
 
 if TYPE_CHECKING:
-    from controller.offline.options import Scenario
-    from controller.planning.plan import Plan
-    from controller.planning.problem import PlanLimits
-    from controller.planning.questions.what_if import Progress as OnProgress
+    from controller.planning.analysis.failures import Progress as OnProgress
 
 MOST_NAMES = 3
-"""Jobs or failures that a cell names before it only says how many there are."""
+"""Jobs that a cell names before it only says how many there are."""
 MOST_ROWS = 20
 _COLUMNS = (
     "alike",
@@ -47,10 +45,10 @@ _COLUMNS = (
     "re-\nrouted",
     "moved\ntoo",
 )
-_COLUMNS_MEAN = (
-    "alike: failures with these levels. ECMP: mean level of the worst job when all is hashed; at once: with only the "
-    "flows off the failure re-routed; plan: when others may move too. bound: no routing of whole flows, or of split "
-    "ones, does better."
+_CAPTION = (
+    "alike: failures with these levels. ECMP: mean level of the worst job when all flows are hashed; at once: when "
+    "only the affected flows are re-routed; plan: when others may move too. bound: lowest possible level with whole "
+    "flows, with split flows."
 )
 
 TIME_LIMIT_S = 2.0
@@ -73,24 +71,30 @@ def what_if(
         str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
     ] = "spines,cables,bundles",
     top: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Cases to tell, the worst first; 0 for all.")
+        int, typer.Option(min=0, metavar="N", help="Cases to print, the worst first; 0 for all.")
     ] = MOST_ROWS,
     time_limit: TimeLimit = None,
     within: Annotated[
-        float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; those left are only bounded.")
+        float, typer.Option(min=0.1, metavar="S", help="Seconds for all cases; of those left only bounds are computed.")
     ] = 60.0,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Fail every spine and every cable in turn, on paper: hashing, the plan, its bound, who is cut off; worst first."""
+    """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first."""
     kinds = _kinds(fail)
     if options is None:
-        _only_on_paper(time_limit=time_limit)
+        _only_offline(time_limit=time_limit)
         with waiting("the controller is planning"), Client(address) as client:
             found = fields(client.what_if(kinds, top, within))
     else:
-        found = _what_if_on_paper(options, kinds, top, time_limit or TIME_LIMIT_S, within)
-    show(found, lambda: _survey(found), as_json)
+        # The solver takes half a second to import, which no other command needs.
+        from controller.api.convert_analysis import what_if_message
+        from controller.planning.analysis.failures import analyse_failures
+
+        request = AnalyseFailures(_network(options, "planned", time_limit), kinds, top or None, within)
+        with _progress() as progress:
+            found = fields(what_if_message(analyse_failures(request, progress)))
+    show(found, lambda: _failures(found), as_json)
     if found["now"]["unrouted"]:
         raise typer.Exit(PARTLY_ROUTED)
 
@@ -99,7 +103,7 @@ def what_if(
 @may_take_fabric
 def explain(
     options: FabricOptions | None,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; on paper its file's name without .txt.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; offline its file's name without .txt.")],
     strategy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
     ] = None,
@@ -107,83 +111,57 @@ def explain(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether the network slows a job: which link, shared with whom, and what routing can still gain."""
+    """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
     if options is None:
-        _only_on_paper(strategy=strategy, time_limit=time_limit)
+        _only_offline(strategy=strategy, time_limit=time_limit)
         with waiting("the controller is planning"), Client(address) as client:
             found = fields(client.explain(job))
     else:
-        found = _explain_on_paper(options, job, strategy or "planned", time_limit or TIME_LIMIT_S)
-    show(found, lambda: _explanation(found), as_json)
+        from controller.api.convert_analysis import explain_message
+        from controller.planning.analysis.job import analyse_job
+
+        network = _network(options, strategy or "planned", time_limit)
+        with waiting("planning"):
+            found = fields(explain_message(analyse_job(AnalyseJob(network, JobId(job), efficiency_measured=None))))
+    show(found, lambda: _job(found), as_json)
     if found["flows_without_a_path"]:
         raise typer.Exit(PARTLY_ROUTED)
 
 
-def _only_on_paper(**given: object) -> None:
+def _only_offline(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
             message = "needs a --workload; the running controller has its own"
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 
-# ---- on paper
-
-
-def _what_if_on_paper(
-    options: FabricOptions, kinds: Collection[Kind], top: int, time_limit: float, within: float
-) -> dict[str, Any]:
-    # The solver takes half a second to import, which no other command needs.
-    from controller.planning.problem import PlanLimits
-    from controller.planning.questions import single_failures, what_if_words
-    from controller.planning.questions.what_if import SurveyLimits
-    from controller.planning.questions.what_if import what_if as survey
-
-    limits = SurveyLimits(top or None, within, PlanLimits(time_limit_s=time_limit, seed=options.seed))
-    with waiting("planning"):
-        known, plan = _planned(options, "planned", PlanLimits(seed=options.seed, ecmp_draws=0))
-        problem = known.problem(plan.routes)
-        failures = single_failures.single_failures(known.fabric, kinds, known.intact)
-        cases = single_failures.cases(problem, known.fabric, failures)
-    with _progress() as progress:
-        found = survey(problem, cases, limits, progress)
-    return what_if_words.fields(found, known.names.flow)
-
-
-def _explain_on_paper(options: FabricOptions, job: str, strategy: str, time_limit: float) -> dict[str, Any]:
-    from controller.planning.problem import PlanLimits
-    from controller.planning.questions import explain_words
-    from controller.planning.questions.explain import explain as explanation
-
-    limits = PlanLimits(time_limit_s=time_limit, seed=options.seed)
-    with waiting("planning"):
-        known, plan = _planned(options, strategy, limits)
-        found = explanation(known.problem(plan.routes), JobId(job), known.fabric, limits, intact=known.intact)
-    return explain_words.fields(found, known.names)
-
-
-def _planned(options: FabricOptions, strategy: str, limits: PlanLimits) -> tuple[Scenario, Plan]:
+def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
+    """The network of the options, with the strategy's routes in force."""
     from controller.offline.options import scenario
     from controller.planning.plan import NoPlan
+    from controller.planning.problem import PlanLimits
     from controller.planning.strategies import STRATEGIES
 
     if strategy not in STRATEGIES:
         message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
         raise typer.BadParameter(message, param_hint="--strategy")
-    known = scenario(options)
-    plan = STRATEGIES[strategy](known.problem(), limits)
-    if isinstance(plan, NoPlan):
-        raise SignalboxError(f"no plan: {plan.reason}")
-    return known, plan
+    limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, seed=options.seed)
+    with waiting("planning"):
+        known = scenario(options)
+        plan = STRATEGIES[strategy](known.problem(), replace(limits, ecmp_draws=0))
+        if isinstance(plan, NoPlan):
+            raise SignalboxError(f"no plan: {plan.reason}")
+        return Network(known.problem(plan.routes), known.fabric, known.intact, limits, known.names)
 
 
-def _kinds(text: str) -> set[Kind]:
-    named = {f"{kind.value}s": kind for kind in Kind}
+def _kinds(text: str) -> frozenset[FailureKind]:
+    named = {f"{kind.value}s": kind for kind in FailureKind}
     items = [item.strip() for item in text.split(",")]
     wrong = [item for item in items if item not in named]
     if wrong:
         message = f"there is no kind '{wrong[0]}'; choose {', '.join(named)}, separated by commas"
         raise typer.BadParameter(message, param_hint="--fail")
-    return {named[item] for item in items}
+    return frozenset(named[item] for item in items)
 
 
 @contextmanager
@@ -198,8 +176,8 @@ def _progress() -> Iterator[OnProgress]:
 # ---- tables
 
 
-def _survey(found: Mapping[str, Any]) -> RenderableType:
-    table = Table(box=SIMPLE_HEAD, caption=_COLUMNS_MEAN, caption_justify="left", padding=(0, 1, 0, 0))
+def _failures(found: Mapping[str, Any]) -> RenderableType:
+    table = Table(box=SIMPLE_HEAD, caption=_CAPTION, caption_justify="left", padding=(0, 1, 0, 0))
     table.add_column("failure", no_wrap=True)
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)
@@ -207,27 +185,29 @@ def _survey(found: Mapping[str, Any]) -> RenderableType:
         table.add_row(
             escape(outcome["example"]),
             f"{len(outcome['failures']):,}",
-            f"{outcome['ecmp_level']['mean']:.2f}" if "ecmp_level" in outcome else "-",
-            f"{outcome['repaired_level']:.2f}" if "repaired_level" in outcome else "-",
-            f"{outcome['level']:.2f}" if "level" in outcome else "-",
-            f"{outcome['integer_bound']:.2f}",
-            f"{outcome['bound']:.2f}",
+            _level(outcome.get("ecmp_level", {}).get("mean")),
+            _level(outcome.get("repaired_level")),
+            _level(outcome.get("level")),
+            _level(outcome["integer_bound"]),
+            _level(outcome["bound"]),
             f"{len(outcome['lost']):,}",
             _range(outcome["rerouted_fewest"], outcome["rerouted_most"]),
             f"{outcome['moved']:,}" if "level" in outcome else "-",
         )
     left = found["cases"] - len(found["outcomes"])
-    rest = f"{left:,} more cases are no worse; --top 0 tells all." if left else ""
-    return Group(
-        "\n".join(map(escape, found["answer"])), *([table] if table.row_count else []), *([rest] if rest else [])
-    )
+    rest = [f"{left:,} more cases are no worse; --top 0 prints all."] if left else []
+    return Group("\n".join(map(escape, found["answer"])), *([table] if table.row_count else []), *rest)
+
+
+def _level(level: float | None) -> str:
+    return "-" if level is None else f"{level:.2f}"
 
 
 def _range(fewest: int, most: int) -> str:
     return f"{fewest:,}" if fewest == most else f"{fewest:,}-{most:,}"
 
 
-def _explanation(found: Mapping[str, Any]) -> RenderableType:
+def _job(found: Mapping[str, Any]) -> RenderableType:
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(found).items():
         facts.add_row(name, escape(value))
@@ -249,7 +229,7 @@ def _facts(found: Mapping[str, Any]) -> dict[str, str]:
     facts = {
         "flows": ", ".join(flows),
         "level now": f"{found['level']:.4g}; its NICs alone {found['nic_level']:.4g}; "
-        f"no routes at all below {found['least_level']:.4g}",
+        f"lowest possible {found['least_level']:.4g}",
     }
     for name, what in (("best", "planned"), ("split", "planned with split flows")):
         if option := found.get(name):
