@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortRef
-from controller.southbound.probe_frame import ProbeFrames
+from controller.southbound.frames import ProbeFrames
 
 MAX_STEP_S = 0.25
 """The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""

@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from controller.southbound.malformed import Malformed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
 from controller.southbound import openflow_decode as decode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
-from controller.southbound.malformed import Malformed
 from controller.tables.messages import PortCount
 from controller.tables.rules import (
     ETH_IPV4,
