@@ -28,10 +28,10 @@ from controller.planning.baselines.ecmp import ecmp_level
 from controller.planning.baselines.next_hops import NextHops
 from controller.planning.bounds.level_bounds import level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
-from controller.planning.first_aid import running
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
+from controller.planning.replan_policy import running
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""
