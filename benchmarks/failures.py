@@ -26,7 +26,6 @@ from controller.api.client import Client
 from controller.commands.output import console
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
-from mininet_topos.demo.report import read_rank_log
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.socket_buffers import roomy_sockets
@@ -34,6 +33,7 @@ from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
 from mininet_topos.probe.report import Pair
+from mininet_topos.trainer.log import read_rank_log
 from tests.support.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010

@@ -23,10 +23,11 @@ from controller.errors import SignalboxError
 from mininet_topos.demo.parts import DemoError, free_port, running_controller
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, Demo, PhaseTimes
 from mininet_topos.demo.plot import draw
-from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, read_rank_log, targets
+from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, targets
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.trainer.log import read_rank_log
 
 
 def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:

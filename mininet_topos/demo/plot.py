@@ -13,7 +13,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mininet_topos.demo.report import Moments, RankLog
+from mininet_topos.demo.report import Moments
+from mininet_topos.trainer.log import RankLog
 
 JOB_COLOURS = ("#1b6ca8", "#c8553d", "#4f9d69", "#8e5ea2")
 INK = "#333333"

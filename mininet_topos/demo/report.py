@@ -7,13 +7,13 @@ files. All times are seconds on CLOCK_MONOTONIC.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
+
+from mininet_topos.trainer.log import RankLog
 
 EVENT_WINDOW_S = 10.0
 BEFORE_WINDOW_S = 12.0
@@ -37,32 +37,6 @@ def ideal_goodput_bps(rate_bps: float) -> float:
 def ideal_ring_iteration_s(size: int, elements: int, rate_bps: float) -> float:
     """A ring all-reduce of M = 4 · ``elements`` bytes over n ranks sends 2(n-1)/n · M bytes per rank."""
     return 2 * (size - 1) / size * 4 * elements * 8 / ideal_goodput_bps(rate_bps)
-
-
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One iteration as one rank saw it."""
-
-    index: int
-    start: float
-    end: float
-    ok: bool
-    arrivals: tuple[float, ...]
-
-    @property
-    def duration_s(self) -> float:
-        return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class RankLog:
-    """``ended``: when all ranks agreed to stop; None when the rank died or lost its peers."""
-
-    job_id: str
-    rank: int
-    ip: str
-    iterations: tuple[Iteration, ...]
-    ended: float | None
 
 
 class RouteChange(NamedTuple):
@@ -124,25 +98,6 @@ class Target(NamedTuple):
     figure: str
     target: str
     met: bool | None
-
-
-def read_rank_log(path: Path) -> RankLog:
-    """A trainer's file. A last line without its end is left out: the rank died while it wrote."""
-    lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
-    head = lines[0]
-    return RankLog(
-        job_id=head["job"],
-        rank=head["rank"],
-        ip=head["ip"],
-        iterations=tuple(_iteration(line) for line in lines if "i" in line),
-        ended=next((line["ended"] for line in lines if "ended" in line), None),
-    )
-
-
-def _iteration(line: Mapping[str, Any]) -> Iteration:
-    start = line["start"]
-    arrivals = tuple(start + ms / 1000 for ms in line["slices_ms"])
-    return Iteration(line["i"], start, line["end"], line["ok"], arrivals)
 
 
 def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:

@@ -6,17 +6,17 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.source_ports import PortClass, port_classes
-from mininet_topos.trainer.division import PARTS, Deal, Division, weights_of
-from mininet_topos.trainer.route_listener import RouteListener, shares_of
-from mininet_topos.trainer.source_port import bind_in_class
+from mininet_topos.trainer.announcer import RouteListener, shares_of
+from mininet_topos.trainer.shares import PARTS, RoundRobin, SharesFile, weights_of
+from mininet_topos.trainer.sockets import bind_in_class
 
 DEADLINE_S = 30.0
 
@@ -24,31 +24,31 @@ some_weights = st.lists(st.integers(0, PARTS), min_size=1, max_size=16).filter(a
 
 
 @given(some_weights, st.integers(1, 300))
-def test_slices_are_dealt_in_proportion_at_every_moment(weights: list[int], count: int) -> None:
-    deal, dealt = Deal(len(weights)), [0] * len(weights)
-    deal.set(weights)
+def test_slices_are_assigned_in_proportion_at_every_moment(weights: list[int], count: int) -> None:
+    order, assigned = RoundRobin(len(weights)), [0] * len(weights)
+    order.set(weights)
     for _ in range(count):
-        dealt[deal.next()] += 1
-    for got, weight in zip(dealt, weights, strict=True):
+        assigned[order.next()] += 1
+    for got, weight in zip(assigned, weights, strict=True):
         assert abs(got - count * weight / sum(weights)) < len(weights)
         assert weight or not got
 
 
 @given(some_weights, some_weights)
-def test_both_ends_deal_alike_and_what_was_known_before_changes_nothing(first: list[int], then: list[int]) -> None:
+def test_both_ends_agree_and_equal_weights_change_nothing(first: list[int], then: list[int]) -> None:
     then = (then * len(first))[: len(first)]
     then[0] += not any(then)
-    sender, receiver = Deal(len(first)), Deal(len(first))
+    sender, receiver = RoundRobin(len(first)), RoundRobin(len(first))
     for weights in (first, first, then):
         sender.set(weights)
         for _ in range(7):
-            receiver.set(sender.weights)  # every header says them
+            receiver.set(sender.weights)
             assert sender.next() == receiver.next()
 
 
-def test_before_anything_is_told_the_first_connection_takes_all() -> None:
-    deal = Deal(3)
-    assert {deal.next() for _ in range(10)} == {0}
+def test_without_weights_the_first_connection_takes_all() -> None:
+    order = RoundRobin(3)
+    assert {order.next() for _ in range(10)} == {0}
 
 
 def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
@@ -56,64 +56,52 @@ def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
     ports = [40_000 & ~each.mask | each.value | 1 for each in classes]
     pieces = [(0.75, *classes[2]), (0.25, *classes[0])]
     assert weights_of(pieces, ports) == (250, 0, 750)
-    assert weights_of([(0.9999, *classes[0]), (0.0001, *classes[1])], ports) == (1000, 1, 0), "nothing told is left out"
+    assert weights_of([(0.9999, *classes[0]), (0.0001, *classes[1])], ports) == (1000, 1, 0), "no subflow is left out"
     assert weights_of([], ports) == (PARTS, 0, 0)
     assert weights_of([(1.0, 0x20, 0x20)], [0, 2]) == (PARTS, 0), "no connection has such a port"
 
 
-@dataclass
-class Piece:
-    share: float
-    port_value: int
-    port_mask: int
+def heard(*subflows: tuple[float, int, int]) -> SimpleNamespace:
+    """A message of the route stream, with one route."""
+    pieces = [SimpleNamespace(share=share, port_value=value, port_mask=mask) for share, value, mask in subflows]
+    return SimpleNamespace(routes=[SimpleNamespace(src="10.0.1.1", dst="10.0.2.1", subflows=pieces)])
 
 
-@dataclass
-class Told:
-    """A message of the route stream, and a route in it."""
-
-    routes: list[Told] = field(default_factory=list)
-    src: str = ""
-    dst: str = ""
-    subflows: list[Piece] = field(default_factory=list)
-
-
-def told(*subflows: tuple[float, int, int]) -> Told:
-    return Told([Told(src="10.0.1.1", dst="10.0.2.1", subflows=[Piece(*each) for each in subflows])])
+END_OF_STREAM = SimpleNamespace(routes=[])
 
 
 def test_whole_and_unpinned_flows_are_not_divided() -> None:
-    assert shares_of(told((1.0, 0, 0))) == shares_of(told()) == {}
+    assert shares_of(heard((1.0, 0, 0))) == shares_of(heard()) == {}
 
 
 class Stream:
-    """A controller that tells routes when it is asked to, and breaks off."""
+    """A controller whose route stream sends what the test tells it to, and ends at ``END_OF_STREAM``."""
 
     def __init__(self) -> None:
         self.connections = 0
-        self.say: list[Told] = []
+        self.queue: list[SimpleNamespace] = []
         self.changed = threading.Condition()
 
     def connect(self) -> Stream:
         self.connections += 1
         return self
 
-    def watch_routes(self, _: str) -> Iterator[Told]:
+    def watch_routes(self, _: str) -> Iterator[SimpleNamespace]:
         with self.changed:
             while True:
-                self.changed.wait_for(lambda: bool(self.say), DEADLINE_S)
-                word = self.say.pop(0)
-                if not word.routes:
+                self.changed.wait_for(lambda: bool(self.queue), DEADLINE_S)
+                message = self.queue.pop(0)
+                if message is END_OF_STREAM:
                     raise ConnectionError("the controller was killed")
-                yield word
+                yield message
 
-    def tell(self, *words: Told) -> None:
+    def send(self, message: SimpleNamespace) -> None:
         with self.changed:
-            self.say += words
+            self.queue.append(message)
             self.changed.notify_all()
 
     def close(self) -> None:
-        self.tell(Told())
+        self.send(END_OF_STREAM)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -123,24 +111,24 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_ranks_read_what_the_listener_heard_and_nothing_changes_when_the_controller_goes(
+def test_ranks_read_what_the_listener_heard_and_shares_stay_when_the_controller_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mininet_topos.trainer.route_listener.RETRY_S", 0.01)
-    stream, division = Stream(), Division(tmp_path / "ports")
-    assert not division.look()
+    monkeypatch.setattr("mininet_topos.trainer.announcer.RETRY_S", 0.01)
+    stream, shares = Stream(), SharesFile(tmp_path / "ports")
+    assert not shares.read_again()
     with RouteListener(stream.connect, "job", tmp_path / "ports"):
-        stream.tell(told((0.5, 0, 2), (0.5, 2, 2)))
-        wait_until(division.look)
-        assert division.pieces("10.0.1.1", "10.0.2.1") == [(0.5, 0, 2), (0.5, 2, 2)]
-        assert division.pieces("10.0.2.1", "10.0.1.1") == ()
-        assert not division.look(), "nothing new"
-        stream.tell(Told())
+        stream.send(heard((0.5, 0, 2), (0.5, 2, 2)))
+        wait_until(shares.read_again)
+        assert shares.subflows("10.0.1.1", "10.0.2.1") == [(0.5, 0, 2), (0.5, 2, 2)]
+        assert shares.subflows("10.0.2.1", "10.0.1.1") == ()
+        assert not shares.read_again(), "it did not change"
+        stream.send(END_OF_STREAM)
         wait_until(lambda: stream.connections > 1)
-        assert not division.look()
-        stream.tell(told((1.0, 0, 0)))
-        wait_until(division.look)
-        assert division.pieces("10.0.1.1", "10.0.2.1") == ()
+        assert not shares.read_again()
+        stream.send(heard((1.0, 0, 0)))
+        wait_until(shares.read_again)
+        assert shares.subflows("10.0.1.1", "10.0.2.1") == ()
 
 
 @pytest.mark.parametrize("ports", port_classes(16)[::5])
