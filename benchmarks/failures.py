@@ -112,7 +112,7 @@ class Scene:
         wait_for(until, what, SETTLE_TIMEOUT_S, POLL_S)
         dealt_with = time.monotonic()
         time.sleep(self.quiet_s)
-        self.training.read_on()
+        self.training.read_new_lines()
         end = time.monotonic()
         dropped = drops_since(drops, all_drops(self.lab))
         self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped))

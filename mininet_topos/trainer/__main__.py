@@ -40,13 +40,15 @@ def _announced(
     # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
     from controller.api.client import Client
     from controller.messages import IterationTime
-    from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement
+    from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement, shares_of
 
     job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s, spec.max_subflows)
     with ExitStack() as stack:
         announcer = stack.enter_context(Announcer(lambda: Client(api), job))
         if spec.max_subflows > 1:
-            stack.enter_context(RouteListener(lambda: Client(api), spec.job_id, directory))
+            shares = SharesFile(directory)
+            listener = RouteListener(lambda: Client(api), spec.job_id, lambda heard: shares.write(shares_of(heard)))
+            stack.enter_context(listener)
         yield lambda done: announcer.report(IterationTime(done.index, done.duration_s, done.communication_s))
 
 

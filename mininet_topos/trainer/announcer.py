@@ -1,9 +1,9 @@
 """What rank 0 tells the controller and hears from it, in two threads beside the training.
 
-``Announcer`` registers the job, renews its lease and reports iterations. ``RouteListener`` writes the shares of split
-flows into the directory that the ranks share. Errors of the controller never reach the training: calls are repeated,
-the job is registered again when the controller does not know it, the latest iterations are kept until they are
-reported, and the last shares stay valid.
+``Announcer`` registers the job, renews its lease and reports iterations. ``RouteListener`` passes on every message of
+the job's route stream; the trainer writes the shares of split flows from it. Errors of the controller never reach the
+training: calls are repeated, the job is registered again when the controller does not know it, and the latest
+iterations are kept until they are reported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 import structlog
@@ -19,13 +18,12 @@ import structlog
 from controller.errors import NotFound
 from controller.jobs.spec import Algorithm, JobSpec
 from controller.messages import IterationTime
-from mininet_topos.trainer.shares import Shares, SharesFile
+from mininet_topos.trainer.shares import Shares
 
 MAX_PERIOD_S = 2.0
 RENEWALS_PER_LEASE = 4
 KEPT_ITERATIONS = 1000
 LEAVE_TIMEOUT_S = 5.0
-RETRY_S = 1.0
 
 log = structlog.get_logger(__name__)
 
@@ -149,12 +147,16 @@ class Announcer:
 
 
 class RouteListener:
-    """Writes the shares of the job's split flows into ``directory`` whenever they change, while it is entered."""
+    """Calls ``heard`` with every ``WatchRoutesResponse`` of the job's route stream while it is entered. A stream that
+    ends is opened again after ``retry_s``."""
 
-    def __init__(self, connect: Callable[[], RouteStreams], job_id: str, directory: Path) -> None:
+    def __init__(
+        self, connect: Callable[[], RouteStreams], job_id: str, heard: Callable[[Any], None], retry_s: float = 1.0
+    ) -> None:
         self._connect = connect
         self._job_id = job_id
-        self._file = SharesFile(directory)
+        self._heard = heard
+        self._retry_s = retry_s
         self._leaving = threading.Event()
         self._controller: RouteStreams | None = None
         self._thread = threading.Thread(target=self._run, name="routes", daemon=True)
@@ -172,19 +174,19 @@ class RouteListener:
         while not self._leaving.is_set():
             controller = self._controller = self._connect()
             try:
-                for heard in controller.watch_routes(self._job_id):
-                    self._file.write(shares_of(heard))
+                for routes in controller.watch_routes(self._job_id):
+                    self._heard(routes)
             except Exception as error:
                 if not self._leaving.is_set():
                     log.debug("the route stream ended", job=self._job_id, reason=str(error))
             controller.close()
-            self._leaving.wait(RETRY_S)
+            self._leaving.wait(self._retry_s)
 
 
-def shares_of(heard: Any) -> Shares:
+def shares_of(response: Any) -> Shares:
     """The shares of the split flows in a ``WatchRoutesResponse``. The other flows take the first connection."""
     return {
         f"{route.src}>{route.dst}": [(piece.share, piece.port_value, piece.port_mask) for piece in route.subflows]
-        for route in heard.routes
+        for route in response.routes
         if len(route.subflows) > 1
     }

@@ -62,7 +62,7 @@ def trains_on(training: Training) -> None:
     before = iterations(training)
 
     def finished() -> bool:
-        training.read_on()
+        training.read_new_lines()
         return iterations(training) >= before + 5
 
     wait_for(finished, "five more iterations", 60)

@@ -112,12 +112,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_ranks_read_what_the_listener_heard_and_shares_stay_when_the_controller_goes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("mininet_topos.trainer.announcer.RETRY_S", 0.01)
-    stream, shares = Stream(), SharesFile(tmp_path / "ports")
+    stream, shares, written = Stream(), SharesFile(tmp_path), SharesFile(tmp_path)
     assert not shares.read_again()
-    with RouteListener(stream.connect, "job", tmp_path / "ports"):
+    with RouteListener(stream.connect, "job", lambda routes: written.write(shares_of(routes)), retry_s=0.01):
         stream.send(heard((0.5, 0, 2), (0.5, 2, 2)))
         wait_until(shares.read_again)
         assert shares.subflows("10.0.1.1", "10.0.2.1") == [(0.5, 0, 2), (0.5, 2, 2)]
