@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mininet_topos.demo.report import longest_silence_s, lost_iterations
-from mininet_topos.probe.lane import Drops
+from mininet_topos.probe.queues import Drops
 from mininet_topos.probe.report import Outcome, Pair, Stream
 from mininet_topos.trainer.log import RankLog
 

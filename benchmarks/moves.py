@@ -33,10 +33,9 @@ from mininet_topos.demo.parts import RouteWatch, free_port, running_controller
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
-from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.lane import Drops, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import Drops, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
 from mininet_topos.trainer.announcer import announcement
 
@@ -124,7 +123,7 @@ def traffic_of(
         program = ("benchmarks.moves_controller",)
         client = stack.enter_context(running_controller(folder, port, rate_bps, log, program, PLANNING))
         lab = stack.enter_context(Lab(topo, f"tcp:127.0.0.1:{port}"))
-        open_lanes(lab, QUEUE_S)
+        prioritise_probes(lab, QUEUE_S)
         links = 2 * sum(cable.b.startswith("spine") for cable in lab.links)
         wait_for(lambda: client.get_status().links == links, "every link", TIMEOUT_S)
         rings = ring_jobs(lab)[:jobs]
@@ -248,7 +247,7 @@ def main(
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="mv")
     with ExitStack() as stack:
-        stack.enter_context(roomy_sockets())
+        stack.enter_context(large_socket_buffers())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-moves-")))
         log = out / "controller.log"
         traffic = stack.enter_context(traffic_of(topo, folder, log, JOBS))

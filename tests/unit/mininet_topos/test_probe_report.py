@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mininet_topos.probe.lane import Drops, drops_since
+from mininet_topos.probe.queues import Drops, drops_since
 from mininet_topos.probe.report import Outcome, Stream, read_streams
 
 INTERVAL_S = 0.001
