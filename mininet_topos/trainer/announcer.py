@@ -1,4 +1,4 @@
-"""What rank 0 tells the controller and hears from it, in two threads beside the training.
+"""Rank 0's calls to the controller, in two threads beside the training.
 
 ``Announcer`` registers the job, renews its lease and reports iterations. ``RouteListener`` passes on every message of
 the job's route stream; the trainer writes the shares of split flows from it. Errors of the controller never reach the
@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 import structlog
 
-from controller.errors import NotFound
+from controller.errors import NotFound, SignalboxError
 from controller.jobs.spec import Algorithm, JobSpec
 from controller.messages import IterationTime
 from mininet_topos.trainer.shares import Shares
@@ -87,7 +87,7 @@ class Announcer:
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
 
     def report(self, iteration: IterationTime) -> None:
-        """Note an iteration for the next call; returns at once."""
+        """Keep an iteration for the next call; returns at once."""
         with self._lock:
             self._unsent.append(iteration)
 
@@ -129,7 +129,7 @@ class Announcer:
                     self._unsent.popleft()
 
     def _attempt(self, calls: Callable[[Controller], None]) -> None:
-        """One round of calls. No error of them ends the training."""
+        """One round of calls. Their errors do not end the training."""
         controller = self._controller = self._controller or self._connect()
         try:
             calls(controller)
@@ -176,9 +176,11 @@ class RouteListener:
             try:
                 for routes in controller.watch_routes(self._job_id):
                     self._heard(routes)
+            except SignalboxError:
+                pass  # the job is not registered yet, or the controller does not answer
             except Exception as error:
-                if not self._leaving.is_set():
-                    log.debug("the route stream ended", job=self._job_id, reason=str(error))
+                if not self._leaving.is_set():  # a closed channel ends its streams with other errors
+                    log.warning("the route stream ended", job=self._job_id, reason=str(error))
             controller.close()
             self._leaving.wait(self._retry_s)
 
