@@ -7,7 +7,6 @@ and ``out/bench/counters.json``; ``--json`` prints that instead. No sockets: sen
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 import time
@@ -18,45 +17,32 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from urllib.request import urlopen
 
-import typer
-from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table as TextTable
 
-from controller.commands.output import console
-from controller.config import Config
+from benchmarks.measures import report, table_of
+from controller.commands.output import AsJson
+from controller.config import Config, MetricsConfig
 from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message, Tick
+from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric, PortRef
 from controller.fabric.topology_update import DeclaredHost
+from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
-from controller.messages import (
-    Command,
-    InstallStage,
-    LinkSeen,
-    Message,
-    Planned,
-    ReadRules,
-    RegisterJob,
-    SavedState,
-    SolvePlan,
-    StageDone,
-    SwitchConnected,
-    SwitchResult,
-    SwitchRules,
-    Tick,
-)
-from controller.observability.metrics import StatusCollector
+from controller.observability.metrics import MetricsServer
 from controller.offline.fabrics import leaf_spine
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
-from controller.serve import PUBLISH_S, TICK_S
+from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.openflow_decode import Reply
 from controller.status import StatusBoard
 from controller.status_view import StatusView, build_status
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
 
 Row = dict[str, str | float]
@@ -80,7 +66,7 @@ PORT_STATS, FLOW, METER = 4, 1, 9
 
 
 class Switches:
-    """Switches that do what they are told at once, on paper, and count."""
+    """Switches in memory that carry out every command at once, and count."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -193,7 +179,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
         if step % every == 0:
             polled.bodies = Switches(fabric).replies(loop, busy, now)
         if step == 0:
-            clock.spent.clear()  # the window is full: what is measured is what goes on for ever
+            clock.spent.clear()  # from here on the window of counters is full
         with clock.of("poll and read"):
             counted = polled.step(now)
         with clock.of("take in"):
@@ -219,7 +205,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
 
 
 class _Polled:
-    """The poller, and switches that answer it at once with ``bodies``."""
+    """The poller, and switches that answer at once with ``bodies``."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.bodies: Mapping[Dpid, Mapping[int, bytes]] = {}
@@ -236,7 +222,7 @@ class _Polled:
         return xid
 
     def step(self, now: float) -> list[Message]:
-        """What the poller makes of the polls that are due."""
+        """The messages that follow from the polls that are due."""
         self._poller.tick(now)
         asked, self._asked = self._asked, []
         for dpid, reply in asked:
@@ -247,40 +233,21 @@ class _Polled:
 
 
 def _scrape_ms(board: StatusBoard) -> float:
-    """Median of several: a collection of garbage falls into some."""
-    registry = CollectorRegistry()
-    registry.register(StatusCollector(board))
+    """Median of several: a garbage collection falls into some."""
+    server = MetricsServer(MetricsConfig(port=0), board)
+    address = f"http://127.0.0.1:{server.start()}/metrics"
     taken = []
     for _ in range(SCRAPES):
         began = time.process_time()
-        generate_latest(registry)
+        with urlopen(address) as answer:
+            answer.read()
         taken.append(time.process_time() - began)
+    server.stop()
     return 1000 * median(taken)
 
 
-def _table(rows: list[Row]) -> TextTable:
-    table = TextTable(title="counters", title_justify="left")
-    for column, value in rows[0].items():
-        table.add_column(column, justify="left" if isinstance(value, str) else "right")
-    for row in rows:
-        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
-    return table
-
-
-def main(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
-) -> None:
+def main(as_json: AsJson = False) -> None:
     """Measure what counters cost."""
     cases = [(*size, busy) for size in SIZES for busy in (False, True)]
     rows = [measured(*case) for case in track(cases, "measuring", console=Console(stderr=True), transient=True)]
-    report = json.dumps({"seconds": SECONDS, "counters": rows}, indent=2)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(report + "\n")
-    if as_json:
-        typer.echo(report)
-    else:
-        console().print(_table(rows), f"written to {RESULTS}")
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    report({"seconds": SECONDS, "counters": rows}, RESULTS, lambda: table_of("counters", rows), as_json)

@@ -18,13 +18,14 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from controller import config, preflight
+from controller import config
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.commands import bench, offline, simulate, tables, what_if
+from controller.commands import offline, simulate, tables, what_if
 from controller.commands.output import Address, AsJson, console, fields, show, waiting
+from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
+from controller.serving import preflight
 
 app = typer.Typer(
     help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
@@ -33,7 +34,6 @@ app = typer.Typer(
 )
 jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
 app.add_typer(jobs, name="jobs")
-app.add_typer(bench.bench, name="bench")
 app.add_typer(offline.commands)
 app.add_typer(simulate.commands)
 app.add_typer(what_if.commands)
@@ -100,7 +100,7 @@ def serve(
         typer.echo("the configuration is valid")
         return
     # Ryu and the solver take a second to import, which no other command needs.
-    from controller.serve import serve as run
+    from controller.serving.serve import serve as run
 
     raise typer.Exit(run(settings, standby))
 

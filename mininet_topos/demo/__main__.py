@@ -10,6 +10,7 @@ were met is in the table and in the report.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import tempfile
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import SignalboxError
-from mininet_topos.demo.parts import DemoError, free_port, running_controller
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.demo.parts import DemoError
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, Demo
 from mininet_topos.demo.plot import draw
 from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, targets
@@ -32,6 +34,12 @@ from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.log import read_rank_log
+
+SETTINGS: Settings = {
+    "fabric": {"link_bps": RATE_BPS, "host_link_bps": RATE_BPS},
+    "planning": {"strategy": "ecmp"},
+}
+"""Of the controller: ECMP until the demo sets another strategy."""
 
 
 def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:
@@ -80,11 +88,12 @@ def run(out: Annotated[Path, typer.Option(help="directory for the results")] = P
     try:
         with ExitStack() as parts:
             scratch = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-demo-")))
-            port = free_port()
-            client = parts.enter_context(running_controller(scratch, port, RATE_BPS, out / "controller.log"))
+            controller = ControllerProcess(scratch, settings=SETTINGS)
+            parts.callback(shutil.copy, controller.log, out)
+            client = parts.enter_context(controller.running())
             mbps = RATE_BPS / 1e6
             leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps)
-            lab = parts.enter_context(Lab(leaf_spine, f"tcp:127.0.0.1:{port}"))
+            lab = parts.enter_context(Lab(leaf_spine, controller.target))
             moments, seen = Demo(lab, client, scratch, out, console).run()
     except (DemoError, LabError, SignalboxError) as error:
         console.print(f"[red]the demo failed:[/red] {error}")

@@ -1,4 +1,4 @@
-"""The programs that the demo runs: its controller, the training jobs, and a listener to the routes.
+"""The programs that the demo runs: the training jobs, and a listener to the routes.
 
 Owns their processes and threads; every part ends with its ``with`` block, also after an error.
 """
@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from controller.api.client import Client
-from controller.errors import SignalboxError
 from controller.offline.topologies import Host
 from mininet_topos.demo.report import RouteChange
 from mininet_topos.lab.lab import Lab
@@ -34,79 +32,6 @@ JOB_LEASE_S = 15.0
 
 class DemoError(Exception):
     """A part of the demo failed; the message says which, and which log to read."""
-
-
-def free_port() -> int:
-    """A TCP port that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def controller_config(directory: Path, openflow_port: int, rate_bps: float) -> str:
-    """A configuration in TOML: everything in ``directory`` or on loopback, ECMP until told otherwise."""
-    return f"""\
-state_dir = {json.dumps(str(directory / "state"))}
-
-[openflow]
-host = "127.0.0.1"
-port = {openflow_port}
-
-[api]
-listen = [{json.dumps(f"unix:{directory}/api")}]
-
-[metrics]
-port = 0
-
-[fabric]
-link_bps = {rate_bps}
-host_link_bps = {rate_bps}
-
-[planning]
-strategy = "ecmp"
-"""
-
-
-@contextmanager
-def running_controller(
-    directory: Path,
-    openflow_port: int,
-    rate_bps: float,
-    log: Path,
-    program: Sequence[str] = ("controller", "serve"),
-    planning: str = "",
-) -> Iterator[Client]:
-    """A controller with its state and its Unix socket in ``directory``. ``program``: the module, and what comes before
-    its ``--config``; ``planning``: more lines for that section. Raises ``DemoError`` when it is mute."""
-    config = directory / "signalbox.toml"
-    config.write_text(controller_config(directory, openflow_port, rate_bps) + planning)
-    with log.open("w") as output:
-        argv = [sys.executable, "-m", *program, "--config", str(config)]
-        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            with Client(f"unix:{directory}/api") as client:
-                wait_for(lambda: _answers(client, process, log), f"the controller, see {log}", START_TIMEOUT_S, POLL_S)
-                yield client
-        finally:
-            _end(process)
-
-
-def _answers(client: Client, process: subprocess.Popen[Any], log: Path) -> bool:
-    if process.poll() is not None:
-        raise DemoError(f"the controller ended with status {process.returncode}, see {log}")
-    try:
-        client.get_status()
-    except SignalboxError:
-        return False
-    return True
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 @dataclass

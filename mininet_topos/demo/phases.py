@@ -20,8 +20,8 @@ from rich.live import Live
 from rich.table import Table
 
 from controller.api.client import Client
+from controller.config import Strategy
 from controller.errors import SignalboxError
-from controller.messages import Strategy
 from controller.offline.topologies import Host
 from mininet_topos.demo.parts import (
     POLL_S,

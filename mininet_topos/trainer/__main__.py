@@ -39,7 +39,7 @@ def _announced(
         return
     # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
     from controller.api.client import Client
-    from controller.messages import IterationTime
+    from controller.jobs.messages import IterationTime
     from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement, shares_of
 
     job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s, spec.max_subflows)

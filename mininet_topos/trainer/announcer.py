@@ -16,8 +16,8 @@ from typing import Any, Protocol, Self
 import structlog
 
 from controller.errors import NotFound, SignalboxError
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
-from controller.messages import IterationTime
 from mininet_topos.trainer.shares import Shares
 
 MAX_PERIOD_S = 2.0

@@ -1,4 +1,4 @@
-"""Failures and moves under traffic on real switches, in short; ``benchmarks.failures`` and ``.moves`` measure them.
+"""Failures and moves under traffic on real switches, in short; the benchmarks ``failures`` and ``moves`` measure them.
 
 Nothing is said about times. What every machine must show: all phases end with everything in order, jobs train through
 them, and what is sent after a phase is over arrives once.
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.failures import finish, run_kind, scene_of
-from benchmarks.moves import build_report, moving, switching, traffic_of
+from benchmarks.live.failures import finish, run_kind, scene_of
+from benchmarks.live.moves import build_report, moving, switching, traffic_of
 from mininet_topos.leaf_spine import LeafSpine
 
 pytestmark = pytest.mark.lab
@@ -48,8 +48,7 @@ def test_jobs_train_through_every_kind_of_failure(lab_prefix: str, tmp_path: Pat
 
 def test_moved_flows_lose_and_double_nothing(lab_prefix: str, tmp_path: Path) -> None:
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
-    log = tmp_path / "controller.log"
-    with traffic_of(size, tmp_path, log, jobs=1, load=LOAD, frame_bytes=SMALL_FRAMES) as traffic:
+    with traffic_of(size, tmp_path, jobs=1, load=LOAD, frame_bytes=SMALL_FRAMES) as traffic:
         phases = [moving(traffic, times=4), switching(traffic, times=2)]
         report = build_report(phases, *traffic.probing.finish())
     for phase in report["phases"]:

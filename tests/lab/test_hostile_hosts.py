@@ -20,11 +20,13 @@ from controller.api.client import Client
 from controller.offline.topologies import Host
 from controller.southbound import arp
 from controller.tables.rules import BROADCAST_MAC
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab import raw_frames
-from tests.support.lab.controller import ControllerProcess, Snoop, running_fabric
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 
@@ -46,7 +48,7 @@ class Attack:
 
     def __init__(self, lab: Lab, controller: ControllerProcess, client: Client, folder: Path) -> None:
         self.lab, self.controller, self.client = lab, controller, client
-        self._log = controller.folder / "controller.log"
+        self._log = controller.log
         self._folder = folder
         for host in lab.hosts:
             self.ping(host.name, "h1_1" if host.name != "h1_1" else VICTIM)

@@ -25,8 +25,8 @@ from mininet_topos.lab.record import (
     run,
     wait_for,
 )
+from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.static_routes import install_static_routes
 
 pytestmark = pytest.mark.lab
 

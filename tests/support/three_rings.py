@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.config import Config, DiscoveryConfig, FabricConfig
-from controller.messages import RegisterJob
+from controller.jobs.messages import RegisterJob
 from controller.planning.problem import FlowId
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 

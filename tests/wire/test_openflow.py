@@ -8,24 +8,19 @@ import struct
 
 import pytest
 
-from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.messages import (
+from controller.fabric.messages import (
     ArpSeen,
-    InstallStage,
     LinkLost,
     LinkSeen,
     PortChanged,
-    ReadRules,
-    SavedState,
-    SaveState,
     SendArpReply,
     SendArpRequest,
-    StageDone,
     SwitchConnected,
     SwitchLeft,
-    SwitchResult,
-    SwitchRules,
 )
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.jobs.messages import SavedState, SaveState
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
 from tests.support.wire.bench import Bench, config
 from tests.support.wire.fake_switch import (

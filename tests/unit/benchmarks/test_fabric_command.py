@@ -1,4 +1,4 @@
-"""``bench fabric`` without Open vSwitch: what it observes and concludes, and what it says when it cannot run."""
+"""The fabric benchmark without Open vSwitch: what it observes and concludes, and its errors when it cannot run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cli import main
+from benchmarks.__main__ import main
+from benchmarks.fabric import figures
+from benchmarks.fabric.blueprint import Blueprint, Cut, job_spec, lost_hops, workload
+from benchmarks.fabric.figures import TARGETS, Dead, Figures, rows
+from benchmarks.fabric.observed import Observed
+from benchmarks.fabric.snooper import KEPT, RECORD, Stream
+from benchmarks.measures import Spread
+from benchmarks.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
+from benchmarks.openflow_switch import PlainSwitch
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.fabric_bench import figures
-from controller.fabric_bench.blueprint import Blueprint, Cut, lost_hops
-from controller.fabric_bench.echo_switch import EchoSwitch
-from controller.fabric_bench.figures import Dead, Spread
-from controller.fabric_bench.job_specs import job_spec, workload
-from controller.fabric_bench.observed import Observed
-from controller.fabric_bench.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
-from controller.fabric_bench.results import TARGETS, Figures, rows
-from controller.fabric_bench.snooper import KEPT, RECORD, Stream
 from controller.jobs.collectives import virtual_links
 from controller.offline.fabrics import fat_tree, leaf_spine
 from controller.planning.problem import FlowId
@@ -251,8 +250,8 @@ def test_records_do_not_depend_on_how_the_stream_is_cut(kinds: list[Type], cuts:
 
 def test_percentiles_are_values_that_were_measured() -> None:
     assert Spread.of([]) is None
-    assert Spread.of([3.0]) == (3.0, 3.0, 3.0)
-    assert Spread.of([float(n) for n in range(200, 0, -1)]) == (100.0, 198.0, 200.0)
+    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+    assert Spread.of([float(n) for n in range(200, 0, -1)]) == Spread(100.0, 198.0, 200.0)
 
 
 def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
@@ -266,11 +265,11 @@ def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
     assert empty.data()["repair_ms"] is None
 
 
-# ---- the switch that asks for echoes
+# ---- the switch of the echo and fuzzing benchmarks
 
 
-def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
-    switch = EchoSwitch(dpid=9)
+def test_the_plain_switch_keeps_and_tells_its_flows() -> None:
+    switch = PlainSwitch(dpid=9)
     (rule, _) = destination_rules(Prefix("10.0.1.0", 24), ToGroup(5), 1)
     assert switch.answer(bytes(mod_message(RuleMod("add", rule)).buf)) == b""
     request = struct.pack("!HH4xB3xII4xQQ4s", Multipart.AGGREGATE, 0, ANY_TABLE, 0, 0, 0, 0, b"\0\1\0\4")
@@ -291,21 +290,21 @@ def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
         (Type.GET_CONFIG_REQUEST, Type.GET_CONFIG_REPLY),
     ],
 )
-def test_the_echo_switch_answers(asked: Type, answered: Type) -> None:
-    answer = EchoSwitch(dpid=9).answer(message(asked, 77))
+def test_the_plain_switch_answers(asked: Type, answered: Type) -> None:
+    answer = PlainSwitch(dpid=9).answer(message(asked, 77))
     assert list(messages(answer)) == [(answered, 0, len(answer))]
     assert answer[4:8] == struct.pack("!I", 77)
 
 
 # ---- the command
 
-Signalbox = Callable[..., tuple[int, str]]
+Benchmark = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["signalbox", "bench", "fabric", *arguments])
+        monkeypatch.setattr(sys, "argv", ["benchmarks", "fabric", *arguments])
         with pytest.raises(SystemExit) as stopped:
             main()
         return int(stopped.value.code or 0), capsys.readouterr().err
@@ -322,21 +321,21 @@ def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
         (("--fabric", "fat-tree", "--k", "3"), "error: k: must be an even number, at least 2 (given: 3)\n"),
     ],
 )
-def test_a_fabric_that_is_not_described(signalbox: Signalbox, arguments: tuple[str, ...], said: str) -> None:
-    assert signalbox(*arguments) == (1, said)
+def test_a_fabric_that_is_not_described(benchmark: Benchmark, arguments: tuple[str, ...], said: str) -> None:
+    assert benchmark(*arguments) == (1, said)
 
 
-def test_without_root_it_says_so(signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_it_says_so(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    status, said = signalbox("--leaves", "4", "--spines", "2")
-    assert (status, said) == (1, "error: bench fabric needs root: it makes Open vSwitch bridges\n")
+    status, said = benchmark("--leaves", "4", "--spines", "2")
+    assert (status, said) == (1, "error: the fabric benchmark needs root: it makes Open vSwitch bridges\n")
 
 
 def test_without_open_vswitch_it_says_how_to_start_it(
-    signalbox: Signalbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setenv("OVS_RUNDIR", str(tmp_path))
-    status, said = signalbox("--leaves", "4", "--spines", "2")
+    status, said = benchmark("--leaves", "4", "--spines", "2")
     assert status == 1
     assert "scripts/openvswitch.sh run" in said

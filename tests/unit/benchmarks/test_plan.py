@@ -1,5 +1,5 @@
-"""What ``bench plan`` measures: the right failures on the right workloads, rows that say what the plan is, honest
-targets."""
+"""What the benchmark ``plan`` measures: the failures and workloads that its docs name, rows that agree with the plan,
+targets that can be missed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ import gc
 import json
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
-from controller.errors import InvalidInput
-from controller.offline import bench_workloads
-from controller.offline.bench_changes import PIECES, Change, ChangeRow, changed, changes_of, small_settings
-from controller.offline.bench_growth import GrowthRow, peak_mib
-from controller.offline.bench_measure import Case, Missing, Row, Runs, cases, measure, timed_runs, undisturbed
-from controller.offline.bench_plots import draw
-from controller.offline.bench_results import Results, change_lines, lines
-from controller.offline.bench_targets import targets
-from controller.offline.bench_workloads import (
+from benchmarks.plan import workloads as bench_workloads
+from benchmarks.plan.changes import PIECES, Change, ChangeRow, changed, changes_of, small_settings
+from benchmarks.plan.measure import (
+    Case,
+    GrowthRow,
+    Missing,
+    Row,
+    Runs,
+    Times,
+    cases,
+    measure,
+    peak_mib,
+    timed_runs,
+    undisturbed,
+)
+from benchmarks.plan.plots import draw
+from benchmarks.plan.results import Results, change_lines, lines, targets
+from benchmarks.plan.workloads import (
     FAILURES,
     ONE_JOB,
     Failure,
@@ -30,6 +39,7 @@ from controller.offline.bench_workloads import (
     leaves_of_one_job,
     workloads,
 )
+from controller.errors import InvalidInput
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import generate, jobs_of
@@ -199,13 +209,13 @@ def test_every_run_has_a_problem_of_its_own(setting: Setting) -> None:
     assert len(made) == 4
     assert all(problem is of for (problem, _), of in zip(asked, made, strict=True))
     assert [draws for _, draws in asked] == [20, 0, 0, 0]
-    assert timed.runs == 3
+    assert timed.times.runs == 3
 
 
 def test_a_slow_first_run_is_the_only_one(setting: Setting) -> None:
     timed = timed_runs(lambda: problem_of(setting.fabric, setting.jobs), plan, LIMITS, Runs(most=3, budget_s=0))
-    assert timed.runs == 1
-    assert timed.total_ms > 0
+    assert timed.times.runs == 1
+    assert timed.times.total_ms > 0
 
 
 def test_the_garbage_collector_is_as_before_afterwards() -> None:
@@ -267,7 +277,19 @@ def change_row(**values: object) -> ChangeRow:
 
 
 def growth_row(**values: object) -> GrowthRow:
-    base = GrowthRow(100_000, 100, 1, 2.0, 2.0, "optimal", 100, 1.0, 900.0, 400.0, 500.0, 300.0, 1200.0, 3, 900.0)
+    times = Times(snapshot_ms=900.0, build_ms=400.0, solve_ms=500.0, check_ms=300.0, total_ms=1200.0, runs=3)
+    base = GrowthRow(
+        flows=100_000,
+        jobs=100,
+        pieces=1,
+        level=2.0,
+        bound=2.0,
+        certificate="optimal",
+        levels_proven=100,
+        subflows=1.0,
+        peak_mib=900.0,
+        **asdict(times),
+    )
     return replace(base, **values)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""``bench plan`` as a user runs it, on two flows."""
+"""``python -m benchmarks plan`` as a user runs it, on two flows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli import main
+from benchmarks.__main__ import main
 
 LITTLE = ("--no-generated", "--no-irregular", "--no-changes", "--no-growth", "--failures", "none,1-spine")
 
-Signalbox = Callable[..., tuple[int, str, str]]
+Benchmark = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["signalbox", "bench", "plan", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["benchmarks", "plan", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
         out, err = capsys.readouterr()
@@ -37,10 +37,10 @@ def published(tmp_path: Path) -> Path:
 
 
 def test_everything_measured_is_in_the_json_and_in_the_folder(
-    signalbox: Signalbox, published: Path, tmp_path: Path
+    benchmark: Benchmark, published: Path, tmp_path: Path
 ) -> None:
     out_dir = tmp_path / "out"
-    status, out, _ = signalbox(
+    status, out, _ = benchmark(
         "--workloads", published, *LITTLE, "--strategies", "planned,greedy", "--out", out_dir, "--json"
     )
     found = json.loads(out)
@@ -58,8 +58,8 @@ def test_everything_measured_is_in_the_json_and_in_the_folder(
     assert {file.name for file in out_dir.iterdir()} == {"plan.json", "slow_down.png", "slow_down.svg"}
 
 
-def test_tables_for_people(signalbox: Signalbox, published: Path, tmp_path: Path) -> None:
-    status, out, _ = signalbox("--workloads", published, *LITTLE, "--strategies", "planned", "--out", tmp_path / "out")
+def test_tables_for_people(benchmark: Benchmark, published: Path, tmp_path: Path) -> None:
+    status, out, _ = benchmark("--workloads", published, *LITTLE, "--strategies", "planned", "--out", tmp_path / "out")
     assert status == 0
     assert all(text in out for text in ("planned, split", "published", "1-spine", "max(1, D/S)", "written: "))
 
@@ -69,23 +69,23 @@ def test_tables_for_people(signalbox: Signalbox, published: Path, tmp_path: Path
     [("--strategies", "best", "there is no 'best'"), ("--failures", "2-spines", "there is no '2-spines'")],
 )
 def test_unknown_names_are_wrong_usage(
-    signalbox: Signalbox, published: Path, option: str, value: str, said: str
+    benchmark: Benchmark, published: Path, option: str, value: str, said: str
 ) -> None:
-    status, _, err = signalbox("--workloads", published, option, value)
+    status, _, err = benchmark("--workloads", published, option, value)
     assert status == 2
     assert said in " ".join(err.split())
 
 
-def test_a_folder_that_holds_nothing(signalbox: Signalbox, tmp_path: Path) -> None:
-    status, _, err = signalbox("--workloads", tmp_path, *LITTLE)
+def test_a_folder_that_holds_nothing(benchmark: Benchmark, tmp_path: Path) -> None:
+    status, _, err = benchmark("--workloads", tmp_path, *LITTLE)
     assert (status, err.startswith("error: --workloads:")) == (1, True)
 
 
 def test_without_matplotlib_it_says_so_at_once(
-    signalbox: Signalbox, published: Path, monkeypatch: pytest.MonkeyPatch
+    benchmark: Benchmark, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.delitem(sys.modules, "controller.offline.bench_plots", raising=False)
-    status, _, err = signalbox("--workloads", published)
+    monkeypatch.delitem(sys.modules, "benchmarks.plan.plots", raising=False)
+    status, _, err = benchmark("--workloads", published)
     assert status == 1
     assert err == "error: pictures need matplotlib, which is not installed: pip install signalbox[bench]\n"

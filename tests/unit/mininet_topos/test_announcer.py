@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from controller.errors import NotFound
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
-from controller.messages import IterationTime
 from mininet_topos.trainer.announcer import Announcer, announcement
 
 DEADLINE_S = 30.0

@@ -1,0 +1,211 @@
+"""The two switches of the fuzzer: one sends mutants, the other must be served as usual meanwhile.
+
+Both speak to a real controller over loopback. In: mutants. Out: what became of each, and how long the good switch
+waited for echoes and for rules.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from dataclasses import dataclass, field
+
+from benchmarks.openflow.mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, PORT_DESC, Mutant
+from benchmarks.openflow_bytes import Multipart, Type, message, multipart_kind, port_desc, xid_of
+from benchmarks.openflow_switch import Connection, PlainSwitch
+
+GOOD_DPID = 1
+HOSTILE_DPID = 2
+PORTS = 2
+ANSWER_S = 5.0
+QUIET_S = 15.0
+"""The good switch hears something more often than this."""
+ASK_S = 1.0
+_READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
+_FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
+_ADDED = 0
+
+
+# ---- the good one
+
+
+@dataclass(slots=True)
+class Served:
+    """Milliseconds. ``rules_ms``: from the news of a port to the first rule for it."""
+
+    echo_ms: list[float] = field(default_factory=list)
+    rules_ms: list[float] = field(default_factory=list)
+    barriers: int = 0
+    connection_lost: bool = False
+
+
+class GoodSwitch:
+    """A context. Answers everything; asks for an echo every 10 ms; every half second it has one port more."""
+
+    def __init__(self, port: int) -> None:
+        self.served = Served()
+        self._switch = PlainSwitch(GOOD_DPID, PORTS)
+        self._connection = Connection(port, QUIET_S)
+        self._sending = threading.Lock()
+        self._stopping = threading.Event()
+        self._asked_at: dict[int, float] = {}
+        self._port_told_at: float | None = None
+        self._threads = [threading.Thread(target=self._listen), threading.Thread(target=self._speak)]
+
+    def __enter__(self) -> GoodSwitch:
+        self._connection.send(message(Type.HELLO, 0))
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._threads[1].join()
+        self._connection.shut()
+        self._threads[0].join()
+        self._connection.close()
+
+    @property
+    def waits_since(self) -> float | None:
+        """Monotonic seconds when the oldest echo was asked for that is not answered."""
+        return min(self._asked_at.values(), default=None)
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                self._take(self._connection.hear())
+        except (EOFError, OSError):
+            self.served.connection_lost = not self._stopping.is_set()
+
+    def _take(self, heard: bytes) -> None:
+        now, kind = time.monotonic(), heard[1]
+        if kind == Type.ECHO_REPLY and (asked_at := self._asked_at.pop(xid_of(heard), None)):
+            self.served.echo_ms.append((now - asked_at) * 1000)
+        elif kind in (Type.FLOW_MOD, Type.METER_MOD) and self._port_told_at:
+            self.served.rules_ms.append((now - self._port_told_at) * 1000)
+            self._port_told_at = None
+        if answer := self._switch.answer(heard):
+            self._send(answer)
+        self.served.barriers += kind == Type.BARRIER_REQUEST
+
+    def _speak(self) -> None:
+        turn = 0
+        while not self._stopping.wait(0.01):
+            turn += 1
+            self._asked_at[turn] = time.monotonic()
+            self._send(message(Type.ECHO_REQUEST, turn))
+            if turn % 50 == 0 and self._port_told_at is None:
+                number = PORTS + turn // 50
+                self._port_told_at = time.monotonic()
+                added = struct.pack("!B7x", _ADDED) + port_desc(number, f"eth{number}")
+                self._send(message(Type.PORT_STATUS, 0, added))
+
+    def _send(self, data: bytes) -> None:
+        with self._sending:
+            self._connection.send(data)
+
+
+# ---- the hostile one
+
+
+class HostileSwitch:
+    """Connects, answers as a switch must to be asked for more, and sends mutants where an answer is waited for."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._switch = PlainSwitch(HOSTILE_DPID, PORTS)
+        self._connection: Connection | None = None
+        self._waiting: dict[int, int] = {}
+        self._told: set[int] = set()
+        self.connections = 0
+        self.thrown_out = 0
+
+    def send(self, mutant: Mutant) -> None:
+        """Sends it where it belongs, then waits until the controller has answered an echo or ended the connection."""
+        try:
+            if mutant.kind in HANDSHAKE:
+                self.close()
+                connection = self._connected(mutant)
+            else:
+                self._ready_for(mutant)
+                connection = self._connected(None)
+                connection.send(mutant.numbered(self._xid(mutant)))
+            if mutant.ends:
+                self.close()
+            else:
+                self._settle(connection)
+        except (EOFError, OSError):
+            self.thrown_out += 1
+            self.close()
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+        self._connection = None
+        self._waiting = {}
+        self._told = set()
+
+    def _connected(self, mutant: Mutant | None) -> Connection:
+        """Connects when it is not, with the mutant in its place in the handshake."""
+        if self._connection:
+            return self._connection
+        self.connections += 1
+        self._switch = PlainSwitch(HOSTILE_DPID, PORTS)
+        connection = self._connection = Connection(self._port, ANSWER_S)
+        kind = mutant.kind if mutant else None
+        hello = mutant.numbered(0) if mutant and kind in INSTEAD_OF_HELLO else message(Type.HELLO, 0)
+        connection.send(hello)
+        for name, request, body in (
+            ("features reply", Type.FEATURES_REQUEST, None),
+            (PORT_DESC, Type.MULTIPART_REQUEST, Multipart.PORT_DESC),
+        ):
+            asked = connection.hear()
+            while asked[1] != request or (body is not None and multipart_kind(asked) != body):
+                connection.send(self._switch.answer(asked))
+                asked = connection.hear()
+            broken = mutant.numbered(xid_of(asked)) if mutant and kind == name else None
+            connection.send(broken or self._switch.answer(asked))
+        return connection
+
+    def _ready_for(self, mutant: Mutant) -> None:
+        """Waits for the request that it answers, if it answers one that the controller makes."""
+        kind = MULTIPART.get(mutant.kind)
+        if kind is None or kind in self._waiting:
+            return
+        if self._connection and mutant.kind not in ("port stats", "meter stats", "flow stats"):
+            self.close()  # asked for only once, after connecting
+        connection = self._connected(None)
+        deadline = time.monotonic() + ASK_S
+        while kind not in self._waiting and time.monotonic() < deadline:
+            self._take(connection, connection.hear())
+
+    def _xid(self, mutant: Mutant) -> int:
+        """Of the request that it answers. What follows a last part answers nothing."""
+        kind = MULTIPART.get(mutant.kind, -1)
+        xid = self._waiting.get(kind, 0)
+        more = mutant.data[11:12] == b"\1"
+        if not more:
+            self._waiting.pop(kind, None)
+        return xid
+
+    def _take(self, connection: Connection, heard: bytes) -> None:
+        if heard[1] != Type.MULTIPART_REQUEST:
+            connection.send(self._switch.answer(heard))
+            return
+        kind, xid = multipart_kind(heard), xid_of(heard)
+        if self.connections % 3 == 0 and kind in _READ_BACK and kind not in self._told:
+            # Told that there are foreign rules, the controller asks for those next.
+            self._told.add(kind)
+            body = _FOREIGN_RULES if kind == Multipart.AGGREGATE else b""
+            connection.send(message(Type.MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, 0) + body))
+        else:
+            self._waiting[kind] = xid
+
+    def _settle(self, connection: Connection) -> None:
+        """Waits for the answer to an echo request."""
+        request = message(Type.ECHO_REQUEST, 7, b"settled?")
+        connection.send(request)
+        reply = message(Type.ECHO_REPLY, 7, b"settled?")
+        while (heard := connection.hear()) != reply:
+            self._take(connection, heard)
