@@ -136,13 +136,13 @@ class Training:
 
 
 class RouteWatch:
-    """Listens to the routes of some jobs. ``changes``: everything heard so far, in order of arrival."""
+    """Listens to the routes of some jobs. ``changes``: all changes so far, in order of arrival."""
 
     def __init__(self, address: str, job_ids: Sequence[str]) -> None:
         self.changes: list[RouteChange] = []
         self._stack = ExitStack()
         self._listeners = [
-            RouteListener(lambda: Client(address), job_id, partial(self._note, job_id), retry_s=POLL_S)
+            RouteListener(lambda: Client(address), job_id, partial(self._add, job_id), retry_s=POLL_S)
             for job_id in job_ids
         ]
 
@@ -154,8 +154,8 @@ class RouteWatch:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _note(self, job_id: str, heard: Any) -> None:
-        paths = {(r.src, r.dst): tuple(r.switches) if r.pinned else () for r in heard.routes}
+    def _add(self, job_id: str, routes: Any) -> None:
+        paths = {(r.src, r.dst): tuple(r.switches) if r.pinned else () for r in routes.routes}
         latest = self.in_force().get(job_id)
         if latest is None or latest.paths != paths:
             self.changes.append(RouteChange(time.monotonic(), job_id, paths))

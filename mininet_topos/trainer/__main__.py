@@ -47,7 +47,7 @@ def _announced(
         announcer = stack.enter_context(Announcer(lambda: Client(api), job))
         if spec.max_subflows > 1:
             shares = SharesFile(directory)
-            listener = RouteListener(lambda: Client(api), spec.job_id, lambda heard: shares.write(shares_of(heard)))
+            listener = RouteListener(lambda: Client(api), spec.job_id, lambda routes: shares.write(shares_of(routes)))
             stack.enter_context(listener)
         yield lambda done: announcer.report(IterationTime(done.index, done.duration_s, done.communication_s))
 

@@ -147,15 +147,15 @@ class Announcer:
 
 
 class RouteListener:
-    """Calls ``heard`` with every ``WatchRoutesResponse`` of the job's route stream while it is entered. A stream that
-    ends is opened again after ``retry_s``."""
+    """Calls ``on_routes`` with every ``WatchRoutesResponse`` of the job's route stream while it is entered. A stream
+    that ends is opened again after ``retry_s``."""
 
     def __init__(
-        self, connect: Callable[[], RouteStreams], job_id: str, heard: Callable[[Any], None], retry_s: float = 1.0
+        self, connect: Callable[[], RouteStreams], job_id: str, on_routes: Callable[[Any], None], retry_s: float = 1.0
     ) -> None:
         self._connect = connect
         self._job_id = job_id
-        self._heard = heard
+        self._on_routes = on_routes
         self._retry_s = retry_s
         self._leaving = threading.Event()
         self._controller: RouteStreams | None = None
@@ -175,7 +175,7 @@ class RouteListener:
             controller = self._controller = self._connect()
             try:
                 for routes in controller.watch_routes(self._job_id):
-                    self._heard(routes)
+                    self._on_routes(routes)
             except SignalboxError:
                 pass  # the job is not registered yet, or the controller does not answer
             except Exception as error:

@@ -1,7 +1,7 @@
 """One rank's iterations: compute, run the collective with its neighbours, check the result, and again.
 
 With several subflows a rank has as many connections to each neighbour, each from a source port of its own class, and
-divides its bytes over them as the controller's route stream says.
+divides its bytes over them in the shares of the controller's route stream.
 """
 
 from __future__ import annotations

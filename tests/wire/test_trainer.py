@@ -221,16 +221,16 @@ def test_more_data_than_all_buffers_hold_does_not_deadlock(tmp_path: Path) -> No
 
 
 def test_a_connection_of_another_program_is_refused(tmp_path: Path) -> None:
-    stranger_connected = threading.Event()
+    other_connected = threading.Event()
 
     def one_rank(rank: int) -> bool:
         if rank == 2:
-            with socket.create_connection(find(tmp_path, "rank-0", DEADLINE_S)) as stranger:
-                stranger.sendall(HEADER.pack(0, 0, False))
-                stranger_connected.set()
+            with socket.create_connection(find(tmp_path, "rank-0", DEADLINE_S)) as other:
+                other.sendall(HEADER.pack(0, 0, False))
+                other_connected.set()
             return True
         if rank == 1:
-            stranger_connected.wait(DEADLINE_S)
+            other_connected.wait(DEADLINE_S)
         with mesh_of(tmp_path, rank, 2) as mesh:
             result, _ = ring_all_reduce(mesh, 0, np.ones(10, np.float32), False)
             return bool((result == 2).all())

@@ -61,7 +61,7 @@ def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
     assert weights_of([(1.0, 0x20, 0x20)], [0, 2]) == (PARTS, 0), "no connection has such a port"
 
 
-def heard(*subflows: tuple[float, int, int]) -> SimpleNamespace:
+def message(*subflows: tuple[float, int, int]) -> SimpleNamespace:
     """A message of the route stream, with one route."""
     pieces = [SimpleNamespace(share=share, port_value=value, port_mask=mask) for share, value, mask in subflows]
     return SimpleNamespace(routes=[SimpleNamespace(src="10.0.1.1", dst="10.0.2.1", subflows=pieces)])
@@ -71,11 +71,11 @@ END_OF_STREAM = SimpleNamespace(routes=[])
 
 
 def test_whole_and_unpinned_flows_are_not_divided() -> None:
-    assert shares_of(heard((1.0, 0, 0))) == shares_of(heard()) == {}
+    assert shares_of(message((1.0, 0, 0))) == shares_of(message()) == {}
 
 
 class Stream:
-    """A controller whose route stream sends what the test tells it to, and ends at ``END_OF_STREAM``."""
+    """A controller whose route stream sends the messages of ``send``, and ends at ``END_OF_STREAM``."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -90,10 +90,10 @@ class Stream:
         with self.changed:
             while True:
                 self.changed.wait_for(lambda: bool(self.queue), DEADLINE_S)
-                message = self.queue.pop(0)
-                if message is END_OF_STREAM:
+                first = self.queue.pop(0)
+                if first is END_OF_STREAM:
                     raise ConnectionError("the controller was killed")
-                yield message
+                yield first
 
     def send(self, message: SimpleNamespace) -> None:
         with self.changed:
@@ -117,7 +117,7 @@ def test_ranks_read_what_the_listener_heard_and_shares_stay_when_the_controller_
     stream, shares, written = Stream(), SharesFile(tmp_path), SharesFile(tmp_path)
     assert not shares.read_again()
     with RouteListener(stream.connect, "job", lambda routes: written.write(shares_of(routes)), retry_s=0.01):
-        stream.send(heard((0.5, 0, 2), (0.5, 2, 2)))
+        stream.send(message((0.5, 0, 2), (0.5, 2, 2)))
         wait_until(shares.read_again)
         assert shares.subflows("10.0.1.1", "10.0.2.1") == [(0.5, 0, 2), (0.5, 2, 2)]
         assert shares.subflows("10.0.2.1", "10.0.1.1") == ()
@@ -125,7 +125,7 @@ def test_ranks_read_what_the_listener_heard_and_shares_stay_when_the_controller_
         stream.send(END_OF_STREAM)
         wait_until(lambda: stream.connections > 1)
         assert not shares.read_again()
-        stream.send(heard((1.0, 0, 0)))
+        stream.send(message((1.0, 0, 0)))
         wait_until(shares.read_again)
         assert shares.subflows("10.0.1.1", "10.0.2.1") == ()
 
