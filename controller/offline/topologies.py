@@ -1,9 +1,9 @@
-"""What is cabled to what, for every topology once: the emulation, the planner, the simulator and the tests share it.
+"""Every topology, described once for the emulation, the planner, the simulator and the tests.
 
-In: sizes and rates. Out: a ``Topology``, where every switch, cable and host has its name and numbers. Two schemes of
-numbers exist: ``EMULATED`` for fabrics of Mininet and Open vSwitch, ``OFFLINE`` for fabrics of workload files.
-``offline.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet one. Only the standard
-library is imported, because ``mn`` loads this with the system's Python.
+In: sizes and rates. Out: a ``Topology``: switches, cables and hosts with their names and numbers. There are two
+numbering schemes: ``EMULATED`` for Mininet and Open vSwitch, ``OFFLINE`` for workload files. ``offline.fabrics`` turns
+a topology into a ``Fabric``, ``mininet_topos.fabric_topo`` into a Mininet topology. Only the standard library is
+imported, because ``mn`` loads this with the system's Python.
 """
 
 from __future__ import annotations
@@ -25,11 +25,8 @@ _MOST_CABLES = 1_000_000
 
 
 class Switch(NamedTuple):
-    """``tier``: 0 for switches that may have hosts."""
-
     name: str
     dpid: int
-    tier: int
 
 
 class Cable(NamedTuple):
@@ -90,7 +87,7 @@ class Scheme(NamedTuple):
 
     @property
     def most(self) -> int | None:
-        """How many switches a tier, and hosts a leaf, may have: dpids and emulated addresses must differ."""
+        """The most switches per tier and hosts per leaf; with more, two dpids or addresses would be equal."""
         return None if self.tier_dpids is None else self.tier_dpids - 2
 
 
@@ -183,7 +180,7 @@ def _switches(scheme: Scheme, **tiers: int) -> list[Switch]:
     found: list[Switch] = []
     for tier, (kind, count) in enumerate(tiers.items()):
         base = 1 + (len(found) if scheme.tier_dpids is None else tier * scheme.tier_dpids)
-        found += [Switch(f"{kind}{scheme.first + i}", base + i, tier) for i in range(count)]
+        found += [Switch(f"{kind}{scheme.first + i}", base + i) for i in range(count)]
     return found
 
 

@@ -21,7 +21,7 @@ def fabric_of(cables: Iterable[tuple[int, int, float]]) -> Fabric:
     """``cables``: (switch, switch, capacity in bit/s), both directions alike; ports count from 1 in that order."""
     cables = list(cables)
     dpids = list(dict.fromkeys(end for a, b, _ in cables for end in (a, b)))
-    switches = [Switch(f"s{dpid}", dpid, tier=0) for dpid in dpids]
+    switches = [Switch(f"s{dpid}", dpid) for dpid in dpids]
     wired = wire(switches, [(dpids.index(a), dpids.index(b), bps) for a, b, bps in cables], (), OFFLINE)
     return fabrics.fabric_of(wired)
 
