@@ -41,7 +41,6 @@ from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.openflow_decode import Reply
 from controller.status import StatusBoard
-from controller.status_view import StatusView, build_status
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
 
@@ -87,7 +86,7 @@ class Switches:
         total = int(5e9 * now) if busy else 0
         bodies = {}
         for dpid, switch in self.fabric.switches.items():
-            pinned = [flow for flow in loop.sync.installed[dpid].flows.values() if flow.key.table == Table.PINNED]
+            pinned = [flow for flow in loop.state.sync.installed[dpid].flows.values() if flow.key.table == Table.PINNED]
             bodies[dpid] = {
                 PORT_STATS: b"".join(_port_entry(port, total + int(60 * now)) for port in switch.ports),
                 FLOW: b"".join(_flow_entry(flow, total) for flow in pinned),
@@ -127,7 +126,7 @@ def converged(fabric: Fabric) -> ControlLoop:
         messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
         if step == 200:
             messages += [RegisterJob(spec) for spec in _jobs(fabric)]
-    if not build_status(loop).pins or loop.sync.unsettled:
+    if not loop.state.confirmed.pins or loop.state.sync.unsettled:
         raise RuntimeError("the fabric did not converge")
     return loop
 
@@ -172,7 +171,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     loop = converged(fabric)
     polled = _Polled(fabric)
-    clock, board, view = Clock(), StatusBoard(), StatusView()
+    clock, board = Clock(), StatusBoard()
     every = round(INTERVAL_S / TICK_S)
     for step in range(-4 * every, int(seconds / TICK_S)):
         now = START_S + step * TICK_S
@@ -189,7 +188,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
             loop.handle([Tick()], now)
         if step % round(PUBLISH_S / TICK_S) == 0:
             with clock.of("status"):
-                board.publish(view.status(loop))
+                board.publish(loop.status(now))
     scrape_ms = _scrape_ms(board)
     stages = {f"{stage} ms/s": 1000 * spent / seconds for stage, spent in clock.spent.items()}
     return {
@@ -197,7 +196,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
         "traffic": "training" if busy else "idle",
         "links": len(board.status.links),
         "pins": board.status.pins,
-        "counted rules": sum(key.table == Table.PINNED for r in loop.sync.installed.values() for key in r.flows),
+        "counted rules": sum(key.table == Table.PINNED for r in loop.state.sync.installed.values() for key in r.flows),
         **stages,
         "scrape ms": scrape_ms,
         "percent of a core": (sum(stages.values()) + scrape_ms / SCRAPE_S) / 10,

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.alarms import Alarm
 from controller.config import Strategy
-from controller.fabric.link_figures import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
+from controller.fabric.samples import LinkStatus as LinkStatus
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.efficiency import network_efficiency
@@ -111,7 +112,7 @@ class Status:
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
-    alarms: tuple[str, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
     @property
     def network_efficiency(self) -> float:

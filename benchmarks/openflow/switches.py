@@ -24,6 +24,8 @@ QUIET_S = 15.0
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
 _FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
+_ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
+"""Asked for after connecting and not again; flow stats are counters as well."""
 _ADDED = 0
 
 
@@ -173,8 +175,9 @@ class HostileSwitch:
         kind = MULTIPART.get(mutant.kind)
         if kind is None or kind in self._waiting:
             return
-        if self._connection and mutant.kind not in ("port stats", "meter stats", "flow stats"):
-            self.close()  # asked for only once, after connecting
+        if kind in _ASKED_ONCE:
+            self.close()
+            self._told = {kind}  # the mutant answers it: an empty answer of ours would leave nothing to wait for
         connection = self._connected(None)
         deadline = time.monotonic() + ASK_S
         while kind not in self._waiting and time.monotonic() < deadline:

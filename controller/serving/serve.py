@@ -25,8 +25,9 @@ from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
-from controller.planning.messages import Foresee, SolvePlan
-from controller.planning.questions.answering import ForesightWorker
+from controller.planning.analysis.requests import Analyse
+from controller.planning.analysis.worker import AnalysisWorker
+from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
 from controller.serving import inventory
 from controller.serving.event_log import events
@@ -35,7 +36,6 @@ from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
 from controller.status import StatusBoard
-from controller.status_view import StatusView
 from controller.tables.messages import Counters, ToSwitches
 
 log = structlog.get_logger(__name__)
@@ -67,11 +67,11 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     board = StatusBoard()
     # control loop -> planning worker -> inbox
     worker = planning_worker(inbox.put, outbox.fail)
-    # control loop -> foresight, which answers the gRPC server itself
-    foresight = ForesightWorker()
+    # control loop -> analysis, which resolves the API's futures itself
+    analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
-    driver = _Driver(loop, inbox, outbox, worker, foresight, store, board)
+    driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
     api = ApiServer(config.api, board, inbox.put)
     metrics = MetricsServer(config.metrics, board)
     try:
@@ -87,14 +87,14 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
                 openflow=f"{config.openflow.host}:{config.openflow.port}",
                 api=" ".join(addresses),
                 metrics=f"{config.metrics.host}:{metrics_port}",
-                strategy=loop.strategy.value,
+                strategy=loop.state.strategy.value,
             ),
         )
     finally:
         api.stop()
         metrics.stop()
         driver.stop()
-        foresight.stop()
+        analysis.stop()
         worker.stop()
     return 0
 
@@ -109,7 +109,7 @@ class _Driver:
         inbox: queue.SimpleQueue[Message],
         outbox: Outbox,
         worker: PlanningWorker,
-        foresight: ForesightWorker,
+        analysis: AnalysisWorker,
         store: StateStore,
         board: StatusBoard,
     ) -> None:
@@ -117,10 +117,9 @@ class _Driver:
         self._inbox = inbox
         self._outbox = outbox
         self._worker = worker
-        self._foresight = foresight
+        self._analysis = analysis
         self._store = store
         self._board = board
-        self._view = StatusView()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 
@@ -147,9 +146,9 @@ class _Driver:
                 self._carry_out(commands)
                 quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
                 publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
-                if replies or (now >= publish_at and not self._loop.hurried(now)):
+                if replies or (now >= publish_at and not self._loop.urgent):
                     published_at, quiet = now, True
-                    self._publish()
+                    self._publish(now)
                 for reply in replies:
                     _resolve(reply)
                 if not commands and all(isinstance(message, Tick) for message in messages):
@@ -169,8 +168,8 @@ class _Driver:
             pass
         return messages
 
-    def _publish(self) -> None:
-        status = self._view.status(self._loop)
+    def _publish(self, now: float) -> None:
+        status = self._loop.status(now)
         for event, details in events(self._board.status, status):
             log.info(event, **details)
         self._board.publish(status)
@@ -181,8 +180,8 @@ class _Driver:
             match command:
                 case SolvePlan():
                     self._worker.submit(command)
-                case Foresee(question, reply):
-                    self._foresight.submit(question, reply)
+                case Analyse(request, reply):
+                    self._analysis.submit(request, reply)
                 case SaveState(state):
                     self._save(state)
                 case Reply():

@@ -31,6 +31,7 @@ from controller.planning.first_aid import repair_first
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId
+from controller.status import Status
 from controller.tables.messages import (
     Counters,
     InstallStage,
@@ -188,6 +189,11 @@ class FakeFabric:
             self.send(Counters(switch.dpid, self.now, tx, {key: rules.get(key, 0) for key in pinned}))
 
     # ---- what can be seen
+
+    @property
+    def status(self) -> Status:
+        """What the controller publishes now."""
+        return self.loop.status(self.now)
 
     def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
         """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller.alarms import Alarm, AlarmKind
 from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
@@ -113,5 +114,5 @@ def status(of: Fabric | None = None) -> Status:
         },
         punt_drops={PortRef(LEAF1, PortNo(3)): 77},
         refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
-        alarms=("switch leaf2 is out of sync",),
+        alarms=(Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 2}),),
     )

@@ -399,7 +399,7 @@ def test_the_strategy_is_set_and_shown(client: Client) -> None:
     assert (done.strategy, done.install_s, done.pins) == (pb.STRATEGY_SHADOW, 0.25, 4)
     status = client.get_status()
     assert (status.strategy, status.switches, status.links, status.hosts) == (pb.STRATEGY_SHADOW, 3, 4, 2)
-    assert list(status.alarms) == ["a spine runs hot"]
+    assert list(status.alarms) == ["spine1 holds 2 foreign rules"]
 
 
 def test_no_strategy_is_an_invalid_argument(channel: grpc.Channel) -> None:

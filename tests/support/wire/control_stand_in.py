@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from controller.alarms import Alarm, AlarmKind
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
@@ -80,7 +81,7 @@ class ControlStandIn:
             switches={LEAF1: SwitchStatus(True, 12, 1)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_at=time.monotonic(),
-            alarms=("a spine runs hot",),
+            alarms=(Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2}),),
         )
     )
     routes: dict[FlowId, Route] = field(default_factory=dict)

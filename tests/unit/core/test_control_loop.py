@@ -6,6 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
+from controller.alarms import AlarmKind
 from controller.config import JobsConfig, Strategy
 from controller.errors import AlreadyExists, Conflict
 from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
@@ -15,7 +16,6 @@ from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, Sav
 from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.problem import FlowId
-from controller.status_view import build_status
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowRule, cookie_owner, job_owner
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
@@ -34,7 +34,7 @@ def fabric() -> FakeFabric:
 
 
 def test_finds_every_link_and_host_and_pins_every_flow_alone(fabric: FakeFabric) -> None:
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert len(status.fabric.links) == 32
     assert len(status.fabric.hosts) == 12
     assert all(switch.in_sync for switch in status.switches.values())
@@ -125,8 +125,8 @@ def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> No
     fabric.run(30)
     assert fabric.mods == []
     assert spines_used(fabric) == before
-    assert not fabric.loop.adopting
-    assert {job.state for job in build_status(fabric.loop).jobs.values()} == {"pinned"}
+    assert not fabric.loop.state.phases.adopting
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
 def test_a_restart_that_finds_a_cable_missing_waits_and_then_repairs(fabric: FakeFabric) -> None:
@@ -224,7 +224,7 @@ def test_without_saved_state_pins_stay_for_one_lease(fabric: FakeFabric) -> None
         if key.match.ipv4_src and key.match.ipv4_dst
     }
     assert {flow.src_ip.rpartition(".")[2] for flow in left} == {"1"}, "only the job that came back has rules"
-    assert {job.state for job in build_status(fabric.loop).jobs.values()} == {"pinned"}
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
 def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
@@ -233,7 +233,7 @@ def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
     fabric.run(1)
     (answer,) = [r.value for r in fabric.replies if r.future is reply]
     assert isinstance(answer, StrategySet)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert status.pins == 0
     assert {job.state for job in status.jobs.values()} == {"ecmp"}
     assert 0 < status.network_efficiency < 0.7
@@ -246,7 +246,7 @@ def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:
     fabric.forget_mods()
     fabric.start(CONFIG)
     fabric.run(20)
-    assert fabric.loop.strategy is Strategy.ECMP
+    assert fabric.loop.state.strategy is Strategy.ECMP
     assert fabric.mods == []
 
 
@@ -281,7 +281,7 @@ def test_without_switches_requests_are_answered() -> None:
 def test_shadow_plans_and_installs_nothing(fabric: FakeFabric) -> None:
     fabric.send(SetStrategy(Strategy.SHADOW))
     fabric.run(1)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert status.plan
     assert status.plan.max_level == pytest.approx(1)
     assert not status.plan_installed
@@ -300,7 +300,7 @@ def test_unannounced_traffic_makes_pinned_flows_move_away(fabric: FakeFabric) ->
         fabric.count(dict.fromkeys(stolen, total), {})
     assert spines_used(fabric)[victim] != spine
     assert_no_collision(fabric)
-    assert build_status(fabric.loop).moved_flows_total >= 1
+    assert fabric.status.moved_flows_total >= 1
 
 
 @pytest.mark.parametrize("strategy", [Strategy.PLANNED, Strategy.ECMP])
@@ -318,7 +318,7 @@ def test_a_jobs_own_bytes_are_never_background(fabric: FakeFabric, strategy: Str
             for at in (PortRef(src.dpid, PortNo(number)), PortRef(Dpid(256 + number), PortNo(dst.dpid)), dst):
                 ports[at] = ports.get(at, 0) + total
         fabric.count(ports, {tuple(flow): total for flow in all_flows()})  # type: ignore[misc]
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert all(link.background_bps == 0 for link in status.links.values())
     assert max(link.rate_bps for link in status.links.values()) > 0.8 * FABRIC_BPS
     assert spines_used(fabric) == before
@@ -331,12 +331,12 @@ def test_a_job_waits_for_hosts_that_are_not_found_yet() -> None:
     fabric.run(3)
     register(fabric, 0)
     fabric.run(3)
-    job = build_status(fabric.loop).jobs[JobId("job0")]
+    job = fabric.status.jobs[JobId("job0")]
     assert job.state == "pending"
     assert job.missing_hosts == (RINGS[0][2],)
     fabric.silent_hosts = set()
     fabric.run(3)
-    assert build_status(fabric.loop).jobs[JobId("job0")].state == "pinned"
+    assert fabric.status.jobs[JobId("job0")].state == "pinned"
 
 
 def test_errors_are_replies_and_change_nothing(fabric: FakeFabric) -> None:
@@ -354,7 +354,7 @@ def test_a_lease_that_runs_out_releases_the_routes(fabric: FakeFabric) -> None:
         fabric.run(20)
         for job in ("job0", "job1"):
             fabric.send(RenewLease(JobId(job)))
-    assert set(build_status(fabric.loop).jobs) == {"job0", "job1"}
+    assert set(fabric.status.jobs) == {"job0", "job1"}
     assert not [
         key
         for switch in fabric.switches.values()
@@ -371,11 +371,11 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     fabric.switches[Dpid(1)].refuses = {pin_key(flow)}
     fabric.send(RegisterJob(ring_job("job0", RINGS[0], lease_s=600)))
     fabric.run(3)
-    status = build_status(fabric.loop)
+    status = fabric.status
     (job,) = status.jobs.values()
     assert job.routes[flow] is None
     assert job.pinned == 3
-    assert any("refused" in alarm for alarm in status.alarms)
+    assert [alarm.kind for alarm in status.alarms] == [AlarmKind.RULES_REFUSED]
     assert fabric.trace(*flow) is not None
     fabric.forget_mods()
     fabric.run(100, step=1)
@@ -383,21 +383,21 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     assert 1 <= len(tries) <= 5, "less and less often"
     fabric.switches[Dpid(1)].refuses = set()
     fabric.run(61, step=1)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert status.jobs[JobId("job0")].pinned == 4
     assert not status.alarms
 
 
 def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:
-    plan = build_status(fabric.loop).plan
+    plan = fabric.status.plan
     assert plan
     fabric.send(Compared(plan.generation - 1, {"greedy": 3.0}))
-    assert build_status(fabric.loop).baseline_levels == {}
+    assert fabric.status.baseline_levels == {}
     fabric.send(Compared(plan.generation, {"greedy": 2.0}))
-    assert build_status(fabric.loop).baseline_levels == {"greedy": 2.0}
+    assert fabric.status.baseline_levels == {"greedy": 2.0}
     fabric.send(Replan())
     fabric.run(0.1)
-    assert build_status(fabric.loop).baseline_levels == {}, "a new plan, not compared yet"
+    assert fabric.status.baseline_levels == {}, "a new plan, not compared yet"
 
 
 def test_replan_tells_what_became_of_it(fabric: FakeFabric) -> None:
@@ -473,7 +473,7 @@ def test_a_pinned_host_whose_port_turns_out_to_be_a_link_is_forgotten(fabric: Fa
     fabric.send(LinkSeen(other, at))
     fabric.run(5)
     assert not fabric.silent_hosts & fabric.loop.fabric.hosts.keys()
-    states = {str(job.spec.job_id): job.state for job in build_status(fabric.loop).jobs.values()}
+    states = {str(job.spec.job_id): job.state for job in fabric.status.jobs.values()}
     assert states == ({"job0": "pending", "job1": "pinned", "job2": "pinned"} if known else {})
 
 
@@ -487,7 +487,7 @@ def test_declared_hosts_need_no_packet_to_be_found() -> None:
     fabric.start(CONFIG)
     register(fabric, 0)
     fabric.run(3)
-    assert build_status(fabric.loop).jobs[JobId("job0")].state == "pinned"
+    assert fabric.status.jobs[JobId("job0")].state == "pinned"
 
 
 def test_parallel_cables_are_told_apart_at_both_ends() -> None:
@@ -505,7 +505,7 @@ def test_parallel_cables_are_told_apart_at_both_ends() -> None:
     for number in (1, 2):
         fabric.send(RegisterJob(ring_job(f"job{number}", [f"10.0.1.{number}", f"10.0.2.{number}"])))
     fabric.run(3)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert status.network_efficiency == pytest.approx(1.0)
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert any(pin_key(FlowId("10.0.1.1", "10.0.2.1")) == key for key in spine.flows)

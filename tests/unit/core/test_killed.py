@@ -6,7 +6,6 @@ import pytest
 
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
-from controller.status_view import build_status
 from controller.tables.rules import FlowRule, GroupRule, RuleMod, RuleSet
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.fake_switch import FakeSwitch
@@ -71,7 +70,7 @@ def test_killed_after_any_change_the_next_controller_finishes_the_work(
     monkeypatch.setattr(FakeSwitch, "apply", only_changes)
     fabric.start(CONFIG)
     fabric.run(CONFIG.discovery.adoption_patience_s + 4, step=0.5)
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert all(switch.in_sync for switch in status.switches.values())
     assert_no_collision(fabric)

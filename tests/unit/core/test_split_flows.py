@@ -11,21 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.config import JobsConfig, Strategy
-from controller.core.messages import Tick
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
-from controller.planning.messages import Planned, SetStrategy, SolvePlan
+from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
-from controller.status_view import build_status
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
 from controller.tables.rules_diff import stages
-from controller.tables.running_routes import RunningRoutes, in_place, parts_of
+from controller.tables.running_routes import Pins, in_place, parts_of
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.three_rings import CONFIG
@@ -52,7 +50,7 @@ def fabric() -> FakeFabric:
 
 
 def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
-    (job,) = build_status(fabric.loop).jobs.values()
+    (job,) = fabric.status.jobs.values()
     return {flow: route for flow, route in job.routes.items() if route}
 
 
@@ -83,13 +81,13 @@ def ports_in(number: int, count: int) -> Iterator[int]:
 
 
 def test_four_flows_share_three_spines_evenly(fabric: FakeFabric) -> None:
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert status.network_efficiency == pytest.approx(3 / 4)
     (job,) = status.jobs.values()
     assert (job.state, job.pinned) == ("pinned", len(FLOWS))
     assert len(FLOWS) < job.subflows <= 2 * len(FLOWS)
     assert status.pins > 2 * len(FLOWS), "each subflow has a pin, and one for its acknowledgements"
-    whole = build_status(started(max_subflows=1).loop)
+    whole = started(max_subflows=1).status
     assert whole.network_efficiency == pytest.approx(1 / 2)
 
 
@@ -152,7 +150,7 @@ def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> No
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 4) for leaf in (1, 2)]
     fabric.send(RegisterJob(ring_job("ring", ring, max_subflows=2)))
     fabric.run(3)
-    assert build_status(fabric.loop).network_efficiency == pytest.approx(2 / 3)
+    assert fabric.status.network_efficiency == pytest.approx(2 / 3)
     for flow, route in routes_of(fabric).items():
         for number, piece in enumerate(route):
             packet = data(flow, next(ports_in(number, 2)) if len(route) > 1 else 40_000, entropy=number)
@@ -176,24 +174,24 @@ def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabri
     fabric.run(30)
     assert fabric.mods == []
     assert routes_of(fabric) == before
-    assert not fabric.loop.adopting
+    assert not fabric.loop.state.phases.adopting
 
 
 def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_may_correct_them(
     fabric: FakeFabric,
 ) -> None:
     paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
-    level = 1 / build_status(fabric.loop).network_efficiency
+    level = 1 / fabric.status.network_efficiency
     fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
-    while fabric.loop.adopting:
+    while fabric.loop.state.phases.adopting:
         fabric.run(0.1)
-    adopted = fabric.loop.routes.routes
+    adopted = fabric.loop.state.routes.routes
     assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths
     assert all(share == 1 / len(route) for route in adopted.values() for _, share in route)
     fabric.run(5)
-    assert 1 / build_status(fabric.loop).network_efficiency == pytest.approx(level)
+    assert 1 / fabric.status.network_efficiency == pytest.approx(level)
 
 
 def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
@@ -227,7 +225,7 @@ def test_a_pair_that_passes_to_a_job_that_does_not_split_is_whole_again(fabric: 
     fabric.run(3)
     for flow in FLOWS:
         assert keys_of(fabric, flow) == [pin_key(flow)]
-    assert build_status(fabric.loop).network_efficiency == pytest.approx(1 / 2)
+    assert fabric.status.network_efficiency == pytest.approx(1 / 2)
 
 
 def all_arrive(fabric: FakeFabric) -> None:
@@ -239,9 +237,8 @@ def all_arrive(fabric: FakeFabric) -> None:
 
 def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) -> None:
     flow, (first, second) = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
-    generation = build_status(fabric.loop).jobs[JobId("ring")].routes_generation
-    fabric.loop.replanning.at_once(fabric.now)
-    (command,) = fabric.loop.handle([Tick()], fabric.now)
+    generation = fabric.status.jobs[JobId("ring")].routes_generation
+    (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
     answer = plan(command.problem, command.limits)
     assert isinstance(answer, Plan)
@@ -250,7 +247,7 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     fabric.forget_mods()
     fabric.send(Planned(replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)))
     fabric.run(0.1)
-    job = build_status(fabric.loop).jobs[JobId("ring")]
+    job = fabric.status.jobs[JobId("ring")]
     assert (job.routes[flow], fabric.mods) == (shifted, [])
     assert job.routes_generation > generation
     assert fabric.saved.shares[flow] == (shifted[0].share, shifted[1].share)
@@ -272,7 +269,7 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
     flow = next(flow for flow, route in routes_of(fabric).items() if len(route) == 2)
     fabric.send(SetStrategy(Strategy.ECMP))
     fabric.run(1)
-    second = parts_of(fabric.loop.registry.jobs[JobId("ring")])[1]
+    second = parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])[1]
     fabric.switches[fabric.hosts[flow.src_ip].dpid].refuses = {pin_key(flow, second)}
     fabric.send(SetStrategy(Strategy.PLANNED))
     fabric.run(2)
@@ -281,7 +278,7 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
 
 
 def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is_background(fabric: FakeFabric) -> None:
-    routes, parts = routes_of(fabric), parts_of(fabric.loop.registry.jobs[JobId("ring")])
+    routes, parts = routes_of(fabric), parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])
     rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can: its level is 4/3
     ports: dict[PortRef, float] = {}
     rules: dict[FlowKey, float] = {}
@@ -297,7 +294,7 @@ def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is
                     ports[link.at] = ports.get(link.at, 0) + sent
             ports[fabric.hosts[flow.dst_ip]] = ports.get(fabric.hosts[flow.dst_ip], 0) + rate
         fabric.count_rules({at: int(n) for at, n in ports.items()}, {key: int(n) for key, n in rules.items()})
-    status = build_status(fabric.loop)
+    status = fabric.status
     assert {link: load.background_bps for link, load in status.links.items() if load.background_bps} == {}
     busiest = max(load.rate_bps for link, load in status.links.items() if link in status.fabric.links)
     assert busiest == pytest.approx(FABRIC_BPS, rel=0.02)
@@ -335,12 +332,11 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int
 ) -> None:
     """Switches carry out a stage in any order, each its own mods in the order that they are sent."""
-    order, running = random.Random(seed), RunningRoutes()
-    jobs = list(connected.loop.registry.jobs.values())
+    order, derived_pins = random.Random(seed), Pins()
+    jobs = list(connected.loop.state.jobs.jobs.values())
     pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
     for routes in changes:
-        running.routes = dict(routes)
-        pins = running.pins(connected.loop.fabric, jobs)
+        pins = derived_pins(connected.loop.fabric, jobs, routes, ())
         while True:
             installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
             left = stages(pipeline.desired(connected.loop.fabric, pins, installed), installed)
@@ -389,20 +385,19 @@ def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> No
 def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
     """The planner need not know of classes."""
     fabric.forget_mods()
-    fabric.loop.replanning.at_once(fabric.now)
-    (command,) = fabric.loop.handle([Tick()], fabric.now)
+    (command,) = fabric.loop.handle([Replan()], fabric.now)
     assert isinstance(command, SolvePlan)
     answer = plan(command.problem, command.limits)
     assert isinstance(answer, Plan)
     turned = {flow: route[::-1] for flow, route in answer.routes.items()}
     fabric.send(Planned(replace(answer, routes=turned)))
     assert fabric.mods == []
-    assert build_status(fabric.loop).moved_flows_total == 0
+    assert fabric.status.moved_flows_total == 0
 
 
 def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     """No rule holds them, and what the last process saved has been forgotten long ago."""
-    routes, jobs = fabric.loop.routes, list(fabric.loop.registry.jobs.values())
+    routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
     routes.drop_orphans()
     uneven = {
         flow: (Subflow(route[0].path, 0.9), *(Subflow(piece.path, 0.1 / (len(route) - 1)) for piece in route[1:]))
@@ -412,9 +407,9 @@ def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
     assert uneven
     routes.routes = {**routes.routes, **uneven}
     before = dict(routes.routes)
-    assert routes.adopt(fabric.loop.fabric, fabric.loop.sync.installed, jobs) == {JobId("ring")}
+    assert routes.adopt(fabric.loop.fabric, fabric.loop.state.sync.installed, jobs) == {JobId("ring")}
     assert routes.routes == before
-    late = dict(fabric.loop.sync.installed)
+    late = dict(fabric.loop.state.sync.installed)
     del late[Dpid(257)]
     routes.adopt(fabric.loop.fabric, late, jobs)
     assert routes.routes == before, "subflows whose switch is late are not gone"

@@ -26,13 +26,12 @@ from controller.offline.fabrics import without
 from controller.offline.topologies import fat_tree
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.status_view import build_status
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, Stage
 from controller.tables.rules_diff import NARROW, stages
-from controller.tables.running_routes import RunningRoutes
+from controller.tables.running_routes import Pins
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
 from tests.support.fake_switch import Packet
 
@@ -134,7 +133,7 @@ def some_state(draw: st.DrawFn) -> tuple[dict[FlowId, list[int]], list[int], lis
     return choice, cut, off
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(some_state(), min_size=2, max_size=4), st.integers(0, 1000))
 @example([({FlowId("10.0.4.1", "10.0.5.1"): [0]}, [27], [0x103, 0x203]), ({}, [], [])], 0).via(
     "a pin to a detour through a third pod, given up when the short way is back"
@@ -146,8 +145,8 @@ def test_no_packet_is_lost_or_turns_between_any_two_plans_and_fabrics(
 ) -> None:
     order, fabric = random.Random(seed), connected.loop.fabric
     intact = fabric
-    jobs = list(connected.loop.registry.jobs.values())
-    pipeline, running = Pipeline(SETTINGS), RunningRoutes()
+    jobs = list(connected.loop.state.jobs.jobs.values())
+    pipeline, derived_pins = Pipeline(SETTINGS), Pins()
     watch = Watch(connected, RINGS["job1"])
     cables = sorted(link for link in intact.links if intact.links[link].src < intact.links[link].dst)
     for choice, cut, off in [*states, ({}, [], [])]:
@@ -156,9 +155,9 @@ def test_no_packet_is_lost_or_turns_between_any_two_plans_and_fabrics(
         set_carriers(connected, fabric)
         watch.look()
         first_aid(connected, before, before.links.keys() - fabric.links, order, watch)
-        running.routes = {flow: route for flow, which in choice.items() if (route := routed(fabric, flow, which))}
-        pins = running.pins(fabric, jobs)
-        settle(connected, pipeline, fabric, tuple(pins), order, watch)
+        routes = {flow: route for flow, which in choice.items() if (route := routed(fabric, flow, which))}
+        pins = derived_pins(fabric, jobs, routes, ())
+        settle(connected, pipeline, fabric, pins, order, watch)
         assert {(p.src, p.dst) for p in watch.lost} == apart(fabric, RINGS["job1"])
 
 
@@ -244,13 +243,13 @@ def planned_paths(fabric: FakeFabric) -> dict[FlowId, list[str]]:
     names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
     return {
         flow: [names[path[0].dpid], *(names[links[link].dst.dpid] for link in path)]
-        for flow, ((path, _),) in fabric.loop.routes.routes.items()
+        for flow, ((path, _),) in fabric.loop.state.routes.routes.items()
         if path
     }
 
 
 def test_every_flow_takes_its_planned_path_through_both_choices_and_its_answers_too(training: FakeFabric) -> None:
-    status = build_status(training.loop)
+    status = training.status
     assert len(status.fabric.links) == LINKS
     planned = planned_paths(training)
     assert len(planned) == 2 * len(EDGES)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from controller.fabric.host_claims import ASK_EVERY_S, MAX_INQUIRIES_OF_A_PORT, QUESTIONS, RECENT_S, SETTLED_FOR_S
 from controller.fabric.host_discovery import (
+    ASK_EVERY_S,
     ASK_SILENT_AGAIN_S,
+    MAX_INQUIRIES_OF_A_PORT,
     MAX_QUESTION_FRAMES,
     MAX_SILENT_QUESTIONS,
     MAX_WAITED_FOR,
+    QUESTIONS,
+    RECENT_S,
+    SETTLED_FOR_S,
     HostDiscovery,
-    Question,
 )
+from controller.fabric.messages import ArpSeen, SendArpRequest
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
 
@@ -36,14 +40,14 @@ class Edge:
         self.now = START
         assert self.speak(IP, MAC, HOME)[0] == "new"
 
-    def speak(self, ip: str, mac: str, at: PortRef, target: str = IP) -> tuple[str, list[Question]]:
-        learned, _, questions = self.hosts.arp_seen(at, "request", (ip, mac), target, self.now)
+    def speak(self, ip: str, mac: str, at: PortRef, target: str = IP) -> tuple[str, list[SendArpRequest]]:
+        learned, _, questions = self.hosts.arp_seen(ArpSeen(at, "request", ip, mac, target), self.now)
         return learned, questions
 
-    def claim(self) -> tuple[str, list[Question]]:
+    def claim(self) -> tuple[str, list[SendArpRequest]]:
         return self.speak(IP, THIEF_MAC, THIEF)
 
-    def run(self, seconds: float) -> list[Question]:
+    def run(self, seconds: float) -> list[SendArpRequest]:
         questions = []
         for _ in range(round(seconds / 0.1)):
             self.now += 0.1
@@ -58,7 +62,7 @@ class Edge:
 def test_a_claim_is_not_believed_while_somebody_answers_for_the_address() -> None:
     edge = Edge()
     generation = edge.topology.fabric.generation
-    assert edge.claim() == ("contested", [Question(IP, (HOME,))])
+    assert edge.claim() == ("contested", [SendArpRequest(IP, (HOME,))])
     edge.now += 0.1
     assert edge.speak(IP, MAC, HOME)[0] == "known"
     assert edge.run(5) == []
@@ -70,7 +74,7 @@ def test_a_claim_is_not_believed_while_somebody_answers_for_the_address() -> Non
 def test_an_address_that_nobody_answers_for_moves_after_three_questions() -> None:
     edge = Edge()
     asked = edge.claim()[1] + edge.run((QUESTIONS - 1) * ASK_EVERY_S + 0.5)
-    assert asked == [Question(IP, (HOME,))] * QUESTIONS
+    assert asked == [SendArpRequest(IP, (HOME,))] * QUESTIONS
     assert edge.home == HOME
     assert edge.run(ASK_EVERY_S) == []
     assert edge.home == THIEF
@@ -135,7 +139,7 @@ def test_one_port_cannot_keep_everybody_s_claims_waiting() -> None:
         edge.speak(f"10.0.1.{number}", MAC, PortRef(Dpid(1), PortNo(number + 1)))
     asked = [q for number in range(2, 40) for q in edge.speak(f"10.0.1.{number}", THIEF_MAC, THIEF)[1]]
     assert len(asked) == MAX_INQUIRIES_OF_A_PORT
-    assert edge.speak(IP, THIEF_MAC, OTHER)[1] == [Question(IP, (HOME,))]
+    assert edge.speak(IP, THIEF_MAC, OTHER)[1] == [SendArpRequest(IP, (HOME,))]
 
 
 def test_a_declared_host_is_not_even_asked() -> None:
