@@ -69,10 +69,10 @@ def plan(
     from controller.offline.bench_results import Results
     from controller.offline.bench_workloads import FAILURES, GENERATED, few, workloads
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
+    from controller.planning.schemes import SCHEMES
 
     draw = _plots()
-    schemes = _chosen("--strategies", strategies, STRATEGIES, QUICK_STRATEGIES if quick else STRATEGIES)
+    schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found

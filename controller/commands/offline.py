@@ -56,10 +56,10 @@ def plan_file(
     from controller.offline.plan_report import summary, write_csv
     from controller.planning.plan import NoPlan
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
+    from controller.planning.schemes import SCHEMES
 
-    if strategy not in STRATEGIES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
         raise typer.BadParameter(message, param_hint="--strategy")
     with waiting("planning"):
         known = scenario(options)
@@ -67,7 +67,7 @@ def plan_file(
         limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
         # The garbage collector's first full run looks at all of this: 40 to 60 ms, in the middle of planning.
         gc.freeze()
-        plan = STRATEGIES[strategy](problem, limits)
+        plan = SCHEMES[strategy](problem, limits)
     if isinstance(plan, NoPlan):
         raise SignalboxError(f"no plan: {plan.reason}")
     if export:

@@ -92,14 +92,13 @@ def _trained(
     """The report. ``failed_s``: when the failures begin and end."""
     # The solver takes half a second to import, which no other command needs.
     from controller.offline.options import problem_of, scenario
-    from controller.planning.bounds.level_bounds import level_bounds
+    from controller.planning.bounds import level_bounds
     from controller.planning.efficiency import Valuation
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
-    from controller.simulator.report import report
-    from controller.simulator.training import Outcome, Stage, simulate
+    from controller.planning.schemes import SCHEMES
+    from controller.simulator.training import Outcome, Stage, report, simulate
 
-    names = _known_names(names, STRATEGIES)
+    names = _known_names(names, SCHEMES)
     known = scenario(options)
     failed, intact = known.problem(), problem_of(known.intact, known.jobs)
     fail_s, repair_s = failed_s
@@ -110,7 +109,7 @@ def _trained(
 
     def outcome_of(name: str) -> Outcome:
         with waiting(f"training under {name}"):
-            return simulate(stages, known.jobs, lambda problem: STRATEGIES[name](problem, limits), how)
+            return simulate(stages, known.jobs, lambda problem: SCHEMES[name](problem, limits), how)
 
     bound = level_bounds(failed, Valuation(failed)).fluid
     return report(how, bound, [(name, outcome_of(name)) for name in names])

@@ -164,13 +164,13 @@ def _explain_on_paper(options: FabricOptions, job: str, strategy: str, time_limi
 def _planned(options: FabricOptions, strategy: str, limits: PlanLimits) -> tuple[Scenario, Plan]:
     from controller.offline.options import scenario
     from controller.planning.plan import NoPlan
-    from controller.planning.strategies import STRATEGIES
+    from controller.planning.schemes import SCHEMES
 
-    if strategy not in STRATEGIES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
         raise typer.BadParameter(message, param_hint="--strategy")
     known = scenario(options)
-    plan = STRATEGIES[strategy](known.problem(), limits)
+    plan = SCHEMES[strategy](known.problem(), limits)
     if isinstance(plan, NoPlan):
         raise SignalboxError(f"no plan: {plan.reason}")
     return known, plan

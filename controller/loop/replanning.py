@@ -30,7 +30,7 @@ from controller.messages import (
     Strategy,
     WhatIf,
 )
-from controller.planning.baselines.ecmp import ecmp_job_levels
+from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.first_aid import needs_repair, running
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem

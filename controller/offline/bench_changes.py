@@ -23,7 +23,7 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import generate, jobs_of
 from controller.offline.options import problem_of
-from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Valuation, first_difference
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair

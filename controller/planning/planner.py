@@ -21,20 +21,17 @@ from functools import cmp_to_key
 import numpy as np
 import structlog
 
-from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.bounds.level_bounds import Bounds, level_bounds
-from controller.planning.bounds.level_vector import stronger
-from controller.planning.draft import Draft, certified, compare, draft, levels_proven
+from controller.planning import greedy
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.ecmp import ecmp_level
 from controller.planning.efficiency import Valuation
-from controller.planning.leaf_spine import find_lanes
-from controller.planning.plan import NoPlan, Plan, PlanTimes
+from controller.planning.leaf_spine import color_evenly, find_lanes, split_evenly
+from controller.planning.level_vector import stronger
+from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.split import search as split_search
-from controller.planning.split.interval_cutting import split_evenly
-from controller.planning.whole import greedy
 from controller.planning.whole import search as whole_search
-from controller.planning.whole.edge_coloring import color_evenly
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from enum import StrEnum
 from controller.errors import NotFound, SignalboxError
 from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.baselines.ecmp import ecmp_job_levels
-from controller.planning.bounds.level_bounds import Bounds, level_bounds
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
 from controller.planning.plan import Certificate, NoPlan
 from controller.planning.planner import plan

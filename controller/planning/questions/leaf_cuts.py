@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.bounds.level_bounds import common_unit, whole_flow_bound
+from controller.planning.bounds import common_unit, whole_flow_bound
 from controller.planning.problem import Flow, Problem
 
 _SIZES = 16

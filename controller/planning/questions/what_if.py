@@ -18,8 +18,8 @@ from typing import Literal
 
 from controller.errors import SignalboxError
 from controller.fabric.topology import LinkId
-from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds import level_bounds
+from controller.planning.ecmp import ecmp_level
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
 from controller.planning.plan import EcmpLevel, NoPlan, Plan
 from controller.planning.planner import plan, repair

@@ -21,9 +21,9 @@ from functools import partial
 
 import numpy as np
 
-from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import LevelVector
+from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.level_vector import LevelVector
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.whole.capped_loads import CappedLoads, Links
 

@@ -12,10 +12,10 @@ from functools import cmp_to_key
 
 import structlog
 
-from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import LevelVector, level_vector, stronger
-from controller.planning.draft import Draft, compare, draft, levels_proven
+from controller.planning.bounds import Bounds
 from controller.planning.efficiency import Valuation
+from controller.planning.level_vector import LevelVector, level_vector, stronger
+from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.whole import cpsat, local_search
 

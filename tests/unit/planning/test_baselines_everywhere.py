@@ -9,25 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.baselines import path_choices
-from controller.planning.baselines.fabric_loads import FabricLoads, Fixed
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.baselines.path_choices import PathChoices
+from controller.planning import next_hops as next_hops_module
+from controller.planning.ecmp import FabricLoads, Fixed
 from controller.planning.efficiency import Valuation, link_loads
+from controller.planning.next_hops import NextHops, PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Subflow, whole
-from controller.planning.strategies import STRATEGIES, baseline_levels
+from controller.planning.schemes import SCHEMES, baseline_levels
 from tests.unit.planning.baseline_problems import any_problems, quick, regular_problems
 from tests.unit.planning.fabrics import brute_force
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
-BASELINES = [name for name in STRATEGIES if name != "planned"]
+BASELINES = [name for name in SCHEMES if name != "planned"]
 MAX_ROUTINGS = 500
 
 
 def planned(name: str, problem: Problem) -> Plan:
-    answer = STRATEGIES[name](problem, LIMITS)
+    answer = SCHEMES[name](problem, LIMITS)
     assert isinstance(answer, Plan), answer
     return answer
 
@@ -93,7 +92,7 @@ def test_the_choices_of_a_flow_are_its_candidates_and_go_round_its_next_hops(pro
 def test_too_many_paths_are_left_with_the_capped_candidates(problem: Problem) -> None:
     next_hops = NextHops(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(path_choices, "_MOST_PATHS", 1)
+        patch.setattr(next_hops_module, "_MOST_PATHS", 1)
         choices = PathChoices(problem, next_hops)
     for f, options in zip(choices.flows, choices.options, strict=True):
         assert {next_hops.path(links) for links in options.T} == set(problem.candidates(f))

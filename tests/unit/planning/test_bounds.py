@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.bounds.level_bounds import Bounds, common_unit, level_bounds, whole_flow_bound
+from controller.planning.bounds import Bounds, common_unit, level_bounds, whole_flow_bound
 from controller.planning.efficiency import Valuation
 from controller.planning.problem import Problem
 from tests.unit.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of

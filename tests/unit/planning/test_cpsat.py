@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.bounds.level_vector import level_vector
-from controller.planning.draft import levels_proven
+from controller.planning import greedy
+from controller.planning.bounds import level_bounds
+from controller.planning.cp_sat import StagedSearch
 from controller.planning.efficiency import Valuation, job_levels
+from controller.planning.level_vector import level_vector
+from controller.planning.plan import levels_proven
 from controller.planning.problem import PlanLimits, Problem, Routes, whole
-from controller.planning.whole import cpsat, greedy
+from controller.planning.whole import cpsat
 from controller.planning.whole.cpsat import Solution
-from controller.planning.whole.staged_search import StagedSearch
 from tests.unit.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
 from tests.unit.planning.random_problems import packings, problems
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controller.errors import NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Valuation, job_levels, link_loads
 from controller.planning.plan import Plan
 from controller.planning.planner import plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.planning import greedy
 from controller.planning.efficiency import job_levels
 from controller.planning.problem import Subflow, whole
-from controller.planning.whole import greedy
 from tests.unit.planning.fabrics import RATE, flow, leaf_spine, link_between, pinned, problem_of
 
 

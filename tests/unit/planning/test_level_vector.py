@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import Fabric
-from controller.planning.bounds.cut_needs import contested, least_worst
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.bounds.level_vector import LevelVector, level_vector, stronger
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Valuation
+from controller.planning.level_vector import LevelVector, contested, least_worst, level_vector, stronger
 from controller.planning.problem import Flow, Problem
 from tests.unit.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
 from tests.unit.planning.random_problems import packings, problems

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import Dpid, Fabric
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.bounds.level_vector import level_vector
+from controller.planning import greedy
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Valuation, job_levels
+from controller.planning.level_vector import level_vector
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
-from controller.planning.whole import greedy, local_search
+from controller.planning.whole import local_search
 from tests.unit.planning.fabrics import (
     better,
     brute_force,

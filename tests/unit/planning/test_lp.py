@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Floats, Valuation
+from controller.planning.greedy import assign
 from controller.planning.problem import Problem, Routes, whole
 from controller.planning.split.commodities import Commodities
 from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
-from controller.planning.whole.greedy import assign
 from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.unit.planning.split_problems import any_fabric, optimum, problems
 

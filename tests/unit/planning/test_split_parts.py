@@ -13,9 +13,9 @@ from controller.jobs.spec import JobId
 from controller.planning.efficiency import Valuation, job_levels, link_loads
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split.commodities import Commodities
+from controller.planning.split.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
 from controller.planning.split.exclusive_links import exclusive_links
-from controller.planning.split.fewer_pieces import evenly_full, fewer_pieces, on_the_roomiest, that_fit
-from controller.planning.split.start import start_routes
+from controller.planning.split.search import start_routes
 from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.unit.planning.split_problems import rings, split
 

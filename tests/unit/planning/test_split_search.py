@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
-from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Valuation, link_loads
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check

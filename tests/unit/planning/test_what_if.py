@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric, Host, PortNo, PortRef
-from controller.planning.bounds.level_bounds import level_bounds
+from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import Valuation, job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan

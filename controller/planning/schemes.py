@@ -1,7 +1,7 @@
-"""Every way of routing that Signalbox knows, behind one signature, and what the cheap ones make of a network.
+"""Every routing scheme, behind one signature, and the levels that cheap published schemes would reach.
 
-``planned`` is Signalbox's own planner. The others are published schemes, modelled here to compare with: their routes
-are whole, they ignore how the network is routed now, and they are judged by the same checker, bounds and levels.
+``planned`` is Signalbox's own planner. The others are published schemes, modelled to compare with, never installed:
+their routes are whole, they ignore the running routes, and they are judged by the same checker, bounds and levels.
 
 In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
 """
@@ -10,41 +10,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from controller.planning.baselines.annealing import anneal
-from controller.planning.baselines.ecmp import hashed_level, hashed_links
-from controller.planning.baselines.fabric_loads import FabricLoads
-from controller.planning.baselines.first_fit import first_fit
-from controller.planning.baselines.folded_coloring import fold_coloring
-from controller.planning.baselines.min_max_ilp import solve
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.baselines.path_choices import PathChoices
-from controller.planning.baselines.published_greedy import published_greedy
-from controller.planning.bounds.level_bounds import Bounds, level_bounds
-from controller.planning.draft import certified, draft
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.ecmp import FabricLoads, hashed_level, hashed_links
 from controller.planning.efficiency import Ints, Valuation
-from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes
+from controller.planning.next_hops import NextHops, PathChoices
+from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes, certified, draft
 from controller.planning.plan_check import check
 from controller.planning.planner import Fault, plan, valued
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
+from controller.planning.published_schemes import (
+    Routed,
+    anneal,
+    first_fit,
+    fold_coloring,
+    min_max_ilp,
+    published_greedy,
+)
 
-Strategy = Callable[[Problem, PlanLimits], Plan | NoPlan]
+Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
 
-_BOX_S = 0.1
+_BUDGET_S = 0.1
 """``baseline_levels`` starts nothing that is expected to end later."""
 _S_PER_FLOW = 5e-6
 _NUMBERING = 3
 _S_PER_FLOW_AND_DRAW = 2e-8
-"""What one cheap baseline takes, how much longer numbering a problem does, and what ECMP takes: measured with 1,700
+"""What one cheap scheme takes, how much longer numbering a problem does, and what ECMP takes: measured with 1,700
 flows on 32 spines."""
 
 
 class _Numbered:
-    """A problem in numbers, as far as it is asked for."""
+    """A problem in numbers, computed when they are needed."""
 
     def __init__(self, problem: Problem, valuation: Valuation) -> None:
         self.problem = problem
@@ -78,44 +78,35 @@ class _Numbered:
         return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Routed:
-    """``links``: shape (hops, flows). ``bound``: no routing of whole flows has a smaller worst level."""
-
-    links: Ints
-    bound: float = 1.0
+_Router = Callable[[_Numbered, PlanLimits], Routed | None]
 
 
-_Router = Callable[[_Numbered, PlanLimits], _Routed | None]
+def _ecmp(numbered: _Numbered, limits: PlanLimits) -> Routed:
+    return Routed(hashed_links(numbered.problem, numbered.next_hops, limits.seed))
 
 
-def _ecmp(numbered: _Numbered, limits: PlanLimits) -> _Routed:
-    return _Routed(hashed_links(numbered.problem, numbered.next_hops, limits.seed))
+def _greedy(numbered: _Numbered, _: PlanLimits) -> Routed:
+    return Routed(published_greedy(numbered.choices))
 
 
-def _greedy(numbered: _Numbered, _: PlanLimits) -> _Routed:
-    return _Routed(published_greedy(numbered.choices))
+def _edge_coloring(numbered: _Numbered, _: PlanLimits) -> Routed:
+    return Routed(fold_coloring(numbered.problem, numbered.choices))
 
 
-def _edge_coloring(numbered: _Numbered, _: PlanLimits) -> _Routed:
-    return _Routed(fold_coloring(numbered.problem, numbered.choices))
+def _first_fit(numbered: _Numbered, limits: PlanLimits) -> Routed:
+    return Routed(first_fit(numbered.choices, _ecmp(numbered, limits).links))
 
 
-def _first_fit(numbered: _Numbered, limits: PlanLimits) -> _Routed:
-    return _Routed(first_fit(numbered.choices, _ecmp(numbered, limits).links))
+def _annealing(numbered: _Numbered, limits: PlanLimits) -> Routed:
+    return Routed(anneal(numbered.choices, limits.seed))
 
 
-def _annealing(numbered: _Numbered, limits: PlanLimits) -> _Routed:
-    return _Routed(anneal(numbered.choices, limits.seed))
-
-
-def _ilp(numbered: _Numbered, limits: PlanLimits) -> _Routed | None:
-    solution = solve(numbered.choices, numbered.nic_level, limits)
-    return None if solution is None else _Routed(solution.links, solution.bound)
+def _ilp(numbered: _Numbered, limits: PlanLimits) -> Routed | None:
+    return min_max_ilp(numbered.choices, numbered.nic_level, limits)
 
 
 def _plan(name: str, router: _Router, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """What the router makes of the problem, as a plan. ECMP is drawn afterwards, as in ``planner``."""
+    """The router's routes as a plan. ECMP is drawn afterwards, as in ``planner``."""
     started = time.perf_counter()
     try:
         valuation = valued(problem)
@@ -150,7 +141,7 @@ def _raised(problem: Problem, bounds: Bounds, whole_bound: float) -> Bounds:
     return replace(bounds, integer=integer, worst=bounds.worst if splits else max(bounds.worst, whole_bound))
 
 
-STRATEGIES: Mapping[str, Strategy] = {
+SCHEMES: Mapping[str, Scheme] = {
     "planned": plan,
     "ecmp": partial(_plan, "ecmp", _ecmp),
     "greedy": partial(_plan, "greedy", _greedy),
@@ -165,13 +156,13 @@ _CHEAP: Mapping[str, _Router] = {"greedy": _greedy, "edge-coloring": _edge_color
 
 
 def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
-    """The worst level that cheap baselines give the problem: the mean of ``limits.ecmp_draws`` draws of ``ecmp``, and
+    """The worst levels that cheap published schemes reach: the mean of ``limits.ecmp_draws`` draws of ``ecmp``, and
     those of ``greedy``, ``edge-coloring`` and ``first-fit``. Those that do not fit in a tenth of a second are left out:
     all of them on large problems. A problem that contradicts itself gets none."""
-    ends = time.perf_counter() + _BOX_S
+    ends = time.perf_counter() + _BUDGET_S
     expected_s = _S_PER_FLOW * len(problem.flows)
     levels: dict[str, float] = {}
-    if _NUMBERING * expected_s > _BOX_S:
+    if _NUMBERING * expected_s > _BUDGET_S:
         return levels
     try:
         numbered = _Numbered(problem, valued(problem))

@@ -18,9 +18,8 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.baselines.path_choices import PathChoices
 from controller.planning.efficiency import Floats, Ints
+from controller.planning.next_hops import NextHops, PathChoices
 from controller.planning.problem import Flow, FlowId, Problem, Route, whole
 
 
