@@ -131,10 +131,10 @@ class _Fabric:
 
 
 class PathChoices:
-    """``flows``: those that have a way through the fabric. ``options``: per flow its paths, shape (hops, paths), in link
-    numbers of ``next_hops``; shorter paths are filled up with ``nothing``. Their order goes round the first switch's
-    next hops, from the lowest on: the first k paths have as many different first links as k paths can. ``peak_bps``:
-    per flow its largest demand, for schemes without phases."""
+    """``flows``: those that have a way through the fabric. ``options``: per flow its paths, shape (hops, paths), as
+    link numbers of ``next_hops``; shorter paths are filled up with ``nothing``. Their order goes round the first
+    switch's next hops, from the lowest on: the first k paths have as many different first links as k paths can.
+    ``peak_bps``: per flow its largest demand, for schemes without phases."""
 
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self.next_hops = next_hops
