@@ -29,34 +29,23 @@ from rich.table import Table as TextTable
 from controller.commands.output import console
 from controller.config import Config
 from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message, Tick
+from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric, PortRef
 from controller.fabric.topology_update import DeclaredHost
+from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
-from controller.messages import (
-    Command,
-    InstallStage,
-    LinkSeen,
-    Message,
-    Planned,
-    ReadRules,
-    RegisterJob,
-    SavedState,
-    SolvePlan,
-    StageDone,
-    SwitchConnected,
-    SwitchResult,
-    SwitchRules,
-    Tick,
-)
 from controller.observability.metrics import StatusCollector
 from controller.offline.fabrics import leaf_spine
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
-from controller.serve import PUBLISH_S, TICK_S
+from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.openflow_decode import Reply
 from controller.status import StatusBoard
 from controller.status_view import StatusView, build_status
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
 
 Row = dict[str, str | float]

@@ -24,16 +24,16 @@ import typer
 from benchmarks.failures_report import Event, Role, build_report, show
 from controller.api.client import Client
 from controller.commands.output import console
-from mininet_topos.demo import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
-from mininet_topos.demo_parts import RouteWatch, Training
-from mininet_topos.demo_report import read_rank_log
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import wait_for
+from mininet_topos.demo.parts import RouteWatch, Training
+from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.demo.report import read_rank_log
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe_lane import LANE_TOS, all_drops, drops_since, open_lanes
-from mininet_topos.probe_report import Pair
-from mininet_topos.probing import Probing
-from mininet_topos.socket_buffers import roomy_sockets
+from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
+from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.report import Pair
 from tests.lab.controller import ControllerProcess, running_fabric, settled
 
 CLOSE_S, WIDE_S = 0.001, 0.010

@@ -22,12 +22,12 @@ from typing import Annotated
 
 import typer
 
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import run
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run
+from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe import MIN_FRAME_BYTES
-from mininet_topos.probing import Probing
-from mininet_topos.socket_buffers import roomy_sockets
+from mininet_topos.probe.prober import MIN_FRAME_BYTES
+from mininet_topos.probe.probing import Probing
 from tests.lab.conftest import install_static_routes
 
 INTERVAL_S = 0.001

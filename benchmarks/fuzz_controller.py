@@ -23,7 +23,7 @@ from typing import Any, TypedDict, TypeVar
 from coverage import Coverage
 
 from controller.config import Config
-from mininet_topos.lab_record import wait_for
+from mininet_topos.lab.record import wait_for
 
 Result = TypeVar("Result")
 
@@ -124,7 +124,7 @@ def _serve(config: Config, out: Path, log: Path, with_coverage: bool) -> None:
     measured = _coverage() if with_coverage else None
     counts: Counter[tuple[str, str]] = Counter()
     _count_readers(counts)
-    from controller.serve import serve
+    from controller.serving.serve import serve
 
     try:
         status = serve(config)

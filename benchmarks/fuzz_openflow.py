@@ -25,7 +25,7 @@ from benchmarks.fuzz_switches import GoodSwitch, HostileSwitch
 from benchmarks.openflow_mutants import mutant
 from controller.commands.output import console
 from controller.config import Config
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 
 STUCK_S = 5.0
 """A good switch that waits longer for an echo is not served."""

@@ -27,18 +27,18 @@ from rich.table import Table
 
 from controller.api.client import Client
 from controller.commands.output import console
+from controller.config import Strategy
 from controller.jobs.spec import Algorithm
-from controller.messages import Strategy
-from mininet_topos.announcer import announcement
-from mininet_topos.demo import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
-from mininet_topos.demo_parts import RouteWatch, free_port, running_controller
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import wait_for
+from mininet_topos.demo.parts import RouteWatch, free_port, running_controller
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe_lane import Drops, all_drops, drops_since, open_lanes
-from mininet_topos.probe_report import Pair, Stream
-from mininet_topos.probing import Probing
-from mininet_topos.socket_buffers import roomy_sockets
+from mininet_topos.probe.lane import Drops, all_drops, drops_since, open_lanes
+from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.report import Pair, Stream
+from mininet_topos.trainer.announcer import announcement
 
 JOBS = 2
 FRAME_BYTES = 1000

@@ -1,11 +1,10 @@
-"""A controller whose planner knows two plans and always answers with the one that is not in force.
+"""A controller whose planner has two plans and always answers with the one that is not in force.
 
     .venv/bin/python -m benchmarks.moves_controller --config FILE
 
-Everything but the planning worker is what ``signalbox serve`` runs: whoever asks it to plan again makes it move every
-pinned flow to another path, through the same loop, difference, stages, barriers and switches as any other change. There
-is no API for routes of somebody's own choice, and a good planner never moves flows for nothing. To be adopted, both
-plans claim to be better than anything that runs.
+Everything but the planning worker is what ``signalbox serve`` runs. A request to plan moves every pinned flow to
+another path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a
+level below any real one, so that they are always adopted.
 """
 
 from __future__ import annotations
@@ -13,33 +12,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
-from unittest.mock import patch
 
 import typer
 
 from controller.config import load
-from controller.messages import Compared, Planned, SolvePlan
+from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, Problem, Route, whole
-from controller.serve import serve
+from controller.planning.worker import PlanningWorker
+from controller.serving.serve import serve
 
 CLAIMED_LEVEL = 0.5
 """No real routing has less than 1."""
 
 
-class TwoAnswers:
-    """Stands where ``PlanningWorker`` stands."""
+class TwoAnswers(PlanningWorker):
+    """Answers at once; the worker's own threads have nothing to do."""
 
     def __init__(
-        self, inbox_put: Callable[[Planned | Compared], None], _on_crash: Callable[[BaseException], None]
+        self, inbox_put: Callable[[Planned | Compared], None], on_crash: Callable[[BaseException], None]
     ) -> None:
-        self._inbox_put = inbox_put
+        super().__init__(inbox_put, on_crash)
+        self._send = inbox_put
 
     def submit(self, request: SolvePlan) -> None:
-        self._inbox_put(Planned(_other_plan(request.problem)))
-
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Nothing runs beside the loop."""
+        self._send(Planned(_other_plan(request.problem)))
 
 
 def routes(problem: Problem, turn: int) -> dict[FlowId, Route]:
@@ -75,8 +72,7 @@ def _other_plan(problem: Problem) -> Plan:
 
 def main(config: Annotated[Path, typer.Option(help="as for signalbox serve")]) -> None:
     """Run the controller until SIGTERM."""
-    with patch("controller.serve.PlanningWorker", TwoAnswers):
-        raise typer.Exit(serve(load(config)))
+    raise typer.Exit(serve(load(config), planning_worker=TwoAnswers))
 
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 
-from controller import config, preflight
+from controller import config
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import bench, offline, simulate, tables, what_if
 from controller.commands.output import Address, AsJson, console, fields, show, waiting
+from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
+from controller.serving import preflight
 
 app = typer.Typer(
     help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
@@ -100,7 +101,7 @@ def serve(
         typer.echo("the configuration is valid")
         return
     # Ryu and the solver take a second to import, which no other command needs.
-    from controller.serve import serve as run
+    from controller.serving.serve import serve as run
 
     raise typer.Exit(run(settings, standby))
 

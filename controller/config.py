@@ -6,15 +6,14 @@ Unknown keys are errors and all errors are reported at once, each with its path.
 from __future__ import annotations
 
 import tomllib
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from controller.errors import FieldProblem, InvalidInput
-from controller.field_problems import field_problems
-from controller.messages import Strategy
+from controller.errors import FieldProblem, InvalidInput, field_problems
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -23,6 +22,14 @@ BitsPerSecond = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 MAX_PORT = 65535
 MAX_SOCKET_PATH = 107
 """Bytes of a Unix socket's path, as Linux has them (unix(7))."""
+
+
+class Strategy(StrEnum):
+    """What becomes of plans. ``shadow`` plans and reports what a plan would gain, and installs nothing."""
+
+    ECMP = "ecmp"
+    PLANNED = "planned"
+    SHADOW = "shadow"
 
 
 class _Section(BaseModel):

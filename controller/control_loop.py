@@ -15,57 +15,47 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from controller.config import Config
+from controller.config import Config, Strategy
+from controller.core.adopting import Adopting
+from controller.core.confirmed import Confirmed
+from controller.core.contested import Contested
+from controller.core.departures import Departures
+from controller.core.link_losses import LinkLosses
+from controller.core.messages import Command, Message, Reply, Tick
+from controller.core.refused_packets import RefusedPackets
+from controller.core.replanning import Replanning
 from controller.errors import Conflict, SignalboxError
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad
-from controller.fabric.topology import Dpid, Fabric
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
-from controller.jobs.registry import JobRegistry
-from controller.link_capacity import configured_capacity
-from controller.loop.adopting import Adopting
-from controller.loop.confirmed import Confirmed
-from controller.loop.contested import Contested
-from controller.loop.departures import Departures
-from controller.loop.link_losses import LinkLosses
-from controller.loop.refused_packets import RefusedPackets
-from controller.loop.replanning import Replanning
-from controller.messages import (
+from controller.fabric.messages import (
     ArpSeen,
-    Command,
-    Compared,
     ConnectionRefused,
-    Counters,
-    DeregisterJob,
-    Explain,
     LinkLost,
     LinkSeen,
     MastershipLost,
-    Message,
     PacketsRefused,
-    Planned,
     PortChanged,
     ProbePorts,
     RefusalReason,
-    RegisterJob,
-    RenewLease,
-    Replan,
-    Reply,
-    ReportIterations,
-    Request,
-    SavedState,
-    SaveState,
     SendArpReply,
     SendArpRequest,
-    SetStrategy,
-    SolvePlan,
-    StageDone,
-    Strategy,
-    StrategySet,
     SwitchConnected,
     SwitchLeft,
-    SwitchRules,
-    Tick,
+)
+from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations, SavedState, SaveState
+from controller.jobs.registry import JobRegistry
+from controller.link_capacity import configured_capacity
+from controller.planning.messages import (
+    Compared,
+    Explain,
+    Planned,
+    Replan,
+    Request,
+    SetStrategy,
+    SolvePlan,
+    StrategySet,
     WhatIf,
 )
 from controller.planning.schedule import Debounce
@@ -73,6 +63,7 @@ from controller.planning.snapshot import missing_hosts
 from controller.tables.adoption import installed_hosts, keep_unknown
 from controller.tables.control_table import adopting_rules
 from controller.tables.counters import CounterIntake
+from controller.tables.messages import Counters, StageDone, SwitchRules
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings

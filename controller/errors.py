@@ -1,8 +1,15 @@
-"""Errors that reach a user: which field, what was wrong, what would be right."""
+"""Errors that reach a user: which field, what was wrong, what would be right.
+
+``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +49,83 @@ class Conflict(SignalboxError):
 
 class Exhausted(SignalboxError):
     """A limit of the controller was reached; retry later or with less."""
+
+
+MAX_SHOWN_CHARS = 60
+"""Longer values are not repeated."""
+
+_WORDS: Mapping[str, str] = {
+    "missing": "is missing",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "tuple_type": "must be a list",
+    "path_type": "must be a path",
+    "ip_v4_address": "must be an IPv4 address such as 10.0.1.2",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "enum": "must be {expected}",
+    "literal_error": "must be {expected}",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+}
+
+_LENGTHS: Mapping[str, str] = {
+    "too_long": "at most {max_length} {what} are allowed (given: {actual_length})",
+    "too_short": "at least {min_length} {what} are needed (given: {actual_length})",
+}
+
+
+def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
+    """A problem per wrong field, by its path in the data (``groups[0].name``)."""
+    errors: list[Any] = list(error.errors(include_url=False))
+    # pydantic counts only the right items of a list: "too short" beside a wrong item says nothing.
+    parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
+    told = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
+    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in told)
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
+    return path
+
+
+def _message(error: Any, model: type[BaseModel]) -> str:
+    kind, location, context = error["type"], error["loc"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown field; known are {_fields(model, location[:-1])}"
+    if kind in _LENGTHS:
+        what = next((part for part in reversed(location) if isinstance(part, str)), "items")
+        return _LENGTHS[kind].format(what=what, **context)
+    if kind in ("model_type", "model_attributes_type"):
+        message = f"must be an object or table with the fields {_fields(model, location)}"
+    else:
+        message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
+    shown = repr(error["input"])
+    return message if kind == "missing" or len(shown) > MAX_SHOWN_CHARS else f"{message} (given: {shown})"
+
+
+def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """The fields of the model at ``location``."""
+    for part in location:
+        if isinstance(part, str):
+            model = _model_in(model.model_fields[part].annotation) or model
+    return ", ".join(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model that a field holds, itself or in a tuple."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)

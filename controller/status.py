@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.config import Strategy
 from controller.fabric.link_figures import LinkStatus as LinkStatus
+from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import RefusalReason, RefusedPacket, Strategy
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route

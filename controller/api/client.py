@@ -18,9 +18,10 @@ from grpc_status import rpc_status
 from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import IterationTime, Strategy
 from controller.planning.questions.single_failures import Kind
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"

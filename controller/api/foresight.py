@@ -15,7 +15,7 @@ from google.protobuf.json_format import ParseDict
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.spec import JobId
-from controller.messages import Explain, WhatIf
+from controller.planning.messages import Explain, WhatIf
 from controller.planning.questions.single_failures import Kind
 
 WITHIN_S = 60.0

@@ -36,18 +36,9 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import ApiConfig, host_and_port
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
 from controller.jobs.spec import JobId
-from controller.messages import (
-    DeregisterJob,
-    Message,
-    RegisterJob,
-    RenewLease,
-    Replan,
-    ReplanOutcome,
-    ReportIterations,
-    SetStrategy,
-    StrategySet,
-)
+from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.status import JobStatus, Status, StatusBoard
 
 log = structlog.get_logger(__name__)
@@ -89,14 +80,14 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 Context = grpc.aio.ServicerContext[Any, Any]
 
 Servicer = TypeVar("Servicer")
-Request = TypeVar("Request")
+Wire = TypeVar("Wire")
 Response = TypeVar("Response")
 
 
 class ApiServer:
     """``put`` takes a message for the control loop from any thread and never blocks."""
 
-    def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Message], None]) -> None:
+    def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None]) -> None:
         self._config = config
         self._services = (_JobService(board, put), _ControllerService(board, put))
         self._health = HealthService()
@@ -238,12 +229,12 @@ def _remove_stale(path: Path) -> None:
 
 
 def _answers_errors(
-    method: Callable[[Servicer, Request, Context], Awaitable[Response]],
-) -> Callable[[Servicer, Request, Context], Awaitable[Response]]:
+    method: Callable[[Servicer, Wire, Context], Awaitable[Response]],
+) -> Callable[[Servicer, Wire, Context], Awaitable[Response]]:
     """The guard around every handler: our errors become their status, anything else INTERNAL and a log entry."""
 
     @functools.wraps(method)
-    async def guarded(self: Servicer, request: Request, context: Context) -> Response:
+    async def guarded(self: Servicer, request: Wire, context: Context) -> Response:
         try:
             return await method(self, request, context)
         except InvalidInput as error:
@@ -305,7 +296,7 @@ def _ascii(text: str) -> str:
 
 
 class _Service:
-    def __init__(self, board: StatusBoard, put: Callable[[Message], None]) -> None:
+    def __init__(self, board: StatusBoard, put: Callable[[Request], None]) -> None:
         self._board = board
         self._put = put
         self._waiting: set[asyncio.Event] = set()
@@ -338,7 +329,7 @@ class _Service:
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
-    async def _ask(self, message: Message, reply: Future[Any], limit_s: float) -> Any:
+    async def _ask(self, message: Request, reply: Future[Any], limit_s: float) -> Any:
         """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
         caller has gone."""
         loop = asyncio.get_running_loop()

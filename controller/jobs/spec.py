@@ -15,8 +15,7 @@ from typing import Annotated, Any, NewType, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from controller.errors import FieldProblem, InvalidInput
-from controller.field_problems import field_problems
+from controller.errors import FieldProblem, InvalidInput, field_problems
 
 JobId = NewType("JobId", str)
 

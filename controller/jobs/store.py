@@ -14,9 +14,10 @@ from pathlib import Path
 
 import structlog
 
+from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
+from controller.jobs.messages import SavedState
 from controller.jobs.spec import JobSpec
-from controller.messages import SavedState, Strategy
 
 log = structlog.get_logger(__name__)
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Literal, NamedTuple, get_args
 
+from controller.config import Strategy
+from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import LinkId
-from controller.messages import RefusalReason, Strategy
 from controller.planning.plan import Plan
 from controller.status import JobState, JobStatus, LinkStatus, Status
 

@@ -16,9 +16,8 @@ from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.fabric.topology import Fabric
-from controller.field_problems import field_problems
 from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS
 from controller.offline.fabrics import Cable, Nic, connect
 

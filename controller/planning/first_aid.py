@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import structlog
 
-from controller.messages import Planned, SolvePlan
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import repair
 from controller.planning.problem import Problem, Routes

@@ -16,23 +16,19 @@ from typing import Any
 import structlog
 
 from controller.config import Config
-from controller.fabric.topology import Dpid, Port, PortRef
-from controller.messages import (
+from controller.fabric.messages import (
     ArpSeen,
-    Command,
-    InstallStage,
     MastershipLost,
-    Message,
     PacketsRefused,
     PortChanged,
     ProbePorts,
-    ReadRules,
     RefusedPacket,
     SendArpReply,
     SendArpRequest,
     SwitchConnected,
     SwitchLeft,
 )
+from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound import arp
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_objects as objects
@@ -56,6 +52,7 @@ from controller.southbound.installer import Installer
 from controller.southbound.mastership import MASTERSHIP_LOST
 from controller.southbound.packet_outs import PacketOuts
 from controller.southbound.rule_reader import RuleReader
+from controller.tables.messages import FromSwitches, InstallStage, ReadRules, ToSwitches
 from controller.tables.rules import ETH_ARP, ETH_LLDP
 
 log = structlog.get_logger(__name__)
@@ -85,7 +82,7 @@ class _Switch:
 class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     OFP_VERSIONS = (ofp.OFP_VERSION,)
 
-    def __init__(self, config: Config, put: Callable[[Message], None], outbox: Outbox) -> None:
+    def __init__(self, config: Config, put: Callable[[FromSwitches], None], outbox: Outbox) -> None:
         super().__init__()
         self.outbox = outbox
         self._put = put
@@ -107,7 +104,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     # ---- commands
 
-    def carry_out(self, command: Command) -> None:
+    def carry_out(self, command: ToSwitches) -> None:
         """Raises ``TypeError`` for a command that is not the southbound's."""
         if isinstance(command, InstallStage):
             for _ in self._installer.install(command, self._switches, time.monotonic()):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from controller.messages import RefusalReason
+from controller.fabric.messages import RefusalReason
 from controller.southbound.framework import PROTOCOL, ofp_parser
 from controller.southbound.mastership import Mastership
 

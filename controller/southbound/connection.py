@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from controller.config import OpenFlowConfig
-from controller.messages import RefusalReason
+from controller.fabric.messages import RefusalReason
 from controller.southbound import message_guard
 from controller.southbound.framework import (
     DEAD_DISPATCHER,

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.messages import Counters, PortCount
 from controller.southbound import openflow_encode as encode
 from controller.southbound.discovery import GOLDEN
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered
 from controller.southbound.openflow_decode import Reply
+from controller.tables.messages import Counters, PortCount
 from controller.tables.rules import FlowKey, Table
 
 METERS_EVERY = 5

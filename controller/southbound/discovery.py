@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortRef
-from controller.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.southbound.probe_frame import ProbeFrames
 
 MAX_STEP_S = 0.25

@@ -24,8 +24,8 @@ from typing import Any
 import structlog
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.messages import Command
 from controller.southbound.malformed import Malformed
+from controller.tables.messages import ToSwitches
 
 CHOICE = "SIGNALBOX_OPENFLOW"
 
@@ -116,14 +116,14 @@ class Outbox:
     """Commands for the hub, from any thread or signal handler: a queue, and a socket that wakes the hub."""
 
     def __init__(self) -> None:
-        self._commands: deque[Command] = deque()
+        self._commands: deque[ToSwitches] = deque()
         self._stopping = False
         self._failure: BaseException | None = None
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
 
-    def send(self, commands: Iterable[Command]) -> None:
+    def send(self, commands: Iterable[ToSwitches]) -> None:
         """Carry out the commands, in order. Commands that are not the southbound's are a ``TypeError`` in the hub."""
         self._commands.extend(commands)
         self._ring()
@@ -138,7 +138,7 @@ class Outbox:
         self._failure = self._failure or error
         self.stop()
 
-    def receive(self) -> Iterator[Command]:
+    def receive(self) -> Iterator[ToSwitches]:
         """In the hub: the commands, until ``stop``. Raises what ``fail`` was given."""
         while True:
             while self._commands and not self._stopping:

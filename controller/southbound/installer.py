@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from controller.fabric.topology import Dpid
-from controller.messages import InstallStage, StageDone, SwitchResult
 from controller.southbound import openflow_encode as encode
+from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import RuleMod
 
 log = structlog.get_logger(__name__)

@@ -16,8 +16,8 @@ from typing import Any
 import structlog
 
 from controller.config import OpenFlowConfig
+from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
-from controller.messages import ConnectionRefused, RefusalReason
 from controller.southbound.connection import Connection
 from controller.southbound.framework import Outbox, green_socket, hub, spawn
 

@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from controller.fabric.topology import PortNo
-from controller.messages import PortCount
 from controller.southbound.framework import ofp
 from controller.southbound.malformed import Malformed
 from controller.southbound.openflow_parts import actions_of, instructions, length_of, match_fields, match_of, structures
+from controller.tables.messages import PortCount
 from controller.tables.rules import (
     Action,
     Bucket,

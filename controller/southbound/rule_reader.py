@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 import structlog
 
 from controller.fabric.topology import Dpid
-from controller.messages import SwitchRules
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered
 from controller.southbound.openflow_decode import Reply
+from controller.tables.messages import SwitchRules
 from controller.tables.rules import RuleSet
 
 log = structlog.get_logger(__name__)

@@ -17,10 +17,10 @@ from types import FrameType
 import structlog
 
 from controller.config import Config
-from controller.messages import Message
 from controller.southbound.framework import AppManager, Outbox, cfg, ofp_handler
 from controller.southbound.listener import Listener, listen
 from controller.southbound.tls import server_context
+from controller.tables.messages import FromSwitches
 
 log = structlog.get_logger(__name__)
 
@@ -31,7 +31,7 @@ echoes are answered within 0.7 ms; with Python's own 5 ms it is 5.3 ms."""
 
 
 def run_hub(
-    config: Config, put: Callable[[Message], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
+    config: Config, put: Callable[[FromSwitches], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
 ) -> None:
     """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 

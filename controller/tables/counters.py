@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, Switch
-from controller.messages import Counters
+from controller.tables.messages import Counters
 from controller.tables.pinned_table import counted
 from controller.tables.punt_drops import PuntDrops
 from controller.tables.rules import FlowKey

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.messages import Counters
+from controller.tables.messages import Counters
 
 
 class _Read(NamedTuple):

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
-from controller.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables import rules_diff
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.ownership import divided
 from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage, ToGroup

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import LabError, run
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, run
 from mininet_topos.leaf_spine import LeafSpine
 
 PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: names continue with it

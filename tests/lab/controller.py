@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from controller.api.client import Client, Unreachable
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from mininet_topos.fabric_topo import FabricTopo
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import wait_for
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
 
 LINK_MBPS = 5.0
 

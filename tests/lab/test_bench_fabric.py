@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from controller.fabric_bench import openvswitch
-from mininet_topos.lab_record import run, wait_for
+from mininet_topos.lab.record import run, wait_for
 
 SIGNALBOX = (sys.executable, "-m", "controller", "bench", "fabric")
 LITTLE = ("--quiet-s", "3", "--idle-s", "1", "--settled-s", "2", "--cuts", "5", "--hosts-per-leaf", "4")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from controller.api.client import Client
+from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, InvalidInput
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import wait_for
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
 

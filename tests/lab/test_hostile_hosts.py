@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.api.client import Client
 from controller.southbound import arp
 from controller.tables.rules import BROADCAST_MAC
-from mininet_topos.lab import Lab, LabHost
-from mininet_topos.lab_record import wait_for
+from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from tests.lab.controller import ControllerProcess, Snoop, running_fabric
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import (
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import (
     BRIDGE_MARK,
     RECORDS,
     LabError,

@@ -12,9 +12,9 @@ import pytest
 
 from controller.api.client import Client
 from controller.jobs.spec import JobSpec
-from mininet_topos.demo_parts import free_port
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import run, wait_for
+from mininet_topos.demo.parts import free_port
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run, wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
 from tests.lab.test_controller import address, assert_pings

@@ -10,23 +10,12 @@ from uuid import uuid4
 import pytest
 
 from controller.config import Config
+from controller.fabric.messages import LinkLost, LinkSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import Transport
-from controller.messages import (
-    Counters,
-    InstallStage,
-    LinkLost,
-    LinkSeen,
-    PortChanged,
-    ReadRules,
-    StageDone,
-    SwitchConnected,
-    SwitchLeft,
-    SwitchResult,
-    SwitchRules,
-)
 from controller.planning.problem import FlowId
+from controller.tables.messages import Counters, InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.pinned_table import Part, pin_key
 from controller.tables.rules import (
     BROADCAST_MAC,
@@ -50,7 +39,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.wire.openflow_controller import Southbound, southbound
 
 pytestmark = pytest.mark.lab

@@ -22,11 +22,11 @@ import pytest
 from controller.api.client import Client
 from controller.errors import NotFound
 from controller.jobs.spec import Algorithm
-from mininet_topos.announcer import announcement
-from mininet_topos.demo_parts import Training, TrainingJob
-from mininet_topos.lab import Lab, LabHost
-from mininet_topos.lab_record import wait_for
+from mininet_topos.demo.parts import Training, TrainingJob
+from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.trainer.announcer import announcement
 from tests.lab.controller import Snoop, running_fabric, settled
 
 pytestmark = pytest.mark.lab

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from controller.api.client import Client
+from controller.config import Strategy
 from controller.jobs.spec import JobSpec
-from controller.messages import Strategy
 from mininet_topos.fat_tree import FatTree
-from mininet_topos.lab import Lab
-from mininet_topos.lab_record import run, wait_for
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import run, wait_for
 from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
 
 pytestmark = pytest.mark.lab

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from controller.config import Config
-from controller.messages import ConnectionRefused, SwitchConnected, SwitchLeft
-from mininet_topos.demo_parts import free_port
-from mininet_topos.lab_record import run
+from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
+from mininet_topos.demo.parts import free_port
+from mininet_topos.lab.record import run
 from tests.wire.certificates import Authority, Certificate
 from tests.wire.openflow_controller import southbound
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.api.client import Client
-from mininet_topos.demo_parts import Training, TrainingJob
-from mininet_topos.demo_report import read_rank_log
-from mininet_topos.lab_record import wait_for
+from mininet_topos.demo.parts import Training, TrainingJob
+from mininet_topos.demo.report import read_rank_log
+from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from tests.lab.controller import LINK_MBPS, Snoop, running_fabric, settled
 

@@ -13,36 +13,33 @@ from typing import Any
 
 from controller.config import Config
 from controller.control_loop import ControlLoop
-from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.fabric.topology_update import DeclaredHost
-from controller.jobs.spec import JobSpec
-from controller.messages import (
+from controller.core.messages import Command, Message, Reply, Tick
+from controller.fabric.messages import (
     ArpSeen,
-    Command,
-    Counters,
-    InstallStage,
     LinkSeen,
-    Message,
-    Planned,
     PortChanged,
-    PortCount,
-    ReadRules,
-    Reply,
-    SavedState,
-    SaveState,
     SendArpReply,
     SendArpRequest,
-    SolvePlan,
-    StageDone,
     SwitchConnected,
     SwitchLeft,
-    SwitchResult,
-    SwitchRules,
-    Tick,
 )
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric.topology_update import DeclaredHost
+from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.spec import JobSpec
 from controller.planning.first_aid import repair_first
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId
+from controller.tables.messages import (
+    Counters,
+    InstallStage,
+    PortCount,
+    ReadRules,
+    StageDone,
+    SwitchResult,
+    SwitchRules,
+)
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, RuleMod, Stage, Table
 from mininet_topos.fabric_topo import FabricTopo

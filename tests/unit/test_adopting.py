@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from controller.core.adopting import Adopting
 from controller.fabric.topology import Dpid, Fabric
-from controller.loop.adopting import Adopting
 
 
 def test_the_lease_of_unknown_rules_is_over_once() -> None:

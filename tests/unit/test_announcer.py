@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from controller.errors import NotFound
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
-from controller.messages import IterationTime
-from mininet_topos.announcer import Announcer, announcement
+from mininet_topos.trainer.announcer import Announcer, announcement
 
 DEADLINE_S = 30.0
 SPEC = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 4000, lease_s=1.0).model_copy(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from controller.jobs.spec import Algorithm
-from mininet_topos import training_data
-from mininet_topos.collective import COLLECTIVES, chunk, neighbours
+from mininet_topos.trainer import training_data
+from mininet_topos.trainer.collective import COLLECTIVES, chunk, neighbours
 
 
 def test_every_rank_can_compute_every_other_rank_s_data() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from controller.config import PlanningConfig
-from controller.event_log import events
+from controller.core.contested import RECENT_S
+from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
 from controller.fabric.topology import Dpid
-from controller.loop.contested import RECENT_S
-from controller.messages import ConnectionRefused, MastershipLost, RegisterJob, SwitchLeft
+from controller.jobs.messages import RegisterJob
+from controller.serving.event_log import events
 from controller.status_view import build_status
 from controller.tables.rules import Table
 from tests.unit.fake_fabric import FakeFabric, ring_job

@@ -6,26 +6,14 @@ from concurrent.futures import Future
 
 import pytest
 
-from controller.config import Config, DiscoveryConfig, FabricConfig, JobsConfig
+from controller.config import Config, DiscoveryConfig, FabricConfig, JobsConfig, Strategy
 from controller.errors import AlreadyExists, Conflict
+from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_update import DeclaredHost
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState
 from controller.jobs.spec import JobId
-from controller.messages import (
-    ArpSeen,
-    Compared,
-    DeregisterJob,
-    LinkSeen,
-    RegisterJob,
-    RenewLease,
-    Replan,
-    ReplanOutcome,
-    SavedState,
-    SetStrategy,
-    Strategy,
-    StrategySet,
-    SwitchConnected,
-)
+from controller.planning.messages import Compared, Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.problem import FlowId
 from controller.status_view import build_status
 from controller.tables.pinned_table import pin_key

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, JobSpec, Transport
-from controller.messages import IterationTime, ReplanOutcome, Strategy
+from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus

@@ -8,10 +8,10 @@ import pytest
 
 from controller.fabric.link_load import LinkLoad
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
-from controller.messages import Counters, PortCount
 from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
 from controller.tables.counters import CounterIntake
+from controller.tables.messages import Counters, PortCount
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
 

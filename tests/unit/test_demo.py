@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from controller import config
-from controller.messages import Strategy
-from mininet_topos.demo import cable_under_load
-from mininet_topos.demo_parts import DemoError, controller_config
+from controller.config import Strategy
+from mininet_topos.demo.parts import DemoError, controller_config
+from mininet_topos.demo.phases import cable_under_load
 
 
 def test_the_cable_that_carries_most_in_both_directions_is_cut() -> None:

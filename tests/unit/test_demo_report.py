@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mininet_topos.demo_plot import draw, job_series
-from mininet_topos.demo_report import (
+from mininet_topos.demo.plot import draw, job_series
+from mininet_topos.demo.report import (
     Iteration,
     Moments,
     Observed,

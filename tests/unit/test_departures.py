@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid
+from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
-from controller.messages import DeregisterJob, PortChanged, RegisterJob, SwitchConnected, SwitchLeft
 from controller.tables.rules import GroupRule
 from tests.unit.fake_fabric import FakeFabric, ring_job
 from tests.unit.test_control_loop import CONFIG, RINGS, spines_used

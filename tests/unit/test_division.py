@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.source_ports import PortClass, port_classes
-from mininet_topos.division import PARTS, Deal, Division, weights_of
-from mininet_topos.route_listener import RouteListener, shares_of
-from mininet_topos.source_port import bind_in_class
+from mininet_topos.trainer.division import PARTS, Deal, Division, weights_of
+from mininet_topos.trainer.route_listener import RouteListener, shares_of
+from mininet_topos.trainer.source_port import bind_in_class
 
 DEADLINE_S = 30.0
 
@@ -126,7 +126,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_ranks_read_what_the_listener_heard_and_nothing_changes_when_the_controller_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mininet_topos.route_listener.RETRY_S", 0.01)
+    monkeypatch.setattr("mininet_topos.trainer.route_listener.RETRY_S", 0.01)
     stream, division = Stream(), Division(tmp_path / "ports")
     assert not division.look()
     with RouteListener(stream.connect, "job", tmp_path / "ports"):

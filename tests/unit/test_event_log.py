@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.event_log import events
 from controller.fabric.topology import Dpid, PortNo
+from controller.serving.event_log import events
 from controller.status import Status
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric

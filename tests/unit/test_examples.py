@@ -13,7 +13,7 @@ import pytest
 from controller.config import load
 from controller.jobs.collectives import check, virtual_links
 from controller.jobs.spec import JobSpec
-from mininet_topos import lab
+from mininet_topos.lab import __main__ as lab
 from mininet_topos.leaf_spine import LeafSpine
 
 ROOT = Path(__file__).resolve().parents[2]

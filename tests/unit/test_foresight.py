@@ -9,21 +9,13 @@ from typing import Any
 
 import pytest
 
-from controller.config import Config, DiscoveryConfig, FabricConfig
+from controller.config import Config, DiscoveryConfig, FabricConfig, Strategy
+from controller.core.messages import Reply
 from controller.errors import Conflict, Exhausted, NotFound, SignalboxError
 from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
-from controller.messages import (
-    Explain,
-    Foresee,
-    IterationTime,
-    RegisterJob,
-    Reply,
-    ReportIterations,
-    SetStrategy,
-    Strategy,
-    WhatIf,
-)
+from controller.planning.messages import Explain, Foresee, SetStrategy, WhatIf
 from controller.planning.questions import answering as foresight
 from controller.planning.questions.answering import NOTHING_PINNED, ForesightWorker, answer
 from controller.planning.questions.asked import Question

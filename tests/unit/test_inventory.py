@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from controller import inventory
 from controller.errors import InvalidInput
 from controller.fabric.topology_update import DeclaredHost
+from controller.serving import inventory
 
 GOOD = """
 [[host]]

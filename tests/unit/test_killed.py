@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
-from controller.messages import DeregisterJob, RegisterJob
 from controller.status_view import build_status
 from controller.tables.rules import FlowRule, GroupRule, RuleMod, RuleSet
 from tests.unit.fake_fabric import FakeFabric, ring_job

@@ -11,9 +11,10 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from controller.offline.fabrics import fat_tree as on_paper
-from mininet_topos import fat_tree, lab, leaf_spine
+from mininet_topos import fat_tree, leaf_spine
 from mininet_topos.fabric_topo import shaping
 from mininet_topos.fat_tree import FatTree
+from mininet_topos.lab import __main__ as lab
 from mininet_topos.leaf_spine import LeafSpine
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller import preflight
 from controller.config import Config
 from controller.errors import InvalidInput
+from controller.serving import preflight
 
 
 def problems(**sections: Any) -> dict[str, str]:

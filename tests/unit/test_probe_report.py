@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mininet_topos.probe_lane import Drops, drops_since
-from mininet_topos.probe_report import Outcome, Stream, read_streams
+from mininet_topos.probe.lane import Drops, drops_since
+from mininet_topos.probe.report import Outcome, Stream, read_streams
 
 INTERVAL_S = 0.001
 DELAY_S = 0.005

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.event_log import events
+from controller.core.messages import Command, Message
+from controller.core.refused_packets import RECENT_S
+from controller.fabric.messages import ArpSeen, PacketsRefused, ProbePorts, RefusedPacket
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.loop.refused_packets import RECENT_S
-from controller.messages import ArpSeen, Command, Message, PacketsRefused, ProbePorts, RefusedPacket
+from controller.serving.event_log import events
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric
 from tests.unit.test_control_loop import CONFIG

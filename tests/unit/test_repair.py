@@ -6,9 +6,12 @@ from concurrent.futures import Future
 
 import pytest
 
-from controller.event_log import events
+from controller.config import Strategy
+from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo
-from controller.messages import Command, Message, Planned, RegisterJob, Replan, ReplanOutcome, SetStrategy, Strategy
+from controller.jobs.messages import RegisterJob
+from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
+from controller.serving.event_log import events
 from controller.status import Status
 from controller.status_view import build_status
 from tests.unit.fake_fabric import FakeFabric, ring_job

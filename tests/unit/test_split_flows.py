@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.config import JobsConfig
+from controller.config import JobsConfig, Strategy
+from controller.core.messages import Tick
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
-from controller.messages import DeregisterJob, Planned, RegisterJob, SavedState, SetStrategy, SolvePlan, Strategy, Tick
+from controller.planning.messages import Planned, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow

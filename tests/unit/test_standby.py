@@ -11,7 +11,7 @@ import pytest
 
 from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
-from controller.standby import wait_for_turn
+from controller.serving.standby import wait_for_turn
 
 
 def test_a_free_directory_is_taken_at_once(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from itertools import pairwise
 
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
-from controller.messages import InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables import rules_diff
+from controller.tables.messages import InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables.pipeline import path_group_id
 from controller.tables.rules import (
     Bucket,

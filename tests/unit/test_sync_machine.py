@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from controller.fabric.topology import Dpid, Fabric, PortNo
-from controller.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.pinned_table import on_ecmp
 from controller.tables.rules import (
     Action,

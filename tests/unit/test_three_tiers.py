@@ -15,13 +15,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.config import Config
+from controller.config import Config, Strategy
+from controller.fabric.messages import SwitchConnected, SwitchLeft
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
-from controller.messages import DeregisterJob, RegisterJob, SetStrategy, Strategy, SwitchConnected, SwitchLeft
 from controller.offline.fabrics import without
+from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.status_view import build_status
 from controller.tables.narrowing import narrowed

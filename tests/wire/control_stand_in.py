@@ -12,21 +12,13 @@ from typing import Any
 
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
+from controller.core.messages import Message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
-from controller.messages import (
-    DeregisterJob,
-    Message,
-    RegisterJob,
-    RenewLease,
-    Replan,
-    ReplanOutcome,
-    ReportIterations,
-    SetStrategy,
-    StrategySet,
-)
+from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
 from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus

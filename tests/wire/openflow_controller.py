@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
 
 from controller.config import Config
-from controller.messages import Command, Message
+from controller.core.messages import Command, Message
 
 Found = TypeVar("Found")
 DEADLINE_S = 30.0

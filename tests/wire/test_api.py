@@ -24,10 +24,10 @@ from controller.api.client import Client, Unreachable
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
-from controller.config import ApiConfig
+from controller.config import ApiConfig, Strategy
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
-from controller.messages import IterationTime, Strategy
 from controller.planning.problem import FlowId
 from controller.status import StatusBoard
 from tests.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api

@@ -15,10 +15,11 @@ from controller.api.client import Client
 from controller.api.server import ApiServer
 from controller.cli import main
 from controller.config import ApiConfig
+from controller.core.messages import Message
 from controller.errors import Conflict, InvalidInput, NotFound, SignalboxError
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
-from controller.messages import Explain, Message, WhatIf
+from controller.planning.messages import Explain, WhatIf
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.questions.answering import ForesightWorker, answer
 from controller.planning.questions.asked import AboutFailures, AboutJob, Network, Question

@@ -18,7 +18,7 @@ from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.unit.observability import example
 from tests.unit.test_deploy import dashboard_expressions
 

@@ -12,26 +12,21 @@ from typing import Any, NamedTuple
 import pytest
 
 from controller.config import Config
-from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.messages import (
+from controller.fabric.messages import (
     ArpSeen,
-    InstallStage,
     LinkLost,
     LinkSeen,
     PortChanged,
-    ReadRules,
-    SavedState,
-    SaveState,
     SendArpReply,
     SendArpRequest,
-    StageDone,
     SwitchConnected,
     SwitchLeft,
-    SwitchResult,
-    SwitchRules,
 )
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.jobs.messages import SavedState, SaveState
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.wire.fake_switch import (
     AGGREGATE,
     BARRIER_REPLY,

@@ -7,16 +7,9 @@ import time
 
 import pytest
 
+from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo
-from controller.messages import (
-    ConnectionRefused,
-    InstallStage,
-    MastershipLost,
-    StageDone,
-    SwitchConnected,
-    SwitchLeft,
-    SwitchResult,
-)
+from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import Bucket, GroupRule, MeterRule, Output, RuleMod, Stage
 from tests.wire.fake_switch import (
     BARRIER_REPLY,

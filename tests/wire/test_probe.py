@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from mininet_topos.lab_record import wait_for
-from mininet_topos.probe import overflows
-from mininet_topos.probe_report import read_streams
+from mininet_topos.lab.record import wait_for
+from mininet_topos.probe.prober import overflows
+from mininet_topos.probe.report import read_streams
 
 ONE, TWO = "127.77.0.1", "127.77.0.2"
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pytest
 
 from controller.config import Config
-from controller.messages import ConnectionRefused, SwitchConnected, SwitchLeft
+from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from controller.southbound.listener import MAX_STRANGERS
-from mininet_topos.demo_parts import free_port
+from mininet_topos.demo.parts import free_port
 from tests.wire.fake_switch import (
     ECHO_REPLY,
     ECHO_REQUEST,

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from controller import preflight
 from controller.config import Config
 from controller.errors import InvalidInput
-from controller.messages import ConnectionRefused, SwitchConnected
-from mininet_topos.demo_parts import free_port
+from controller.fabric.messages import ConnectionRefused, SwitchConnected
+from controller.serving import preflight
+from mininet_topos.demo.parts import free_port
 from tests.wire.certificates import Authority, Certificate
 from tests.wire.fake_switch import HELLO, FakeSwitch
 from tests.wire.openflow_controller import Southbound, southbound

@@ -12,7 +12,7 @@ DEADLINE_S = 60.0
 
 def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "mininet_topos.traffic", *arguments], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "mininet_topos.demo.traffic", *arguments], stdout=subprocess.PIPE, text=True
     )
 
 

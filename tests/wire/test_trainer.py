@@ -19,15 +19,15 @@ import numpy as np
 import pytest
 
 from controller.api.client import Client
+from controller.jobs.messages import IterationTime
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import Algorithm
-from controller.messages import IterationTime
-from mininet_topos import rendezvous
-from mininet_topos.announcer import Announcer, announcement
-from mininet_topos.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
-from mininet_topos.division import SHARES_FILE, Division
-from mininet_topos.mesh import Mesh, PeerLostError, connect
-from mininet_topos.trainer import Iteration, RankSpec, StopRequest, train
+from mininet_topos.trainer import rendezvous
+from mininet_topos.trainer.announcer import Announcer, announcement
+from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
+from mininet_topos.trainer.division import SHARES_FILE, Division
+from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
+from mininet_topos.trainer.training import Iteration, RankSpec, StopRequest, train
 
 DEADLINE_S = 60.0
 T = TypeVar("T")

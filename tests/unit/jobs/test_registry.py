@@ -1,9 +1,9 @@
 import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
+from controller.jobs.messages import IterationTime
 from controller.jobs.registry import MEASURED_WINDOW, JobRegistry
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import IterationTime
 
 
 def ring(job_id: str = "a", hosts: tuple[int, ...] = (1, 2, 3), **changes: object) -> JobSpec:

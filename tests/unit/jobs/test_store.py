@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from controller.config import Strategy
 from controller.errors import InvalidInput
+from controller.jobs.messages import SavedState
 from controller.jobs.spec import JobSpec
 from controller.jobs.store import StateStore
-from controller.messages import SavedState, Strategy
 
 
 def spec(job_id: str) -> JobSpec:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from controller.config import Strategy
+from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.spec import JobId, JobSpec
-from controller.messages import RefusedPacket, Strategy
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.status import JobStatus, LinkStatus, Repair, Status, SwitchStatus

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.config import Strategy
 from controller.fabric.topology import Fabric
-from controller.messages import Strategy
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import StatusCollector
 from controller.status import Status, StatusBoard

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from controller.messages import Compared, Planned, SolvePlan
 from controller.planning import first_aid, worker
 from controller.planning.first_aid import running
+from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem

@@ -6,12 +6,12 @@ from itertools import count
 import pytest
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.messages import Counters, PortCount
 from controller.southbound.counter_poller import METERS_EVERY, PATIENCE, CounterPoller
 from controller.southbound.framework import ofp
 from controller.southbound.malformed import Malformed
 from controller.southbound.openflow_decode import UNSUPPORTED, Reply
 from controller.southbound.openflow_encode import Encoded
+from controller.tables.messages import Counters, PortCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie
 from tests.unit.southbound.test_openflow_decode import flow_entry, meter_count, port_entry
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.southbound.discovery import (
     BURST,
     BURST_S,

@@ -6,9 +6,9 @@ import pytest
 
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid
-from controller.messages import ReadRules
 from controller.southbound.framework import CHOICE, Outbox, chosen
 from controller.southbound.run_hub import is_loopback
+from controller.tables.messages import ReadRules
 
 
 def test_importing_ryu_patches_nothing() -> None:

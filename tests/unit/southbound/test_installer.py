@@ -3,10 +3,10 @@ from __future__ import annotations
 from itertools import count, pairwise
 
 from controller.fabric.topology import Dpid
-from controller.messages import InstallStage, StageDone, SwitchResult
 from controller.southbound.framework import ofp
 from controller.southbound.installer import BATCH, PATIENCE_S, Installer
 from controller.southbound.openflow_encode import Encoded
+from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod, Stage
 
 A, B = Dpid(1), Dpid(2)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
-from controller.messages import PortCount
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.southbound.malformed import Malformed
+from controller.tables.messages import PortCount
 from controller.tables.rules import (
     ETH_IPV4,
     Bucket,

@@ -7,13 +7,13 @@ from itertools import count
 import pytest
 
 from controller.fabric.topology import Dpid
-from controller.messages import SwitchRules
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
 from controller.southbound.malformed import Malformed
 from controller.southbound.openflow_decode import Reply
 from controller.southbound.openflow_encode import Encoded
 from controller.southbound.rule_reader import RuleReader
+from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, RuleSet, Table, cookie
 from tests.unit.southbound.test_openflow_decode import flow_entry, meter_entry
 

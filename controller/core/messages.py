@@ -1,0 +1,33 @@
+"""Everything that goes into the control loop, and everything that comes out of it.
+
+Each stage defines its own messages; here is their union, with the messages that belong to no stage. No message names
+OpenFlow, gRPC or Ryu.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from controller.jobs.messages import SaveState
+from controller.planning.messages import Compared, Foresee, Planned, Request, SolvePlan
+from controller.tables.messages import FromSwitches, ToSwitches
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Sent ten times a second; time-outs, leases and periodic work happen on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception. The status that shows what the
+    request did is published first: the API reads it there once the reply is in."""
+
+    future: Future[Any]
+    value: object
+
+
+Message = FromSwitches | Request | Planned | Compared | Tick
+Command = ToSwitches | SolvePlan | Foresee | SaveState | Reply

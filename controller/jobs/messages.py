@@ -1,0 +1,64 @@
+"""Requests of jobs, and what the controller saves of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from controller.config import Strategy
+from controller.jobs.spec import JobId, JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterJob:
+    """Replies with the ``JobId``."""
+
+    spec: JobSpec
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeregisterJob:
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RenewLease:
+    """Replies with the seconds left."""
+
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationTime:
+    index: int
+    duration_s: float
+    communication_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReportIterations:
+    job_id: JobId
+    iterations: tuple[IterationTime, ...]
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), and the shares
+    of the subflows per split flow (source, destination), which no rule holds."""
+
+    specs: tuple[JobSpec, ...] = ()
+    strategy: Strategy | None = None
+    shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SaveState:
+    """Write it to the state directory."""
+
+    state: SavedState

@@ -1,0 +1,101 @@
+"""Requests that need planning, and what passes between the control loop and the threads and the process that plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from controller.config import Strategy
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.spec import JobId
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.questions.asked import Question
+from controller.planning.questions.single_failures import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Replan:
+    """Replies with a ``ReplanOutcome``."""
+
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplanOutcome:
+    outcome: Literal["adopted", "kept", "no plan"]
+    reason: str
+    plan: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetStrategy:
+    """Replies with a ``StrategySet`` after the last barrier."""
+
+    strategy: Strategy
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategySet:
+    strategy: Strategy
+    install_s: float
+    pins: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Is the network what slows the job? Replies with the fields of ``planning.explain_words``."""
+
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What would each single failure do? Replies with the fields of ``planning.what_if_words``. ``top``: outcomes
+    wanted, None for all."""
+
+    kinds: frozenset[Kind]
+    top: int | None
+    within_s: float
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SolvePlan:
+    """A waiting request is replaced by a newer one; the one being solved is finished."""
+
+    problem: Problem
+    limits: PlanLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The worker's answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
+    follows."""
+
+    answer: Plan | NoPlan
+    repair: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What published schemes make of the problem of that generation, sent after its plan: their worst levels."""
+
+    generation: int
+    baseline_levels: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Foresee:
+    """Answer the question, which may take many plans; the future is resolved without the loop."""
+
+    question: Question
+    reply: Future[Any] = field(compare=False)
+
+
+Request = RegisterJob | DeregisterJob | RenewLease | ReportIterations | Replan | SetStrategy | Explain | WhatIf
+"""What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

@@ -1,0 +1,1 @@
+"""The running process: wiring, threads, standby, checks before the start, the event log, garbage collection."""

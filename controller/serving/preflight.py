@@ -1,0 +1,63 @@
+"""What can be known to be wrong with a configuration before anything is started.
+
+In: the configuration. Out: nothing, or ``InvalidInput`` with every problem. Leaves no file behind and takes no port,
+so that the configuration of a running controller can be checked as well.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from controller.config import Config, host_and_port
+from controller.errors import FieldProblem, InvalidInput
+from controller.serving import inventory
+from controller.southbound import tls
+
+
+def check(config: Config) -> None:
+    """Resolve the addresses, read the inventory and certificates, try the directories. Raises ``InvalidInput``."""
+    problems = tuple(_problems(config))
+    if problems:
+        raise InvalidInput(problems)
+
+
+def _problems(config: Config) -> Iterator[FieldProblem]:
+    if config.state_dir:
+        yield from _cannot_write("state_dir", config.state_dir)
+    yield from _cannot_resolve("openflow.host", config.openflow.host)
+    try:
+        tls.server_context(config.openflow)
+    except InvalidInput as error:
+        yield from error.problems
+    yield from _cannot_resolve("metrics.host", config.metrics.host)
+    for i, address in enumerate(config.api.listen):
+        where = f"api.listen[{i}]"
+        if address.startswith("unix:"):
+            yield from _cannot_write(where, Path(address.removeprefix("unix:")).parent)
+        else:
+            yield from _cannot_resolve(where, host_and_port(address)[0])
+    try:
+        inventory.load(config.fabric.inventory)
+    except InvalidInput as error:
+        for problem in error.problems:
+            yield FieldProblem(f"fabric.inventory: {problem.path}", problem.message)
+
+
+def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:
+    try:
+        socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        yield FieldProblem(where, f"'{host}' cannot be resolved to an address")
+
+
+def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
+    """By trying, in the directory or where it would be made: permissions alone do not tell (read-only mounts, root)."""
+    try:
+        existing = next(path for path in (directory, *directory.parents) if path.exists())
+        with tempfile.TemporaryDirectory(dir=existing):
+            pass
+    except OSError as error:
+        yield FieldProblem(where, f"cannot write in {directory}: {error.strerror or error}")

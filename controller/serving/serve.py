@@ -1,0 +1,209 @@
+"""Wires the controller: every queue is made here, under a comment that says who writes and who reads.
+
+southbound (Ryu's hub, main thread) ─▶ inbox ─▶ control loop (thread) ─▶ outbox ─▶ southbound
+gRPC server (thread)                ─▶ inbox                          ─▶ worker (thread) ─▶ inbox
+status board: control loop ─▶ gRPC server, metrics server
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import InvalidStateError
+from importlib import import_module
+
+import structlog
+
+from controller.api.server import ApiServer
+from controller.config import Config
+from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message, Reply, Tick
+from controller.errors import SignalboxError
+from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.store import StateStore
+from controller.observability import logs
+from controller.observability.metrics import MetricsServer
+from controller.planning.messages import Foresee, SolvePlan
+from controller.planning.questions.answering import ForesightWorker
+from controller.planning.worker import PlanningWorker
+from controller.serving import inventory
+from controller.serving.event_log import events
+from controller.serving.garbage import OldGarbage
+from controller.serving.standby import wait_for_turn
+from controller.southbound.framework import Outbox
+from controller.southbound.run_hub import APP_MODULE, run_hub
+from controller.status import StatusBoard
+from controller.status_view import StatusView
+from controller.tables.messages import Counters, ToSwitches
+
+log = structlog.get_logger(__name__)
+
+TICK_S = 0.1
+BATCH = 1000
+"""Messages taken in at once."""
+PUBLISH_S = 0.25
+"""The status is published this often, and before every reply, so that who was answered reads what was done."""
+PUBLISH_COUNTERS_S = 1.0
+"""And this often while nothing comes in but counters."""
+
+
+def serve(config: Config, standby: bool = False, planning_worker: type[PlanningWorker] = PlanningWorker) -> int:
+    """Run the controller until SIGTERM or SIGINT. ``standby``: wait first, as long as another controller uses the state
+    directory. ``planning_worker``: what plans; a benchmark passes its own. Returns the exit status; raises
+    ``InvalidInput`` for a bad inventory and ``OSError`` when an address cannot be listened on."""
+    logs.configure(json=config.log.json_lines, level=config.log.level)
+    store = StateStore(config.state_dir)
+    if standby:
+        import_module(APP_MODULE)  # takes a moment, which the switches need not wait for later
+        if not wait_for_turn(store):
+            return 0
+    # southbound, gRPC server, worker -> control loop
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    # control loop -> southbound
+    outbox = Outbox()
+    # control loop -> gRPC server, metrics server
+    board = StatusBoard()
+    # control loop -> planning worker -> inbox
+    worker = planning_worker(inbox.put, outbox.fail)
+    # control loop -> foresight, which answers the gRPC server itself
+    foresight = ForesightWorker()
+
+    loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    driver = _Driver(loop, inbox, outbox, worker, foresight, store, board)
+    api = ApiServer(config.api, board, inbox.put)
+    metrics = MetricsServer(config.metrics, board)
+    try:
+        driver.start()
+        addresses = api.start()
+        metrics_port = metrics.start()
+        run_hub(
+            config,
+            inbox.put,
+            outbox,
+            on_ready=lambda: log.info(
+                "ready",
+                openflow=f"{config.openflow.host}:{config.openflow.port}",
+                api=" ".join(addresses),
+                metrics=f"{config.metrics.host}:{metrics_port}",
+                strategy=loop.strategy.value,
+            ),
+        )
+    finally:
+        api.stop()
+        metrics.stop()
+        driver.stop()
+        foresight.stop()
+        worker.stop()
+    return 0
+
+
+class _Driver:
+    """The control loop's thread: the only reader of the inbox, the only caller of ``handle``, the only reader of the
+    clock for it. What it raises stops the process."""
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        inbox: queue.SimpleQueue[Message],
+        outbox: Outbox,
+        worker: PlanningWorker,
+        foresight: ForesightWorker,
+        store: StateStore,
+        board: StatusBoard,
+    ) -> None:
+        self._loop = loop
+        self._inbox = inbox
+        self._outbox = outbox
+        self._worker = worker
+        self._foresight = foresight
+        self._store = store
+        self._board = board
+        self._view = StatusView()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def _run(self) -> None:
+        try:
+            tick_at = published_at = 0.0
+            quiet = True
+            garbage = OldGarbage()
+            while not self._stopping.is_set():
+                messages = self._waiting(tick_at - time.monotonic())
+                now = time.monotonic()
+                if now >= tick_at:
+                    tick_at = now + TICK_S
+                    messages.append(Tick())
+                commands = self._loop.handle(messages, now)
+                replies = [command for command in commands if isinstance(command, Reply)]
+                self._carry_out(commands)
+                quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
+                publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
+                if replies or (now >= publish_at and not self._loop.hurried(now)):
+                    published_at, quiet = now, True
+                    self._publish()
+                for reply in replies:
+                    _resolve(reply)
+                if not commands and all(isinstance(message, Tick) for message in messages):
+                    garbage.quiet(now)
+        except Exception as error:
+            log.exception("the control loop failed; stopping")
+            self._outbox.fail(error)
+
+    def _waiting(self, timeout_s: float) -> list[Message]:
+        """What is in the inbox; waits for the first. A burst is taken in as one: one thing follows from all of it."""
+        messages: list[Message] = []
+        try:
+            messages.append(self._inbox.get(timeout=max(0.0, timeout_s)))
+            while len(messages) < BATCH:
+                messages.append(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        return messages
+
+    def _publish(self) -> None:
+        status = self._view.status(self._loop)
+        for event, details in events(self._board.status, status):
+            log.info(event, **details)
+        self._board.publish(status)
+
+    def _carry_out(self, commands: Iterable[Command]) -> None:
+        southbound: list[ToSwitches] = []
+        for command in commands:
+            match command:
+                case SolvePlan():
+                    self._worker.submit(command)
+                case Foresee(question, reply):
+                    self._foresight.submit(question, reply)
+                case SaveState(state):
+                    self._save(state)
+                case Reply():
+                    pass  # after the status that shows what the request did
+                case _:
+                    southbound.append(command)
+        self._outbox.send(southbound)
+
+    def _save(self, state: SavedState) -> None:
+        """A full disk is no reason to stop: what is lost is what a restart would know."""
+        try:
+            self._store.save(state)
+        except OSError as error:
+            log.error("the state cannot be saved: a restart would not know it", why=str(error))
+
+
+def _resolve(reply: Reply) -> None:
+    try:
+        if isinstance(reply.value, SignalboxError):
+            reply.future.set_exception(reply.value)
+        else:
+            reply.future.set_result(reply.value)
+    except InvalidStateError:
+        log.debug("nobody waits for this reply any more")

@@ -1,0 +1,107 @@
+"""Messages about what switches hold and count: read-backs, stages of changes and their results, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.fabric.messages import (
+    ArpSeen,
+    ConnectionRefused,
+    LinkLost,
+    LinkSeen,
+    MastershipLost,
+    PacketsRefused,
+    PortChanged,
+    ProbePorts,
+    SendArpReply,
+    SendArpRequest,
+    SwitchConnected,
+    SwitchLeft,
+)
+from controller.fabric.topology import Dpid, PortNo
+from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchRules:
+    """The read-back of one switch: everything with our cookie, all groups and meters, how many flow rules are somebody
+    else's, and the keys of those of them that a rule of ours could have."""
+
+    dpid: Dpid
+    rules: RuleSet
+    foreign: int
+    foreign_keys: frozenset[FlowKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchResult:
+    """``rejected``: mods the switch refused, with its reason. ``timed_out``: no barrier reply; state unknown."""
+
+    rejected: tuple[tuple[RuleMod, str], ...] = ()
+    timed_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageDone:
+    """Switches of a stage have answered their barrier, left, or timed out. Those that are not in the ``results`` are
+    late: another message follows for them, and the loop sends the next stage without them."""
+
+    change_id: int
+    results: Mapping[Dpid, SwitchResult]
+
+
+@dataclass(frozen=True, slots=True)
+class PortCount:
+    """Cumulative bytes. None where the switch does not support the counter."""
+
+    tx_bytes: int | None
+    rx_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """One poll of one switch: port counters, and byte counters of the pinned table's rules of ours, read together;
+    empty where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
+    packets that were over a port's limit of what it may hand to the controller, so far; not asked for every time."""
+
+    dpid: Dpid
+    at: float
+    ports: Mapping[PortNo, PortCount]
+    flows: Mapping[FlowKey, int]
+    punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRules:
+    """Read back flows, groups and meters of a switch; answered by ``SwitchRules`` (nothing when it leaves)."""
+
+    dpid: Dpid
+
+
+@dataclass(frozen=True, slots=True)
+class InstallStage:
+    """Send the mods, then a barrier on each switch; answered by ``StageDone``."""
+
+    change_id: int
+    stage: Stage
+
+
+FromSwitches = (
+    SwitchConnected
+    | SwitchLeft
+    | MastershipLost
+    | PortChanged
+    | LinkSeen
+    | LinkLost
+    | ArpSeen
+    | SwitchRules
+    | StageDone
+    | Counters
+    | ConnectionRefused
+    | PacketsRefused
+)
+"""What the southbound reports."""
+
+ToSwitches = ReadRules | ProbePorts | InstallStage | SendArpRequest | SendArpReply
+"""What the southbound is asked to do."""

@@ -1,0 +1,274 @@
+"""The demo: three training jobs on an emulated fabric, first under ECMP, then planned, then with things going wrong.
+
+    sudo .venv/bin/python -m mininet_topos.demo --out out/demo
+
+Brings up 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller of its own, and runs three rings of four
+ranks, one on every leaf. The jobs train under ECMP, then planned without being restarted; a cable that carries them is
+cut under load and plugged in again; then the idle hosts send traffic that nobody announced. Out: ``report.json``, the
+raw timestamps and ``iterations.png``. Ends with 0 when the loop worked; the figures are judged in the table and in the
+report.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from controller.api.client import Client
+from controller.config import Strategy
+from controller.errors import SignalboxError
+from mininet_topos.demo.parts import (
+    POLL_S,
+    START_TIMEOUT_S,
+    DemoError,
+    RouteWatch,
+    Training,
+    TrainingJob,
+)
+from mininet_topos.demo.report import (
+    Moments,
+    Observed,
+    PlanFacts,
+    ideal_ring_iteration_s,
+)
+from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.record import LabError, wait_for
+
+LEAVES = SPINES = HOSTS_PER_LEAF = 4
+RATE_BPS = 5e6
+JOBS = 3
+ELEMENTS = 120_000
+"""M = 480 kB: an ideal iteration of 1.23 s."""
+
+DISCOVERY_TIMEOUT_S = 30.0
+SETTLED_S = 12.0
+MAX_UNANNOUNCED_S = 60.0
+PLAIN_PROGRESS_S = 10.0
+TICK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """Seconds per phase. ``unannounced_s`` is extended until the routes have been quiet for ``SETTLED_S``."""
+
+    ecmp_s: float = 40.0
+    planned_s: float = 40.0
+    cut_s: float = 20.0
+    replug_s: float = 20.0
+    unannounced_s: float = 35.0
+
+
+class Progress:
+    """What a person sees while the demo runs: a line per moment, and below them a live table (on a terminal) or a line
+    now and then."""
+
+    def __init__(self, console: Console, training: Training, client: Client, ideal_s: float) -> None:
+        self._console = console
+        self._training = training
+        self._client = client
+        self._ideal_s = ideal_s
+        self._live: Live | None = None
+        self._plain_phase = ""
+        self._plain_at = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(console=self._console, auto_refresh=False, transient=True) as self._live:
+            yield
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False)
+
+    def tick(self, phase: str, elapsed_s: float, length_s: float) -> None:
+        """Read the trainers' files and show where things are. Raises ``DemoError`` when a trainer has ended."""
+        self._training.read_on()
+        if self._live:
+            self._live.update(self._table(phase, elapsed_s, length_s), refresh=True)
+        elif phase != self._plain_phase:  # the latest iterations are still those of the phase before
+            self._plain_phase, self._plain_at = phase, time.monotonic()
+        elif time.monotonic() - self._plain_at >= PLAIN_PROGRESS_S:
+            self._plain_at = time.monotonic()
+            jobs = ", ".join(f"{job} {took:.2f} s" for job, (_, took) in self._training.latest().items())
+            self._console.print(f"  {phase}, {elapsed_s:.0f} of {length_s:.0f} s: {jobs}", highlight=False)
+
+    def _table(self, phase: str, elapsed_s: float, length_s: float) -> Table:
+        table = Table(
+            "job", "iterations", "latest, s", "x ideal", title=f"{phase}: {elapsed_s:.0f} of {length_s:.0f} s"
+        )
+        for job_id, (count, took) in self._training.latest().items():
+            table.add_row(job_id, str(count), f"{took:.2f}", f"{took / self._ideal_s:.2f}")
+        try:
+            status = self._client.get_status()
+            table.caption = f"{status.links} links, {status.pins} pins, {status.rules} rules"
+        except SignalboxError as error:
+            table.caption = str(error)
+        return table
+
+
+def cable_under_load(paths: Mapping[tuple[str, str], Sequence[str]]) -> tuple[str, str]:
+    """The (leaf, spine) cable that most pinned flows take, in both directions if there is one. Raises ``DemoError``
+    when nothing is pinned."""
+    flows = Counter(hop for path in paths.values() for hop in pairwise(path))
+    cables = {(a, b) if a.startswith("leaf") else (b, a) for a, b in flows}
+    if not cables:
+        raise DemoError("no flow is pinned, so there is no cable to cut")
+    return max(
+        sorted(cables),
+        key=lambda c: (flows[c] > 0 and flows[c[::-1]] > 0, flows[c] + flows[c[::-1]]),
+    )
+
+
+def ring_jobs(lab: Lab) -> list[TrainingJob]:
+    """Job k is a ring of the k-th host of every leaf, leaf by leaf; the last host of each leaf stays idle."""
+    by_number = [tuple(host for host in lab.hosts if host.name.endswith(f"_{number}")) for number in range(1, JOBS + 1)]
+    return [TrainingJob(f"ring{number}", hosts) for number, hosts in enumerate(by_number, start=1)]
+
+
+class Demo:
+    """One run of the demo against a lab and a controller that are up."""
+
+    def __init__(self, lab: Lab, client: Client, scratch: Path, out: Path, times: PhaseTimes, console: Console) -> None:
+        self.lab = lab
+        self.client = client
+        self.scratch = scratch
+        self.out = out
+        self.times = times
+        self.ideal_s = ideal_ring_iteration_s(LEAVES, ELEMENTS, RATE_BPS)
+        self.api = f"unix:{scratch}/api"
+        self.jobs = ring_jobs(lab)
+        self.training = Training(lab, self.jobs, ELEMENTS, self.api, scratch / "ports", out / "raw")
+        self.progress = Progress(console, self.training, client, self.ideal_s)
+
+    def run(self) -> tuple[Moments, Observed]:
+        """All phases. Raises ``DemoError`` when a part does not work, ``SignalboxError`` when the controller does."""
+        links = self.discover()
+        with RouteWatch(self.api, [job.job_id for job in self.jobs]) as watch, self.progress.shown():
+            moments, observed = self._phases(watch, links)
+        self.training.stop()
+        return moments, observed
+
+    def discover(self) -> int:
+        """Wait for every link and return how many there are; a demo goes on without the missing ones and shows it."""
+        expected = 2 * LEAVES * SPINES
+        self.lab.wait_connected()
+        try:
+            wait_for(lambda: self.client.get_status().links >= expected, "all links", DISCOVERY_TIMEOUT_S, POLL_S)
+        except LabError:
+            self.progress.say("[yellow]not all links were discovered in time[/yellow]")
+        links = self.client.get_status().links
+        self.progress.say(f"fabric: {self.lab.datapath} datapath, {links} of {expected} links discovered over LLDP")
+        return links
+
+    def _phases(self, watch: RouteWatch, links: int) -> tuple[Moments, Observed]:
+        training = self._start_training()
+        self._wait("ECMP", self.times.ecmp_s)
+        planning, planned, plan = self._switch_to_planned()
+        self._wait("planned", self.times.planned_s)
+
+        cable = cable_under_load({ends: p for c in watch.in_force().values() for ends, p in c.paths.items()})
+        cut = self._do(f"{cable[0]}-{cable[1]} is cut", lambda: self.lab.cut(*cable))
+        self._wait("cable cut", self.times.cut_s)
+        replug = self._do("plugged in again", lambda: self.lab.plug(*cable))
+        self._wait("plugged in again", self.times.replug_s)
+        unannounced = self._do("the idle hosts send unannounced traffic", self._start_sources)
+        self._wait("unannounced traffic", self.times.unannounced_s, lambda: self._settled(watch, unannounced))
+
+        return Moments(training, planning, planned, cut, replug, unannounced, time.monotonic()), Observed(
+            datapath=self.lab.datapath,
+            ideal_iteration_s=self.ideal_s,
+            links_discovered=links,
+            links_expected=2 * LEAVES * SPINES,
+            plan=plan,
+            cable=cable,
+            leaf_of={host.ip: host.leaf for host in self.lab.hosts},
+            routes=tuple(watch.changes),
+            alarms=tuple(self.client.get_status().alarms),
+        )
+
+    def _switch_to_planned(self) -> tuple[float, float, PlanFacts]:
+        """The moments of the request and of the last barrier, and the plan."""
+        planning = time.monotonic()
+        installed = self.client.set_strategy(Strategy.PLANNED)
+        planned = time.monotonic()
+        plan = self.client.get_plan()
+        if plan is None or not installed.pins:
+            raise DemoError("the controller installed no plan; see controller.log")
+        facts = PlanFacts(
+            plan_ms=plan.plan_ms,
+            level=plan.max_level,
+            certificate=plan.certificate,
+            ecmp_mean=plan.ecmp_level_mean,
+            ecmp_p95=plan.ecmp_level_p95,
+            pins=installed.pins,
+            install_s=installed.install_s,
+        )
+        self.progress.say(
+            f"planned in {facts.plan_ms:.0f} ms ({facts.certificate}, worst level {facts.level:.2f}; ECMP's modelled "
+            f"{facts.ecmp_mean:.2f}), {facts.pins} pins in {facts.install_s:.2f} s"
+        )
+        return planning, planned, facts
+
+    def _start_training(self) -> float:
+        self.progress.say(f"starting {JOBS} jobs; an ideal iteration takes {self.ideal_s:.2f} s")
+        self._start_sinks()  # now, because starting a program takes processor time from the switches
+        self.training.start()
+        wait_for(self._all_known, "the controller to know every job's hosts", START_TIMEOUT_S, POLL_S)
+        return time.monotonic()
+
+    def _all_known(self) -> bool:
+        status = self.client.get_status()
+        return status.jobs == JOBS and status.jobs_pending == 0
+
+    def _start_sinks(self) -> None:
+        for source, sink in self._idle_pairs():
+            self._traffic(sink, source, sink, "sink", "--bind", sink.ip)
+        wait_for(self._sinks_listen, "the sinks of the unannounced traffic", START_TIMEOUT_S, POLL_S)
+
+    def _start_sources(self) -> None:
+        seconds = str(MAX_UNANNOUNCED_S + SETTLED_S)
+        for source, sink in self._idle_pairs():
+            self._traffic(source, source, sink, "source", "--seconds", seconds)
+
+    def _idle_pairs(self) -> list[tuple[LabHost, LabHost]]:
+        """The idle host of each leaf and that of the next leaf."""
+        idle = [host for host in self.lab.hosts if host.name.endswith(f"_{HOSTS_PER_LEAF}")]
+        return list(zip(idle, [*idle[1:], idle[0]], strict=True))
+
+    def _traffic(self, on: LabHost, source: LabHost, sink: LabHost, *words: str) -> None:
+        common = ["--rendezvous", str(self.scratch / "sinks"), "--name", f"{source.name}-{sink.name}"]
+        argv = [sys.executable, "-m", "mininet_topos.demo.traffic", words[0], *common, *words[1:]]
+        with (self.out / "raw" / f"unannounced-{words[0]}-{on.name}.log").open("w") as log:
+            self.lab.popen(on.name, argv, stdout=log, stderr=log)
+
+    def _sinks_listen(self) -> bool:
+        return len(list((self.scratch / "sinks").glob("h*"))) == len(self._idle_pairs())
+
+    def _settled(self, watch: RouteWatch, since: float) -> bool:
+        last = max([since, *(change.at for change in watch.changes)])
+        return time.monotonic() > min(last + SETTLED_S, since + MAX_UNANNOUNCED_S)
+
+    def _do(self, what: str, action: Callable[[], None]) -> float:
+        """The moment just before ``action``."""
+        at = time.monotonic()
+        action()
+        self.progress.say(what)
+        return at
+
+    def _wait(self, phase: str, seconds: float, done: Callable[[], bool] = lambda: True) -> None:
+        start = time.monotonic()
+        while (elapsed := time.monotonic() - start) < seconds or not done():
+            self.progress.tick(phase, elapsed, seconds)
+            time.sleep(TICK_S)

@@ -1,0 +1,249 @@
+"""The emulated fabric: Open vSwitch and hosts in namespaces, up in one ``with`` and gone after it.
+
+Owns the life of a lab. In: a ``LeafSpine`` or a ``FatTree``, and the controller's address. Out: programs run in hosts,
+cables pulled and plugged, switches stopped and started. Mininet makes namespaces and cables;
+bridges are made here, in one transaction. Whatever happens to the owner, the lab goes: on Ctrl-C and SIGTERM at once,
+after a SIGKILL with the next lab's start.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal, NoReturn, Self, TextIO
+
+from mininet.net import Mininet
+from mininet.node import Switch
+
+from mininet_topos.fabric_topo import CableSpec, FabricTopo, SwitchSpec
+from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
+
+Datapath = Literal["kernel", "userspace"]
+
+_TARGET = r"(tcp|ssl|unix):\S+"
+"""What a switch connects to (ovs-vsctl(8), "Controller Commands"); it says nothing when it is something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabHost:
+    """A host: its address, MAC, the name of its leaf (in three tiers: edge switch), and the port it is plugged into
+    there."""
+
+    name: str
+    ip: str
+    mac: str
+    leaf: str
+    port: int
+
+
+class _Bridge(Switch):  # type: ignore[misc]
+    """Mininet's place for a switch; the bridge itself is the lab's."""
+
+    def start(self, controllers: object) -> None:
+        """Nothing: the lab makes all bridges in one transaction."""
+
+
+def available_datapath() -> Datapath:
+    """``kernel`` where Open vSwitch's module is loaded or can be, else ``userspace``."""
+    if Path("/sys/module/openvswitch").exists():
+        return "kernel"
+    try:
+        run("modprobe", "openvswitch")
+    except LabError:
+        return "userspace"
+    return "kernel"
+
+
+class Lab:
+    """A running fabric. Switches and hosts go by their names without prefix (``leaf1``, ``h1_2``).
+
+    ``controller``: a target as Open vSwitch writes it (``tcp:127.0.0.1:6653``), None for no controller. Raises
+    ``ValueError`` for what is no target, and ``LabError`` on entry when not root, when Open vSwitch does not answer or
+    when names are taken.
+    """
+
+    def __init__(self, topo: FabricTopo, controller: str | None = "tcp:127.0.0.1:6653") -> None:
+        if controller and not re.fullmatch(_TARGET, controller):
+            raise ValueError(f"'{controller}' is no controller that a switch can connect to; write tcp:ADDRESS:PORT")
+        self.topo = topo
+        self.controller = controller
+        self.links: tuple[CableSpec, ...] = topo.cable_specs
+        self.switches: tuple[SwitchSpec, ...] = topo.switch_specs
+        ports = {cable.a: cable.b_port for cable in self.links}
+        self.hosts = tuple(LabHost(h.name, h.ip, h.mac, h.leaf, ports[h.name]) for h in topo.host_specs)
+        self.datapath: Datapath = "userspace"
+        self._cut: set[CableSpec] = set()
+        self._stopped: set[str] = set()
+        self._programs: list[subprocess.Popen[Any]] = []
+        self._net: Mininet | None = None
+        self._record = LabRecord(
+            prefix=topo.prefix,
+            owner=os.getpid(),
+            bridges=tuple(switch.bridge for switch in self.switches),
+            namespaces=tuple(f"signalbox-{host.node}" for host in topo.host_specs),
+            interfaces=tuple(name for switch in self.switches for _, name, _ in self._ports(switch.name)),
+        )
+
+    def __enter__(self) -> Self:
+        if os.geteuid():
+            raise LabError("a lab needs root: it makes network namespaces and bridges")
+        with ExitStack() as undo:
+            undo.enter_context(_signals({signal.SIGTERM: _exit_on, signal.SIGHUP: _exit_on}))
+            claimed = claim(self._record)
+            undo.callback(self._take_down, claimed)
+            self._bring_up()
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo.close()
+
+    def _take_down(self, claimed: TextIO) -> None:
+        with _signals({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN, signal.SIGHUP: signal.SIG_IGN}):
+            release(self._record, claimed)
+            for program in self._programs:
+                program.wait()
+            for node in [*self._net.hosts, *self._net.switches] if self._net else []:
+                node.terminate()
+
+    def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Start a program in a host. The process is the program itself, so signals reach it; the lab's end kills it."""
+        pid = self._node(host).pid
+        program = subprocess.Popen(["mnexec", "-a", str(pid), *argv], **options)
+        self._programs.append(program)
+        return program
+
+    def cut(self, a: str, b: str, cable: int = 1) -> None:
+        """Pull a cable between two switches, or a host and its leaf: both ends lose the carrier."""
+        pulled = self._cable(a, b, cable)
+        self._cut.add(pulled)
+        self._settle((pulled.b, pulled))
+
+    def plug(self, a: str, b: str, cable: int = 1) -> None:
+        """Plug a cable in again."""
+        plugged = self._cable(a, b, cable)
+        self._cut.discard(plugged)
+        self._settle((plugged.b, plugged))
+
+    def stop_switch(self, name: str) -> None:
+        """Take a switch's power: its rules are gone, its neighbours lose the carrier."""
+        switch = self._switch(name)
+        self._stopped.add(name)
+        self._settle(*((name, cable) for _, _, cable in self._ports(name)))
+        run("ovs-vsctl", "--if-exists", "del-br", switch.bridge)
+
+    def start_switch(self, name: str) -> None:
+        """Power up a stopped switch: no rules, the same dpid and ports."""
+        self._start_bridges([self._switch(name)])
+        self._stopped.discard(name)
+        self._settle(*((name, cable) for _, _, cable in self._ports(name)))
+
+    def wait_connected(self, deadline_s: float = 30.0) -> None:
+        """Return once every running switch is connected to the controller; ``LabError`` after ``deadline_s``."""
+        running = {switch.bridge for switch in self.switches if switch.name not in self._stopped}
+
+        def connected() -> bool:
+            states = run("ovs-vsctl", *_each(["get", "Controller", bridge, "is_connected"] for bridge in running))
+            return "false" not in states
+
+        wait_for(connected, f"{self.controller} to accept the switches", deadline_s)
+
+    def _bring_up(self) -> None:
+        self.datapath = available_datapath()
+        self._net = Mininet(self.topo, switch=_Bridge, controller=None, build=False)
+        self._net.build()
+        for host, namespace in zip(self.topo.host_specs, self._record.namespaces, strict=True):
+            run("ip", "netns", "attach", namespace, str(self._net[host.node].pid))
+        missing = [name for name in self._record.interfaces if not interface_exists(name)]
+        if missing:
+            raise LabError(f"Mininet did not make {', '.join(missing)}")
+        self._start_bridges(self.switches)
+
+    def _start_bridges(self, switches: Sequence[SwitchSpec]) -> None:
+        run("ovs-vsctl", *_each(step for switch in switches for step in self._bridge_steps(switch)))
+        for switch in switches:
+            for port, name, _ in self._ports(switch.name):
+                if run("ovs-vsctl", "get", "Interface", name, "ofport").strip() != str(port):
+                    raise LabError(f"Open vSwitch did not take {name} as port {port} of {switch.bridge}")
+                self._node(switch.name).intf(name).shape()  # adding the port cleared its queueing discipline
+
+    def _bridge_steps(self, switch: SwitchSpec) -> Iterator[list[str]]:
+        bridge = switch.bridge
+        yield ["add-br", bridge]
+        yield ["set", "Bridge", bridge, f"datapath_type={'system' if self.datapath == 'kernel' else 'netdev'}"]
+        yield ["set", "Bridge", bridge, f"other_config:datapath-id={switch.dpid:016x}", "protocols=OpenFlow13"]
+        yield ["set", "Bridge", bridge, "fail_mode=secure", "other_config:disable-in-band=true"]
+        yield ["set", "Bridge", bridge, f"external_ids:{BRIDGE_MARK}={self._record.mark}"]
+        for port, name, _ in self._ports(switch.name):
+            yield ["add-port", bridge, name, "--", "set", "Interface", name, f"ofport_request={port}"]
+        if self.controller:
+            yield ["set-controller", bridge, self.controller]
+            yield ["set", "Controller", bridge, "max_backoff=1000"]
+
+    def _ports(self, switch: str) -> Iterator[tuple[int, str, CableSpec]]:
+        for cable in self.links:
+            for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
+                if end == switch:
+                    yield port, self.topo.interface(switch, port), cable
+
+    def _settle(self, *ends: tuple[str, CableSpec]) -> None:
+        """Bring cable ends at switches up or down. A veth end that is down takes the carrier from both; a cut downs the
+        end at ``b``, never a host's own, which would lose its route."""
+        steps = []
+        for switch, cable in ends:
+            port = cable.b_port if cable.b == switch else cable.a_port
+            dead = switch in self._stopped or (cable in self._cut and cable.b == switch)
+            steps.append(f"link set {self.topo.interface(switch, port)} {'down' if dead else 'up'}")
+        run("ip", "-batch", "-", feed="\n".join(steps))  # one process: a switch that fails does not fail port by port
+
+    def _node(self, name: str) -> Any:
+        if self._net is None:
+            raise LabError("the lab is not up")
+        try:
+            return self._net[f"{self.topo.prefix}{name}"]
+        except KeyError:
+            raise LabError(f"there is no {name} in this lab") from None
+
+    def _switch(self, name: str) -> SwitchSpec:
+        for switch in self.switches:
+            if switch.name == name:
+                return switch
+        raise LabError(f"there is no switch {name} in this lab")
+
+    def _cable(self, a: str, b: str, number: int) -> CableSpec:
+        for cable in self.links:
+            if {cable.a, cable.b} == {a, b} and cable.number == number:
+                return cable
+        raise LabError(f"there is no cable {number} between {a} and {b}")
+
+
+def _each(steps: Iterable[list[str]]) -> list[str]:
+    """Several steps as one ovs-vsctl transaction."""
+    return [word for step in steps for word in ("--", *step)]
+
+
+@contextmanager
+def _signals(handlers: dict[int, Any]) -> Iterator[None]:
+    """Other signal handlers for a while; only the main thread may set them, elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit_on(number: int, _frame: FrameType | None) -> NoReturn:
+    """Unwind the stack, and so close the lab, where the default would end the process on the spot."""
+    raise SystemExit(128 + number)

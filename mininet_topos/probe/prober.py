@@ -1,0 +1,135 @@
+"""Probes between hosts: numbered UDP packets at fixed intervals, each one accounted for.
+
+Runs inside a host's namespace, one process per host, which sends to any number of others and notes what comes in:
+
+    python -m mininet_topos.probe --bind 10.0.1.1 --out h1_1.json
+
+In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change; from then on a frame of so many bytes (as the
+links count them) goes to that host every so often, and none with an interval of 0. Out: a line ``ready`` once it
+listens; and at the end of the input, after ``LINGER_S`` more, what it knows, as JSON: ``{"ip", "sent": {to: [at, ...]},
+"received": {from: [[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n;
+``overflows`` are packets that arrived and were thrown away because this process was late. Times are seconds on
+CLOCK_MONOTONIC, which all namespaces share.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import time
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PORT = 7199
+"""A host's namespace has no other services."""
+HEADERS_BYTES = 14 + 20 + 8
+"""Ethernet without its checksum, IPv4, UDP."""
+NUMBER = struct.Struct("!Q")
+MIN_FRAME_BYTES = 60
+"""The smallest Ethernet frame (IEEE 802.3), without its checksum."""
+LINGER_S = 1.0
+BUFFER_BYTES = 4 << 20
+SO_RCVBUFFORCE = getattr(socket, "SO_RCVBUFFORCE", 33)
+"""socket(7): a receive buffer above the system's limit, for root; Python names it from 3.12 on."""
+SNMP = Path("/proc/self/net/snmp")
+
+
+@dataclass
+class _Target:
+    """Where packets go. ``due``: when the next one does."""
+
+    address: tuple[str, int]
+    padding: bytes
+    interval_s: float
+    due: float
+
+
+@dataclass
+class Prober:
+    """Sends, receives, and remembers both. Single-threaded; ``turn`` is one round of what is due."""
+
+    sock: socket.socket
+    port: int = PORT
+    sent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    received: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    _targets: dict[str, _Target] = field(default_factory=dict)
+
+    def steer(self, line: str) -> None:
+        """``ADDRESS INTERVAL_S BYTES``. Raises ``ValueError`` for anything else."""
+        ip, interval_s, frame_bytes = line.split()
+        if float(interval_s) <= 0:
+            self._targets.pop(ip, None)
+            return
+        padding = bytes(max(int(frame_bytes), MIN_FRAME_BYTES) - HEADERS_BYTES - NUMBER.size)
+        self._targets[ip] = _Target((ip, self.port), padding, float(interval_s), time.monotonic())
+
+    def wait_s(self) -> float | None:
+        """Until the next packet is due; None when nobody is to be sent to."""
+        due = min((target.due for target in self._targets.values()), default=None)
+        return None if due is None else max(0.0, due - time.monotonic())
+
+    def send_due(self) -> None:
+        """A packet to everybody whose turn it is. What a busy machine made late is not made up for by a burst."""
+        now = time.monotonic()
+        for ip, target in self._targets.items():
+            if target.due <= now:
+                times = self.sent[ip]
+                times.append(time.monotonic())
+                with suppress(OSError):  # no neighbour, no carrier: the network lost it
+                    self.sock.sendto(NUMBER.pack(len(times) - 1) + target.padding, target.address)
+                target.due = max(target.due + target.interval_s, now)
+
+    def receive(self) -> None:
+        """Note everything that has come in."""
+        while True:
+            try:
+                packet, (ip, _) = self.sock.recvfrom(2048)
+            except BlockingIOError:
+                return
+            self.received[ip].append((NUMBER.unpack_from(packet)[0], time.monotonic()))
+
+
+def overflows(snmp: str) -> int:
+    """UDP packets that found a receive buffer full, from ``/proc/net/snmp``: a line of names and one of values."""
+    names, values = (line.split() for line in snmp.splitlines() if line.startswith("Udp:"))
+    return int(dict(zip(names, values, strict=True))["RcvbufErrors"])
+
+
+def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
+    """Probe until ``control`` (a file descriptor) ends; returns the report."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
+        sock.bind((ip, port))
+        sock.setblocking(False)
+        print("ready", flush=True)  # noqa: T201
+        prober = Prober(sock, port)
+        ready.register(sock, selectors.EVENT_READ)
+        ready.register(control, selectors.EVENT_READ)
+        commands = b""
+        while True:
+            events = [key.fd for key, _ in ready.select(prober.wait_s())]
+            if control in events:
+                if not (more := os.read(control, 4096)):
+                    break
+                *lines, commands = (commands + more).split(b"\n")
+                for line in lines:
+                    prober.steer(line.decode())
+            if sock.fileno() in events:
+                prober.receive()
+            prober.send_due()
+        deadline = time.monotonic() + LINGER_S
+        ready.unregister(control)
+        while (left := deadline - time.monotonic()) > 0:
+            if ready.select(left):
+                prober.receive()
+        return {
+            "ip": ip,
+            "sent": {to: [round(at, 6) for at in times] for to, times in prober.sent.items()},
+            "received": {who: [(n, round(at, 6)) for n, at in seen] for who, seen in prober.received.items()},
+            "overflows": overflows(SNMP.read_text()),
+        }

@@ -1,0 +1,79 @@
+"""Probes in the hosts of a lab: started once, steered while they run, read at the end.
+
+Owns the probing processes, one per host, and who sends to whom how often. Out: every stream between two hosts, from
+which any window of time can be judged afterwards.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.probe.prober import LINGER_S, MIN_FRAME_BYTES
+from mininet_topos.probe.report import Pair, Stream, read_streams
+
+STOP_TIMEOUT_S = 30.0
+
+
+class Probing:
+    """Probing processes in ``hosts`` while it is entered. ``raw``: directory for their reports. ``tos``: in the header
+    of every packet."""
+
+    def __init__(self, lab: Lab, hosts: Iterable[LabHost], raw: Path, tos: int = 0) -> None:
+        self._lab = lab
+        self._hosts = tuple(hosts)
+        self._raw = raw
+        self._tos = tos
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._running: set[Pair] = set()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._raw.mkdir(parents=True, exist_ok=True)
+        for host in self._hosts:
+            options = ["--bind", host.ip, "--tos", str(self._tos), "--out", str(self._report(host))]
+            argv = [sys.executable, "-m", "mininet_topos.probe", *options]
+            log = self._stack.enter_context((self._raw / f"{host.name}.log").open("w"))
+            self._processes[host.ip] = self._lab.popen(
+                host.name, argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        for process in self._processes.values():
+            assert process.stdout
+            process.stdout.readline()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            with process:  # closes its pipes and waits
+                process.kill()
+        self._stack.close()
+
+    def send(self, pair: Pair, interval_s: float, frame_bytes: int = MIN_FRAME_BYTES) -> None:
+        """From now on a frame every ``interval_s``; 0 for none."""
+        stdin = self._processes[pair[0]].stdin
+        assert stdin
+        stdin.write(f"{pair[1]} {interval_s} {frame_bytes}\n")
+        stdin.flush()
+        (self._running.add if interval_s else self._running.discard)(pair)
+
+    def finish(self) -> tuple[dict[Pair, Stream], int]:
+        """End all probes and return the streams, and how many packets the probing processes were too late for."""
+        for pair in tuple(self._running):
+            self.send(pair, 0)
+        time.sleep(LINGER_S)  # for what is still in a queue: nobody's listening ends before everybody's sending has
+        for process in self._processes.values():
+            assert process.stdin
+            process.stdin.close()
+        for host in self._hosts:
+            if self._processes[host.ip].wait(STOP_TIMEOUT_S):
+                raise RuntimeError(f"the probes of {host.name} failed, see {self._raw / host.name}.log")
+        return read_streams(self._report(host) for host in self._hosts)
+
+    def _report(self, host: LabHost) -> Path:
+        return self._raw / f"probes-{host.name}.json"

@@ -1,0 +1,272 @@
+"""The TCP connections between the ranks of one job, pumped by one thread.
+
+Two ranks have one connection, or a bundle of one per subflow when the job may split its flows. Owns the sockets. In:
+arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Nothing blocks but ``receive`` and
+``flush``, and while they wait everything queued for any peer goes on being sent, so two ranks that both have much to
+say cannot wait for each other.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from controller.jobs.source_ports import PortClass
+from mininet_topos.trainer import rendezvous
+from mininet_topos.trainer.division import Deal
+from mininet_topos.trainer.source_port import bind_in_class
+
+HELLO = struct.Struct("!IB")
+SEND_BUFFER_BYTES = 64 * 1024
+MAX_GATHERED = 64
+CONNECT_ATTEMPT_S = 5.0
+
+
+class PeerLostError(Exception):
+    """A peer closed its connection, or neither sent nor took a byte for the stall time-out."""
+
+
+class Connection:
+    """One TCP connection to ``peer``: what is still to be sent, in order."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setblocking(False)
+        self.sock = sock
+        self.peer = peer
+        self.unsent: deque[memoryview] = deque()
+
+    @property
+    def source_port(self) -> int:
+        return int(self.sock.getsockname()[1])
+
+    def send_some(self) -> None:
+        """Hand the kernel as much as it takes. Raises ``PeerLostError``."""
+        try:
+            sent = self.sock.sendmsg([self.unsent[i] for i in range(min(len(self.unsent), MAX_GATHERED))])
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise PeerLostError(f"{self.peer}: {error.strerror}") from error
+        while sent:
+            head = self.unsent.popleft()
+            if sent < len(head):
+                self.unsent.appendleft(head[sent:])
+                return
+            sent -= len(head)
+
+    def receive_some(self, view: memoryview) -> int:
+        """Bytes written to the start of ``view``; 0 when there are none yet. Raises ``PeerLostError``."""
+        try:
+            got = self.sock.recv_into(view)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise PeerLostError(f"{self.peer}: {error.strerror}") from error
+        if got == 0:
+            raise PeerLostError(f"{self.peer} closed the connection")
+        return got
+
+
+class Bundle:
+    """The connections to one peer, one per subflow; the first one also carries all that is no slice.
+
+    ``outgoing`` deals the slices that are sent out to the connections, ``incoming`` those that come: it follows what
+    the peer says of its own.
+    """
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        self.connections = tuple(connections)
+        self.outgoing = Deal(len(self.connections))
+        self.incoming = Deal(len(self.connections))
+
+    @property
+    def peer(self) -> str:
+        return self.first.peer
+
+    @property
+    def first(self) -> Connection:
+        return self.connections[0]
+
+    def next_out(self) -> Connection:
+        """What the next slice is sent on."""
+        return self.connections[self.outgoing.next()]
+
+    def next_in(self) -> Connection:
+        """What the next slice comes on."""
+        return self.connections[self.incoming.next()]
+
+
+class Mesh:
+    """The connections of rank ``rank`` of ``size``: ``to[p]`` was opened by this rank, ``from_[p]`` by rank p; both
+    carry bytes in both directions. ``arrivals``: monotonic time when each receive of data was complete, since the
+    list was last taken."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        to: Mapping[int, Bundle],
+        from_: Mapping[int, Bundle],
+        stall_timeout_s: float = 60.0,
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.to = to
+        self.from_ = from_
+        self.stall_timeout_s = stall_timeout_s
+        self.arrivals: list[float] = []
+        self._connections = tuple(one for bundle in (*to.values(), *from_.values()) for one in bundle.connections)
+
+    def send(self, connection: Connection, data: memoryview | bytes) -> None:
+        """Queue ``data``, which must not change before it was sent, and send what the socket takes now."""
+        view = memoryview(data).cast("B")
+        if len(view):
+            connection.unsent.append(view)
+            if len(connection.unsent) == 1:
+                connection.send_some()
+
+    def receive(self, connection: Connection, into: memoryview | bytearray, note_arrival: bool = False) -> None:
+        """Fill ``into``. Raises ``PeerLostError``."""
+        rest = memoryview(into).cast("B")
+        while len(rest):
+            got = connection.receive_some(rest)
+            rest = rest[got:]
+            if not got:
+                # Wake up once per slice, not per packet: five times less work for a shared processor.
+                connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(rest))
+                self._wait(connection)
+        if note_arrival:
+            self.arrivals.append(time.monotonic())
+
+    def flush(self) -> None:
+        """Return when the kernel has taken everything. Raises ``PeerLostError``."""
+        while any(connection.unsent for connection in self._connections):
+            self._wait(None)
+
+    def take_arrivals(self) -> list[float]:
+        arrivals, self.arrivals = self.arrivals, []
+        return arrivals
+
+    def _wait(self, source: Connection | None) -> None:
+        """Wait until ``source`` is readable or a socket takes more, and send."""
+        poller = select.poll()
+        sockets = {connection.sock.fileno(): connection for connection in self._connections}
+        for fileno, connection in sockets.items():
+            events = (select.POLLIN if connection is source else 0) | (select.POLLOUT if connection.unsent else 0)
+            if events:
+                poller.register(fileno, events)
+        ready = poller.poll(self.stall_timeout_s * 1000)
+        if not ready:
+            waited_for = source.peer if source else ", ".join(c.peer for c in self._connections if c.unsent)
+            raise PeerLostError(f"{waited_for}: not a byte for {self.stall_timeout_s:.0f} s")
+        for fileno, _ in ready:
+            if sockets[fileno].unsent:
+                sockets[fileno].send_some()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(
+    directory: Path,
+    rank: int,
+    addresses: Sequence[str],
+    to: Iterable[int],
+    from_: Iterable[int],
+    *,
+    classes: Sequence[PortClass] = (),
+    timeout_s: float = 60.0,
+    stall_timeout_s: float = 60.0,
+) -> Mesh:
+    """Open this rank's connections: ``to`` the ranks it connects to, ``from_`` the ranks that connect to it.
+
+    ``addresses``: one IP per rank; ``directory`` is shared by the ranks of this job and of no other. ``classes``: of
+    the source ports, one per connection to a peer; none for one connection from any port. Raises ``TimeoutError`` when
+    a rank does not turn up in ``timeout_s`` seconds.
+    """
+    deadline = time.monotonic() + timeout_s
+    with socket.create_server((addresses[rank], 0), backlog=len(addresses) * max(1, len(classes))) as listener:
+        rendezvous.publish(directory, f"rank-{rank}", listener.getsockname()[:2])
+        opened = {
+            peer: Bundle(
+                [
+                    _open(directory, HELLO.pack(rank, number), (addresses[rank], ports), peer, addresses, deadline)
+                    for number, ports in enumerate(classes or (None,))
+                ]
+            )
+            for peer in to
+        }
+        accepted = _accept(listener, set(from_), max(1, len(classes)), addresses, deadline)
+    return Mesh(rank, len(addresses), opened, accepted, stall_timeout_s)
+
+
+def prepare_sender(sock: socket.socket) -> None:
+    """A short queue, and Linux's own default congestion control whatever the machine's setting is: BBR, which some
+    machines prefer, pauses every flow for 0.2 s every 10 s, and in a ring everybody waits for each pause."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+
+
+def _open(
+    directory: Path,
+    hello: bytes,
+    source: tuple[str, PortClass | None],
+    peer: int,
+    addresses: Sequence[str],
+    deadline: float,
+) -> Connection:
+    """One connection to ``peer``, from the ``source`` address and a port of its class when there is one."""
+    ip, ports = source
+    while True:
+        address = rendezvous.find(directory, f"rank-{peer}", deadline - time.monotonic())
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        prepare_sender(sock)
+        sock.settimeout(CONNECT_ATTEMPT_S)
+        try:
+            if ports:
+                bind_in_class(sock, ip, ports)
+            sock.connect(address)
+            sock.sendall(hello)
+            return Connection(sock, f"rank {peer} ({addresses[peer]})")
+        except OSError as error:
+            sock.close()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"rank {peer} ({addresses[peer]}) cannot be reached: {error}") from error
+            time.sleep(rendezvous.POLL_S)
+
+
+def _accept(
+    listener: socket.socket, peers: set[int], count: int, addresses: Sequence[str], deadline: float
+) -> dict[int, Bundle]:
+    """``count`` connections from each of the peers."""
+    accepted: dict[tuple[int, int], Connection] = {}
+    expected = {(peer, number) for peer in peers for number in range(count)}
+    while missing := expected - accepted.keys():
+        listener.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            sock, _ = listener.accept()
+        except TimeoutError:
+            ranks = sorted({peer for peer, _ in missing})
+            raise TimeoutError(f"no connection, or not all, from ranks {ranks}") from None
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        hello = sock.recv(HELLO.size, socket.MSG_WAITALL)
+        which = HELLO.unpack(hello) if len(hello) == HELLO.size else (-1, 0)
+        if which in missing:
+            accepted[which] = Connection(sock, f"rank {which[0]} ({addresses[which[0]]})")
+        else:
+            sock.close()
+    return {peer: Bundle([accepted[peer, number] for number in range(count)]) for peer in peers}
