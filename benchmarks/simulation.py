@@ -28,7 +28,6 @@ from controller.offline.fabrics import leaf_spine, without_spines
 from controller.offline.options import problem_of
 from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import Valuation
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.schemes import SCHEMES
 from controller.simulator.options import Options, Replan, Sharing
@@ -105,7 +104,7 @@ def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int
         "slow_down": fmean(_known(outcome.mean_slow_down) for outcome in outcomes),
         "of_seeds": [outcome.mean_slow_down for outcome in outcomes],
         "job_slow_down": {job.job_id: job.mean_slow_down for job in outcomes[0].jobs},
-        "bound": level_bounds(problem, Valuation(problem)).fluid,
+        "bound": level_bounds(problem).fluid,
         "plans": outcomes[0].plans,
         "adopted": outcomes[0].adopted,
         "moves": outcomes[0].moves,

@@ -93,7 +93,6 @@ def _trained(
     # The solver takes half a second to import, which no other command needs.
     from controller.offline.options import problem_of, scenario
     from controller.planning.bounds import level_bounds
-    from controller.planning.efficiency import Valuation
     from controller.planning.problem import PlanLimits
     from controller.planning.schemes import SCHEMES
     from controller.simulator.training import Outcome, Stage, report, simulate
@@ -111,7 +110,7 @@ def _trained(
         with waiting(f"training under {name}"):
             return simulate(stages, known.jobs, lambda problem: SCHEMES[name](problem, limits), how)
 
-    bound = level_bounds(failed, Valuation(failed)).fluid
+    bound = level_bounds(failed).fluid
     return report(how, bound, [(name, outcome_of(name)) for name in names])
 
 

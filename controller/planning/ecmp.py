@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import Floats, Ints, Valuation
+from controller.planning.efficiency import job_levels, nic_levels
 from controller.planning.next_hops import NextHops
 from controller.planning.plan import EcmpLevel
-from controller.planning.problem import Flow, Problem, Routes
+from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
 
 _CHUNK = 1 << 16
 """Numbers that are worked on at once: few enough to stay in the processor's cache."""
@@ -33,14 +33,13 @@ _ROCE_PORT = 4791
 
 def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
     """Mean and 95th percentile of the worst job level when every routable flow is hashed; 1 without flows."""
-    valuation = Valuation(problem)
-    return hashed_level(problem, valuation, NextHops(problem), draws, seed)
+    return hashed_level(problem, NextHops(problem), draws, seed)
 
 
-def hashed_level(problem: Problem, valuation: Valuation, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
-    """``ecmp_level`` for callers who have numbered the problem already."""
-    nics = max(_nic_levels(problem, valuation, hops.flows, {}).values(), default=1.0)
-    loads = FabricLoads(valuation, hops, hops.flows)
+def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
+    """``ecmp_level`` where the next hops of the problem are known already."""
+    nics = max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
+    loads = FabricLoads(problem, hops, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
     worst = np.maximum(worst, nics)
     return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
@@ -50,18 +49,18 @@ def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> 
     """Expected level of every job with a routable flow: flows in ``pinned`` are on their routes, the others (missing,
     or on a path with a link that has gone) are hashed. Exact when every flow is pinned."""
     standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
-    valuation = Valuation(problem)
     if len(standing) == len(problem.flows):
-        return valuation.job_levels(standing)
+        return job_levels(problem, standing)
     hops = NextHops(problem)
     hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
-    loads = FabricLoads(valuation, hops, hops.flows[hashed], _fixed(problem, standing, hops))
-    sums = np.zeros(len(valuation.job_ids))
-    nics = _nic_levels(problem, valuation, hops.flows, standing)
-    floor = np.array([nics.get(job, 1.0) for job in valuation.job_ids])
+    loads = FabricLoads(problem, hops, hops.flows[hashed], _fixed(problem, standing, hops))
+    job_ids = problem.numbers.job_ids
+    sums = np.zeros(len(job_ids))
+    nics = _nic_levels(problem, hops.flows, standing)
+    floor = np.array([nics.get(job, 1.0) for job in job_ids])
     for links in _draws(hops, hops.state[hashed], draws, seed):
         sums += np.maximum(loads.of_jobs(links, loads.of(links)), floor).sum(axis=0)
-    return {job: float(sums[number] / draws) for number, job in enumerate(valuation.job_ids) if job in nics}
+    return {job: float(sums[number] / draws) for number, job in enumerate(job_ids) if job in nics}
 
 
 def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
@@ -116,12 +115,12 @@ def _forks(hops: NextHops, state: Ints) -> list[bool]:
     return forks
 
 
-def _nic_levels(problem: Problem, valuation: Valuation, hashed: Ints, standing: Routes) -> dict[JobId, float]:
-    """Level of every job with a routable flow if the fabric were endlessly fast. ``hashed``: numbers of the flows that
+def _nic_levels(problem: Problem, hashed: Ints, standing: Routes) -> dict[JobId, float]:
+    """Level of every job with a routable flow if only NICs could be full. ``hashed``: numbers of the flows that
     have a way through the fabric."""
     routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in standing for flow in problem.flows], bool)
     routable[hashed] = True
-    return valuation.nic_levels(np.flatnonzero(routable))
+    return nic_levels(problem, np.flatnonzero(routable))
 
 
 def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
@@ -130,9 +129,8 @@ def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
 
 
 def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
-    numbers = {link: number for number, link in enumerate(hops.links)}
     rows = [
-        (flow, numbers[link], piece.share)
+        (flow, hops.number[link], piece.share)
         for flow, flow_id in enumerate(flow.id for flow in problem.flows)
         for piece in standing.get(flow_id, ())
         for link in piece.path
@@ -183,28 +181,29 @@ class FabricLoads:
     ``links`` has the shape (hops, draws, columns) and holds link numbers of ``NextHops``.
     """
 
-    def __init__(self, valuation: Valuation, hops: NextHops, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
+    def __init__(self, problem: Problem, hops: NextHops, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
+        numbers = problem.numbers
         self._capacity_bps = hops.capacity_bps
-        self._jobs = len(valuation.job_ids)
-        phases = np.bincount(valuation.cell_job, minlength=self._jobs)
-        column, entry = valuation.entries_of(flows)
-        row, fixed_entry = valuation.entries_of(fixed.flow)
+        self._jobs = len(numbers.job_ids)
+        phases = np.bincount(numbers.cell_job, minlength=self._jobs)
+        column, entry = numbers.entries_of(flows)
+        row, fixed_entry = numbers.entries_of(fixed.flow)
         # Flows that send nothing use no link.
         sending, self._fixed_link = np.unique(column), fixed.link[row]
-        self._by_job = sending[np.argsort(valuation.job[flows[sending]], kind="stable")]
-        self._job = valuation.job[flows[self._by_job]]
-        self._fixed_job = valuation.job[fixed.flow[row]]
-        several = phases[valuation.job] > 1
+        self._by_job = sending[np.argsort(numbers.job[flows[sending]], kind="stable")]
+        self._job = numbers.job[flows[self._by_job]]
+        self._fixed_job = numbers.job[fixed.flow[row]]
+        several = phases[numbers.job] > 1
         alone, fixed_alone = ~several[flows[column]], ~several[fixed.flow[row]]
-        fixed_bps = valuation.entry_bps[fixed_entry] * fixed.share[row]
+        fixed_bps = numbers.entry_bps[fixed_entry] * fixed.share[row]
         self._single = _Cell(
-            column[alone], valuation.entry_bps[entry[alone]], fixed.link[row[fixed_alone]], fixed_bps[fixed_alone]
+            column[alone], numbers.entry_bps[entry[alone]], fixed.link[row[fixed_alone]], fixed_bps[fixed_alone]
         )
         self._several: defaultdict[int, list[_Cell]] = defaultdict(list)
-        for cell in np.flatnonzero(phases[valuation.cell_job] > 1).tolist():
-            mine, pinned = valuation.entry_cell[entry] == cell, valuation.entry_cell[fixed_entry] == cell
-            self._several[int(valuation.cell_job[cell])].append(
-                _Cell(column[mine], valuation.entry_bps[entry[mine]], fixed.link[row[pinned]], fixed_bps[pinned])
+        for cell in np.flatnonzero(phases[numbers.cell_job] > 1).tolist():
+            mine, pinned = numbers.entry_cell[entry] == cell, numbers.entry_cell[fixed_entry] == cell
+            self._several[int(numbers.cell_job[cell])].append(
+                _Cell(column[mine], numbers.entry_bps[entry[mine]], fixed.link[row[pinned]], fixed_bps[pinned])
             )
 
     def of(self, links: Ints) -> Floats:

@@ -27,8 +27,7 @@ import numpy as np
 import rustworkx as rx
 
 from controller.fabric.topology import Dpid, LinkId
-from controller.planning.efficiency import Ints
-from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow
+from controller.planning.problem import Flow, FlowId, Ints, Problem, Route, Subflow
 
 _EQUAL = 1e-9
 _ROUNDING = 1e-9

@@ -8,13 +8,13 @@ where the problem's candidate paths are capped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import count, pairwise
 
 import numpy as np
 
 from controller.fabric.topology import LinkId, Path
-from controller.planning.efficiency import Floats, Ints
-from controller.planning.problem import Flow, Problem
+from controller.planning.problem import Floats, Flow, Ints, Problem
 
 _BLOCK = 512
 """States that are looked at together: few enough for the processor's cache."""
@@ -34,7 +34,8 @@ class NextHops:
     destination, reached by every path, with ``nothing`` as its only next hop. ``longest``: links on the longest path.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, flows: Sequence[int] | None = None) -> None:
+        """``flows``: numbers of the flows to look at, None for all."""
         far_end = problem.paths.far_end
         dpids, ports, _ = zip(*far_end, strict=True) if far_end else ((), (), ())
         at = {dpid: number for number, dpid in enumerate(sorted({*far_end.values(), *dpids}))}
@@ -46,15 +47,24 @@ class NextHops:
         self.nothing = len(links)
         self.far_end: Ints = there[order]
         self.capacity_bps: Floats = np.array([*map(problem.capacity_bps.__getitem__, self.links), np.inf])
-        ends = [(at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in problem.flows]
+        asked = range(len(problem.flows)) if flows is None else flows
+        ends = [
+            (at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in map(problem.flows.__getitem__, asked)
+        ]
         src, dst = np.array(ends, np.int64).reshape(-1, 2).T
         targets, column = np.unique(dst, return_inverse=True)
         fabric = _Fabric(here[order], self.far_end, targets, len(at))
-        flows = np.flatnonzero((src >= 0) & (dst >= 0))
-        distance = fabric.distance[src[flows], column[flows]]
-        self.flows: Ints = flows[distance > 0]
+        joined = np.flatnonzero((src >= 0) & (dst >= 0))
+        distance = fabric.distance[src[joined], column[joined]]
+        joined = joined[distance > 0]
+        self.flows: Ints = np.array(asked, np.int64)[joined]
         self.longest = int(distance.max(initial=0))
-        self._expand(fabric, src[self.flows] * len(targets) + column[self.flows])
+        self._expand(fabric, src[joined] * len(targets) + column[joined])
+
+    @cached_property
+    def number(self) -> dict[LinkId, int]:
+        """Of each link."""
+        return {link: number for number, link in enumerate(self.links)}
 
     def path(self, numbers: Ints) -> Path:
         """The path of these links, in order; ``nothing`` is left out."""
@@ -139,7 +149,7 @@ class PathChoices:
     def __init__(self, problem: Problem, next_hops: NextHops) -> None:
         self.next_hops = next_hops
         self.flows: Sequence[Flow] = [problem.flows[number] for number in next_hops.flows.tolist()]
-        self.peak_bps: Sequence[float] = [max((bps for _, bps in flow.demand_bps), default=0.0) for flow in self.flows]
+        self.peak_bps: Sequence[float] = problem.numbers.peak_bps[next_hops.flows].tolist()
         states, first, pair = np.unique(next_hops.state, return_index=True, return_inverse=True)
         if _path_counts(next_hops)[states].max(initial=0) > _MOST_PATHS:
             of_pair = _candidates(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
@@ -183,12 +193,11 @@ def _ranks(owner: Ints, first: Ints) -> Ints:
 
 def _candidates(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:
     """Per flow the problem's candidates."""
-    numbers = {link: number for number, link in enumerate(next_hops.links)}
     found = []
     for flow in flows:
         paths = problem.candidates(flow)
         links = np.full((next_hops.longest, len(paths)), next_hops.nothing)
         for column, path in enumerate(paths):
-            links[: len(path), column] = [numbers[link] for link in path]
+            links[: len(path), column] = [next_hops.number[link] for link in path]
         found.append(links)
     return found

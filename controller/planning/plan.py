@@ -12,7 +12,7 @@ from typing import Literal
 
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation, first_difference
+from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
 from controller.planning.problem import FlowId, Problem, Routes
 
 Certificate = Literal["optimal", "gap", "heuristic"]
@@ -115,12 +115,12 @@ class Draft:
         return tuple(sorted(self.job_level.values(), reverse=True))
 
 
-def draft(problem: Problem, valuation: Valuation, solver: str, routes: Routes) -> Draft:
+def draft(problem: Problem, solver: str, routes: Routes) -> Draft:
     moves = sum(
         flow.current is not None and flow.id in routes and routes[flow.id] != flow.current and problem.stands(flow)
         for flow in problem.flows
     )
-    return Draft(solver, routes, valuation.job_levels(routes), moves)
+    return Draft(solver, routes, job_levels(problem, routes), moves)
 
 
 def compare(a: Draft, b: Draft) -> int:

@@ -21,10 +21,9 @@ import numpy as np
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.cp_sat import cp_model
-from controller.planning.efficiency import Ints
 from controller.planning.leaf_spine import Lanes, find_lanes, proper_coloring
 from controller.planning.next_hops import PathChoices
-from controller.planning.problem import Flow, PlanLimits, Problem
+from controller.planning.problem import Flow, Ints, PlanLimits, Problem
 
 # ---- the greedy of "Routing for Large ML Models" (arXiv 2503.05324)
 
@@ -77,7 +76,7 @@ def fold_coloring(problem: Problem, choices: PathChoices) -> Ints:
 
 
 def _by_lane(choices: PathChoices, colors: list[int], lanes: Lanes) -> Ints:
-    numbers = {link: number for number, link in enumerate(choices.next_hops.links)}
+    numbers = choices.next_hops.number
     folded = [(flow, color % lanes.count) for flow, color in zip(choices.flows, colors, strict=True)]
     up = [numbers[lanes.up[flow.src_leaf][lane]] for flow, lane in folded]
     down = [numbers[lanes.down[flow.dst_leaf][lane]] for flow, lane in folded]

@@ -17,12 +17,12 @@ import numpy as np
 
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import FabricLoads, hashed_level, hashed_links
-from controller.planning.efficiency import Ints, Valuation
+from controller.planning.efficiency import nic_levels
 from controller.planning.next_hops import NextHops, PathChoices
 from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes, certified, draft
 from controller.planning.plan_check import check
-from controller.planning.planner import Fault, plan, valued
-from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
+from controller.planning.planner import Fault, plan, refuse_faults
+from controller.planning.problem import FlowId, Ints, PlanLimits, Problem, Route, whole
 from controller.planning.published_schemes import (
     Routed,
     anneal,
@@ -46,9 +46,8 @@ flows on 32 spines."""
 class _Numbered:
     """A problem in numbers, computed when they are needed."""
 
-    def __init__(self, problem: Problem, valuation: Valuation) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.valuation = valuation
         self.next_hops = NextHops(problem)
 
     @cached_property
@@ -59,11 +58,11 @@ class _Numbered:
     def nic_level(self) -> float:
         """The worst level (>= 1) that NICs impose on every routing."""
         local = [number for number, flow in enumerate(self.problem.flows) if flow.src_leaf == flow.dst_leaf]
-        levels = self.valuation.nic_levels(np.concatenate([self.next_hops.flows, np.array(local, np.int64)]))
+        levels = nic_levels(self.problem, np.concatenate([self.next_hops.flows, np.array(local, np.int64)]))
         return max(levels.values(), default=1.0)
 
     def hashed(self, limits: PlanLimits) -> EcmpLevel:
-        return hashed_level(self.problem, self.valuation, self.next_hops, limits.ecmp_draws, limits.seed)
+        return hashed_level(self.problem, self.next_hops, limits.ecmp_draws, limits.seed)
 
     def routes(self, links: Ints) -> dict[FlowId, Route]:
         """``links``: what each flow takes that has a way through the fabric, shape (hops, flows)."""
@@ -74,7 +73,7 @@ class _Numbered:
         return routes
 
     def worst_level(self, links: Ints) -> float:
-        loads = FabricLoads(self.valuation, self.next_hops, self.next_hops.flows)
+        loads = FabricLoads(self.problem, self.next_hops, self.next_hops.flows)
         return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
 
 
@@ -109,17 +108,17 @@ def _plan(name: str, router: _Router, problem: Problem, limits: PlanLimits) -> P
     """The router's routes as a plan. ECMP is drawn afterwards, as in ``planner``."""
     started = time.perf_counter()
     try:
-        valuation = valued(problem)
+        refuse_faults(problem)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
-    numbered = _Numbered(problem, valuation)
-    bounds = level_bounds(problem, valuation)
+    numbered = _Numbered(problem)
+    bounds = level_bounds(problem)
     built = time.perf_counter()
     routed = router(numbered, limits)
     if routed is None:
         return NoPlan(problem.generation, f"{name} found no routing within {limits.time_limit_s:g} s")
     bounds = _raised(problem, bounds, routed.bound)
-    candidate = draft(problem, valuation, name, numbered.routes(routed.links))
+    candidate = draft(problem, name, numbered.routes(routed.links))
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     answer = certified(problem, candidate, bounds, bounds.vector, times)
@@ -165,9 +164,10 @@ def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
     if _NUMBERING * expected_s > _BUDGET_S:
         return levels
     try:
-        numbered = _Numbered(problem, valued(problem))
+        refuse_faults(problem)
     except Fault:
         return levels
+    numbered = _Numbered(problem)
     for name, router in _CHEAP.items():
         if time.perf_counter() + expected_s > ends:
             return levels

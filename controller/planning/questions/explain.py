@@ -17,7 +17,7 @@ from controller.fabric.topology import Fabric, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_job_levels
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
 from controller.planning.plan import Certificate, NoPlan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes
@@ -121,12 +121,11 @@ def explain(
     mine = [flow for flow in problem.flows if flow.job_id == job_id]
     if not mine:
         raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}")
-    valuation = Valuation(problem)
-    bounds = level_bounds(problem, valuation)
+    bounds = level_bounds(problem)
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.stands(flow)}
     level = ecmp_job_levels(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
     nics = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
-    nic_level = valuation.job_levels(nics).get(job_id, 1.0)
+    nic_level = job_levels(problem, nics).get(job_id, 1.0)
     slowed = level > 1 + LEVEL_TOLERANCE
     best = _option(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)

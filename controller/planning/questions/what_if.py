@@ -20,7 +20,7 @@ from controller.errors import SignalboxError
 from controller.fabric.topology import LinkId
 from controller.planning.bounds import level_bounds
 from controller.planning.ecmp import ecmp_level
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import EcmpLevel, NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem
@@ -140,7 +140,7 @@ def _bounded(problem: Problem, cases: Sequence[Case], progress: Progress) -> lis
         after = failed(problem, example)
         lost = tuple(flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow))
         rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
-        bounds = level_bounds(after, Valuation(after))
+        bounds = level_bounds(after)
         outcomes.append(
             Outcome(
                 case=case,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from controller.fabric.topology import Path
-from controller.planning.efficiency import Floats, Ints, Valuation
-from controller.planning.problem import FlowId, Route, Routes
+from controller.planning.efficiency import job_levels
+from controller.planning.problem import Floats, FlowId, Ints, Problem, Route, Routes
 from controller.planning.split.commodities import Commodities
 from controller.planning.split.lp import Clock, FluidModel, Goal
 from controller.planning.split.shares import SMALLEST_SHARE, exactly_one, lay, lay_nearest
@@ -28,8 +28,8 @@ _ROUNDING = 1e-9
 class Divider:
     """``before``: the routes that the spreads begin from; as many flows as possible keep theirs."""
 
-    def __init__(self, valuation: Valuation, of: Commodities, before: Routes, clock: Clock) -> None:
-        self._valuation = valuation
+    def __init__(self, problem: Problem, of: Commodities, before: Routes, clock: Clock) -> None:
+        self._problem = problem
         self._of = of
         self._before = before
         self._clock = clock
@@ -67,7 +67,7 @@ class Divider:
             laid = self._placed_evenly(laid, unfit, room)
         routes = fewer_pieces(of, {**self._before, **laid}, room)
         loads = of.link_loads(of.loads(of.amounts(routes)))
-        levels = tuple(sorted(self._valuation.job_levels(routes).values(), reverse=True))
+        levels = tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
         return _Outcome(levels, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
 
     def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.planning.efficiency import Floats, Ints
+from controller.planning.problem import Floats, Ints
 from controller.planning.split.commodities import Commodities
 from controller.planning.split.lp import Programme
 

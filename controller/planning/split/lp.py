@@ -25,7 +25,7 @@ import numpy as np
 from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, parameters_pb2, result_pb2
 from ortools.math_opt.core.python import solver
 
-from controller.planning.efficiency import Floats, Ints
+from controller.planning.problem import Floats, Ints
 from controller.planning.split.commodities import Bools, Commodities
 
 _ROUNDING = 1e-9

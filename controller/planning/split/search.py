@@ -25,11 +25,11 @@ from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
 from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.efficiency import Floats, Valuation, first_difference
+from controller.planning.efficiency import first_difference, job_levels
 from controller.planning.leaf_spine import balanced_coloring
 from controller.planning.level_vector import level_vector
 from controller.planning.plan import levels_proven
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split.commodities import Commodities
 from controller.planning.split.dividing import Divider
 from controller.planning.split.exclusive_links import exclusive_links
@@ -49,9 +49,9 @@ Lane = tuple[Dpid, int]
 """A spine, and which of the parallel cables to it."""
 
 
-def solve(problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> Solution | None:
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | None:
     """With a cap on moves: routes with at most as many, as good as they were found; None when there were none."""
-    search = _Search(problem, limits, valuation, bounds)
+    search = _Search(problem, limits, bounds)
     routes = search.routes()
     return None if routes is None else Solution(routes, search.proven)
 
@@ -63,12 +63,11 @@ class _Fluid:
     def __init__(
         self,
         problem: Problem,
-        valuation: Valuation,
         before: Routes,
         level: Mapping[JobId, float],
         barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
     ) -> None:
-        self.of = Commodities(problem, valuation, level, barred)
+        self.of = Commodities(problem, level, barred)
         self.model = FluidModel(self.of)
         self._start = self.of.amounts(before)
 
@@ -108,9 +107,8 @@ class _Aim(NamedTuple):
 class _Search:
     """``proven``: lower bounds of the levels sorted from the worst."""
 
-    def __init__(self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> None:
+    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds) -> None:
         self._problem = problem
-        self._valuation = valuation
         self._bounds = bounds
         self._max_moves = limits.max_moves
         self._slack = 1 + limits.split_tolerance
@@ -132,7 +130,7 @@ class _Search:
         return routes
 
     def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
-        return Divider(self._valuation, fluid.of, self._before, self._clock).divide(amounts, room)
+        return Divider(self._problem, fluid.of, self._before, self._clock).divide(amounts, room)
 
     # ---- moves
 
@@ -163,14 +161,14 @@ class _Search:
 
     def _even(self) -> dict[JobId, float]:
         """Per job the level that the cuts it crosses have when their links are equally loaded."""
-        cuts, jobs = self._bounds.cuts, self._valuation.job_ids
+        cuts, jobs = self._bounds.cuts, self._problem.numbers.job_ids
         even = np.ones(len(jobs))
         np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
         return {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
 
     def _spread(self) -> _Aim | None:
         """As near to even levels as the worst one allows; None when time was up."""
-        fluid, worst = _Fluid(self._problem, self._valuation, self._before, self._even()), self._bounds.worst
+        fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
         spread = fluid.improve(room * self._slack, self._clock)
@@ -206,14 +204,14 @@ class _Search:
         if levels_proven(levels, target.levels) == len(levels):
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
-        fluid = _Fluid(self._problem, self._valuation, self._before, level)
+        fluid = _Fluid(self._problem, self._before, level)
         chosen = exclusive_links(fluid.of, levels[0], _CHOICE * self._clock.left_s())
         if chosen is None:
             return None
-        links = tuple(self._valuation.number)
+        links = tuple(self._problem.link_number)
         off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
         barred = {job: off[of] for job, of in level.items() if of in off}
-        fluid = _Fluid(self._problem, self._valuation, self._before, level, barred)
+        fluid = _Fluid(self._problem, self._before, level, barred)
         room = chosen.room * self._slack
         spread = fluid.improve(room, self._clock)
         if spread is None or not self._clock.enough(spread.excess):
@@ -247,11 +245,10 @@ def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
 def _placed(problem: Problem, limits: PlanLimits) -> Routes:
     """Of whole flows, which may have to move."""
     routes = greedy.assign(problem, keep_current=True)
-    valuation = Valuation(problem)
-    bounds = level_bounds(problem, valuation)
-    if max(valuation.job_levels(routes).values(), default=1.0) <= bounds.worst:
+    bounds = level_bounds(problem)
+    if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst:
         return routes
-    return local_search.search(problem, valuation, bounds, level_vector(bounds), routes, limits)
+    return local_search.search(problem, bounds, level_vector(bounds), routes, limits)
 
 
 def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:

@@ -13,7 +13,7 @@ from controller.errors import NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import Valuation, job_levels, link_loads
+from controller.planning.efficiency import job_levels, link_loads
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
@@ -276,7 +276,7 @@ def test_a_cut_never_claims_more_than_all_bounds_together(
     problem = problem_of(fabric, [replace(f, max_subflows=1 + may_split) for f in flows])
     cut = tightest_cut(problem, JobId("a"), fabric)
     if cut is not None:
-        assert cut.level <= level_bounds(problem, Valuation(problem)).worst * (1 + 1e-9)
+        assert cut.level <= level_bounds(problem).worst * (1 + 1e-9)
 
 
 ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))

@@ -28,13 +28,6 @@ def test_a_route_over_a_cable_that_has_gone_is_assigned_anew() -> None:
     assert greedy.assign(broken, keep_current=True) == {a.id: whole(second)}
 
 
-def test_settled_flows_are_where_they_are_put_and_count() -> None:
-    a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
-    problem = problem_of(leaf_spine(2, 2), [a, b])
-    first, second = problem.candidates(a)
-    assert greedy.assign(problem, keep_current=True, on={b.id: first}) == {a.id: whole(second), b.id: whole(first)}
-
-
 def test_a_tie_goes_to_the_current_path_and_nothing_else_remembers_it() -> None:
     a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
     problem = problem_of(leaf_spine(2, 2), [a, b])

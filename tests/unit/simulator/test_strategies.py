@@ -10,7 +10,6 @@ from controller.offline.fabrics import leaf_spine, without_spines
 from controller.offline.generator import generate, jobs_of
 from controller.offline.options import problem_of
 from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import Valuation
 from controller.planning.problem import PlanLimits
 from controller.planning.schemes import SCHEMES
 from controller.simulator.options import Options, Replan, Sharing
@@ -35,7 +34,7 @@ def run(
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
     outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
-    return outcome, level_bounds(problem, Valuation(problem)).fluid
+    return outcome, level_bounds(problem).fluid
 
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring"])
