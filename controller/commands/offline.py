@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import takes_fabric
+from controller.commands.scenario import FabricCommand
 from controller.errors import SignalboxError
 from controller.offline.fabric_options import FabricOptions, Placement
 
@@ -38,10 +38,9 @@ StrategyName = Annotated[
 TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
 
 
-@commands.command("plan-file")
-@takes_fabric
+@commands.command("plan-file", cls=FabricCommand)
 def plan_file(
-    options: FabricOptions,
+    ctx: typer.Context,
     strategy: StrategyName = "planned",
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
@@ -58,6 +57,7 @@ def plan_file(
     from controller.planning.problem import PlanLimits
     from controller.planning.schemes import SCHEMES
 
+    options: FabricOptions = ctx.obj
     if strategy not in SCHEMES:
         message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
         raise typer.BadParameter(message, param_hint="--strategy")
@@ -109,8 +109,8 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; no routing of whole flows is below "
-        f"{found['integer_bound']:.4g}, none of split ones below {found['bound']:.4g}",
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible without splitting: "
+        f"{found['integer_bound']:.4g}, with splitting: {found['bound']:.4g}",
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),

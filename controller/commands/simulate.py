@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import takes_fabric
+from controller.commands.scenario import FabricCommand
 from controller.offline.fabric_options import FabricOptions
 from controller.simulator.options import Options, Replan, Sharing
 
@@ -29,10 +29,9 @@ _DEFAULTS = Options()
 _FAILURES = "Failures"
 
 
-@commands.command("simulate")
-@takes_fabric
+@commands.command("simulate", cls=FabricCommand)
 def simulate_command(
-    options: FabricOptions,
+    ctx: typer.Context,
     strategy: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME,…", help="How to route; several give a row each.", show_default="planned"),
@@ -58,7 +57,9 @@ def simulate_command(
     ] = _DEFAULTS.sharing,
     lose_sent: Annotated[
         bool,
-        typer.Option("--lose-sent", metavar="", help="Who is moved loses a little, as in the published simulator."),
+        typer.Option(
+            "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
+        ),
     ] = _DEFAULTS.lose_sent,
     fail_at: Annotated[
         float, typer.Option(min=0, metavar="S", help="When the failures happen.", rich_help_panel=_FAILURES)
@@ -70,6 +71,7 @@ def simulate_command(
     as_json: AsJson = False,
 ) -> None:
     """Train a workload on paper: all-reduce times and slow-downs of every job. Exit status 3: a job had no path."""
+    options: FabricOptions = ctx.obj
     how = Options(
         iterations=iterations,
         random_starts_s=random_starts,

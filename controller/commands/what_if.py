@@ -21,7 +21,7 @@ from rich.table import Table
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands.offline import PARTLY_ROUTED
 from controller.commands.output import Address, AsJson, fields, show, waiting
-from controller.commands.scenario import may_take_fabric
+from controller.commands.scenario import OptionalFabricCommand
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
@@ -65,10 +65,9 @@ TimeLimit = Annotated[
 commands = typer.Typer()
 
 
-@commands.command("what-if")
-@may_take_fabric
+@commands.command("what-if", cls=OptionalFabricCommand)
 def what_if(
-    options: FabricOptions | None,
+    ctx: typer.Context,
     fail: Annotated[
         str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
     ] = "spines,cables,bundles",
@@ -83,6 +82,7 @@ def what_if(
     as_json: AsJson = False,
 ) -> None:
     """Fail every spine and every cable in turn, on paper: hashing, the plan, its bound, who is cut off; worst first."""
+    options: FabricOptions | None = ctx.obj
     kinds = _kinds(fail)
     if options is None:
         _only_on_paper(time_limit=time_limit)
@@ -95,10 +95,9 @@ def what_if(
         raise typer.Exit(PARTLY_ROUTED)
 
 
-@commands.command("explain")
-@may_take_fabric
+@commands.command("explain", cls=OptionalFabricCommand)
 def explain(
-    options: FabricOptions | None,
+    ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; on paper its file's name without .txt.")],
     strategy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
@@ -108,6 +107,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say whether the network slows a job: which link, shared with whom, and what routing can still gain."""
+    options: FabricOptions | None = ctx.obj
     if options is None:
         _only_on_paper(strategy=strategy, time_limit=time_limit)
         with waiting("the controller is planning"), Client(address) as client:

@@ -264,7 +264,7 @@ def test_people_get_a_table(signalbox: Signalbox, workload: Path) -> None:
     result = signalbox("plan-file", *FABRIC, "--workload", workload, "--fail-spines", "1")
     for text in (
         "16 in 16 pieces",
-        "no routing of whole flows is below 2",
+        "best possible without splitting: 2",
         "optimal, 2 of 2 levels proven",
         "job_1-B",
         "50.0%",
