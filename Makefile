@@ -2,7 +2,7 @@
 PY := .venv/bin/python
 PB := controller/api/pb
 PROTO := signalbox/v1/signalbox.proto
-PYTHON_CODE := controller mininet_topos deploy/grafana tests $(wildcard benchmarks)
+PYTHON_CODE := controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
@@ -18,10 +18,10 @@ demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); re
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
 
 bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and a small fabric (root); results in out/bench
-	@.venv/bin/signalbox bench plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
-	@$(PY) -m benchmarks.rules
-	@$(PY) -m benchmarks.counters
-	@$(WITH_OVS) .venv/bin/signalbox bench fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
+	@$(PY) -m benchmarks plan --quick $(if $(WORKLOADS),--workloads $(WORKLOADS))
+	@$(PY) -m benchmarks rules
+	@$(PY) -m benchmarks counters
+	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
 test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
 	@$(WITH_OVS) $(PY) -m pytest

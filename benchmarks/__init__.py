@@ -1,1 +1,1 @@
-"""Measurements, each a module with its command in docs/benchmarks.md; failures, moves and flow_cache need root."""
+"""Measurements of the planner and of the running controller: ``python -m benchmarks``."""

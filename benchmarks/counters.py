@@ -19,15 +19,15 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Annotated
+from urllib.request import urlopen
 
 import typer
-from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table as TextTable
 
 from controller.commands.output import console
-from controller.config import Config
+from controller.config import Config, MetricsConfig
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, SwitchConnected
@@ -35,7 +35,7 @@ from controller.fabric.topology import Dpid, Fabric, PortRef
 from controller.fabric.topology_update import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
-from controller.observability.metrics import StatusCollector
+from controller.observability.metrics import MetricsServer
 from controller.offline.fabrics import leaf_spine
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
@@ -44,7 +44,6 @@ from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.openflow_decode import Reply
 from controller.status import StatusBoard
-from controller.status_view import StatusView, build_status
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
 
@@ -90,7 +89,7 @@ class Switches:
         total = int(5e9 * now) if busy else 0
         bodies = {}
         for dpid, switch in self.fabric.switches.items():
-            pinned = [flow for flow in loop.sync.installed[dpid].flows.values() if flow.key.table == Table.PINNED]
+            pinned = [flow for flow in loop.state.sync.installed[dpid].flows.values() if flow.key.table == Table.PINNED]
             bodies[dpid] = {
                 PORT_STATS: b"".join(_port_entry(port, total + int(60 * now)) for port in switch.ports),
                 FLOW: b"".join(_flow_entry(flow, total) for flow in pinned),
@@ -130,7 +129,7 @@ def converged(fabric: Fabric) -> ControlLoop:
         messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
         if step == 200:
             messages += [RegisterJob(spec) for spec in _jobs(fabric)]
-    if not build_status(loop).pins or loop.sync.unsettled:
+    if not loop.state.confirmed.pins or loop.state.sync.unsettled:
         raise RuntimeError("the fabric did not converge")
     return loop
 
@@ -175,7 +174,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, LINK_BPS, LINK_BPS)
     loop = converged(fabric)
     polled = _Polled(fabric)
-    clock, board, view = Clock(), StatusBoard(), StatusView()
+    clock, board = Clock(), StatusBoard()
     every = round(INTERVAL_S / TICK_S)
     for step in range(-4 * every, int(seconds / TICK_S)):
         now = START_S + step * TICK_S
@@ -192,7 +191,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
             loop.handle([Tick()], now)
         if step % round(PUBLISH_S / TICK_S) == 0:
             with clock.of("status"):
-                board.publish(view.status(loop))
+                board.publish(loop.status(now))
     scrape_ms = _scrape_ms(board)
     stages = {f"{stage} ms/s": 1000 * spent / seconds for stage, spent in clock.spent.items()}
     return {
@@ -200,7 +199,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
         "traffic": "training" if busy else "idle",
         "links": len(board.status.links),
         "pins": board.status.pins,
-        "counted rules": sum(key.table == Table.PINNED for r in loop.sync.installed.values() for key in r.flows),
+        "counted rules": sum(key.table == Table.PINNED for r in loop.state.sync.installed.values() for key in r.flows),
         **stages,
         "scrape ms": scrape_ms,
         "percent of a core": (sum(stages.values()) + scrape_ms / SCRAPE_S) / 10,
@@ -236,14 +235,16 @@ class _Polled:
 
 
 def _scrape_ms(board: StatusBoard) -> float:
-    """Median of several: a collection of garbage falls into some."""
-    registry = CollectorRegistry()
-    registry.register(StatusCollector(board))
+    """Median of several: a garbage collection falls into some."""
+    server = MetricsServer(MetricsConfig(port=0), board)
+    address = f"http://127.0.0.1:{server.start()}/metrics"
     taken = []
     for _ in range(SCRAPES):
         began = time.process_time()
-        generate_latest(registry)
+        with urlopen(address) as answer:
+            answer.read()
         taken.append(time.process_time() - began)
+    server.stop()
     return 1000 * median(taken)
 
 
@@ -269,7 +270,3 @@ def main(
         typer.echo(report)
     else:
         console().print(_table(rows), f"written to {RESULTS}")
-
-
-if __name__ == "__main__":
-    typer.run(main)

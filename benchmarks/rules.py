@@ -34,7 +34,7 @@ from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
 from controller.tables.rules_diff import stages
-from controller.tables.running_routes import RunningRoutes
+from controller.tables.running_routes import Pins
 
 Row = dict[str, str | float]
 
@@ -53,20 +53,18 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     """A full install on empty switches; what follows when one cable that pins use was cut, ``planned`` still pinned;
     then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: what
     the switches hold afterwards. ``mods``: the messages of all stages."""
-    routes = RunningRoutes()
-    routes.routes = dict(planned)
+    pins = Pins()
     empty = {dpid: RuleSet() for dpid in fabric.switches}
-    install, held = _change("full install", fabric, routes.pins(fabric, jobs), empty)
+    install, held = _change("full install", fabric, pins(fabric, jobs, planned, ()), empty)
     used = next(path[0] for route in planned.values() for path, _ in route if path)
     cut = without(fabric, [used])
-    narrowed, held = _change("cable cut", cut, routes.pins(cut, jobs), held)
+    narrowed, held = _change("cable cut", cut, pins(cut, jobs, planned, ()), held)
     started = time.perf_counter()
     repaired = repair(running(problem_of(cut, jobs), planned))
     plan_ms = 1000 * (time.perf_counter() - started)
     if isinstance(repaired, NoPlan):
         raise RuntimeError(repaired.reason)
-    routes.routes = dict(repaired.routes)
-    moved, _ = _change("routes repaired", cut, routes.pins(cut, jobs), held, plan_ms)
+    moved, _ = _change("routes repaired", cut, pins(cut, jobs, repaired.routes, ()), held, plan_ms)
     return [install, narrowed, moved]
 
 
@@ -128,7 +126,3 @@ def main(
         typer.echo(report)
     else:
         console().print(_table(rows), f"written to {RESULTS}")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -219,7 +219,3 @@ def main(
     else:
         console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
         console.print(summary(cells), by_workload(cells), f"written to {RESULTS}")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from controller.alarms import Alarm
 from controller.config import Strategy
 from controller.fabric.link_figures import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
@@ -111,7 +112,7 @@ class Status:
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
-    alarms: tuple[str, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
     @property
     def network_efficiency(self) -> float:

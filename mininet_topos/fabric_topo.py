@@ -1,57 +1,27 @@
-"""What every emulated fabric shares: how its links and hosts behave, and how its parts become a Mininet topology.
+"""From a ``Topology`` to a Mininet topology: how emulated links and hosts behave.
 
-Owns the shaping of links, the tuning of hosts and the description of what is built. In: switches, hosts and cables with
-all their names and numbers, from ``leaf_spine`` or ``fat_tree``. Out: nodes and links for Mininet.
-
-Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16 (each leaf owns 10.0.<i>.0/24; the mask covers the fabric, so there is
-no gateway), MAC 02:00:00:00:<i>:<k>. Port p of a switch is the interface ``<switch>-eth<p>``, MAC 02:01:<dpid>:<p>.
+Owns the shaping of links and the tuning of hosts. Host k of leaf i is ``h<i>_<k>``, 10.0.<i>.<k>/16 (each leaf owns
+10.0.<i>.0/24; the mask covers the fabric, so there is no gateway), MAC 02:00:00:00:<i>:<k>. Port p of a switch is the
+interface ``<switch>-eth<p>``, MAC 02:01:<dpid>:<p>.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mininet.link import Intf, Link, TCIntf
 from mininet.node import Host
 from mininet.topo import Topo
 
-MAX_PER_TIER = 254
+from controller.errors import FieldProblem, InvalidInput
+from controller.offline.topologies import Cable, Topology
+
 MAX_INTERFACE_NAME = 15
 QUEUE_S = 0.05
 BURST_FRAMES = 8
 WINDOW_QUEUES = 1.6
 FRAME_BYTES = 1514
 OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
-
-
-class HostSpec(NamedTuple):
-    """A host, the leaf (in three tiers: the edge switch) it is plugged into, and ``node``, its name in Mininet."""
-
-    name: str
-    node: str
-    leaf: str
-    ip: str
-    mac: str
-
-
-class SwitchSpec(NamedTuple):
-    """A switch; ``bridge`` is its name in Mininet and in Open vSwitch."""
-
-    name: str
-    bridge: str
-    dpid: int
-
-
-class CableSpec(NamedTuple):
-    """Cable ``number`` from ``a`` to ``b``, which is one tier further up, with the ports at both ends."""
-
-    a: str
-    b: str
-    number: int
-    a_port: int
-    b_port: int
-    mbps: float
 
 
 def shaping(mbps: float) -> str:
@@ -120,83 +90,57 @@ class ShapedLink(Link):  # type: ignore[misc]
 
 
 class FabricTopo(Topo):  # type: ignore[misc]
-    """A fabric whose parts are described one by one.
+    """A Mininet topology of the switches, cables and hosts in ``fabric``.
 
-    ``host_specs``, ``switch_specs`` and ``cable_specs`` describe what was built; ``prefix`` stands before every name
-    that is global on the machine, so that several labs can live beside each other.
+    ``prefix`` stands before every name that is global on the machine, so that several labs can run at the same time.
     """
 
+    fabric: Topology
     prefix: str
-    switch_specs: tuple[SwitchSpec, ...]
-    host_specs: tuple[HostSpec, ...]
-    cable_specs: tuple[CableSpec, ...]
+
+    def node(self, name: str) -> str:
+        """The name of a switch or host in Mininet; for a switch also that of its bridge in Open vSwitch."""
+        return f"{self.prefix}{name}"
 
     def interface(self, name: str, port: int) -> str:
         """The Linux interface of a port of a switch or host."""
         return f"{self.prefix}{name}-eth{port}"
 
-    def _assemble(self, prefix: str, dpids: dict[str, int], hosts: Iterable[str], cables: Iterable[CableSpec]) -> None:
-        """Make it of switches (their dpids by name), the names of hosts (``h<leaf>_<k>``, cabled to their leaf) and
-        cables. Raises ``ValueError`` for links without a rate and for names that Linux cannot take."""
+    def assemble(self, fabric: Topology, prefix: str) -> None:
+        """Add all nodes and links. Raises ``InvalidInput`` for links without a rate, and for interface names that are
+        too long for Linux."""
+        self.fabric = fabric
         self.prefix = prefix
-        self.switch_specs = tuple(SwitchSpec(name, f"{prefix}{name}", dpid) for name, dpid in dpids.items())
-        self.cable_specs = tuple(cables)
-        leaf_of = {cable.a: cable.b for cable in self.cable_specs}
-        self.host_specs = tuple(_host(prefix, name, leaf_of[name]) for name in hosts)
-        self._check()
-        self._build_nodes()
-        self._build_links()
+        for switch in fabric.switches:
+            self.addSwitch(self.node(switch.name), dpid=f"{switch.dpid:016x}")
+        for host in fabric.hosts:
+            self.addHost(self.node(host.name), cls=FabricHost, ip=f"{host.ip}/16", window_mbps=host.bps / 1e6)
+        dpids = {switch.name: switch.dpid for switch in fabric.switches}
+        for host in fabric.hosts:
+            self._add_link(host.cable, host.mac, dpids[host.leaf])
+        for cable in fabric.cables:
+            self._add_link(cable, _port_mac(dpids[cable.a], cable.a_port), dpids[cable.b])
 
-    def _check(self) -> None:
-        for cable in self.cable_specs:
-            if cable.mbps <= 0:
-                raise ValueError(f"a link of {cable.mbps} Mbit/s carries nothing")
-            for interface in (self.interface(cable.a, cable.a_port), self.interface(cable.b, cable.b_port)):
-                if len(interface) > MAX_INTERFACE_NAME:
-                    raise ValueError(f"interface name {interface} is longer than {MAX_INTERFACE_NAME} characters")
-
-    def _build_nodes(self) -> None:
-        for switch in self.switch_specs:
-            self.addSwitch(switch.bridge, dpid=f"{switch.dpid:016x}")
-        rates = {cable.a: cable.mbps for cable in self.cable_specs}
-        for host in self.host_specs:
-            self.addHost(host.node, cls=FabricHost, ip=f"{host.ip}/16", window_mbps=rates[host.name])
-
-    def _build_links(self) -> None:
-        dpids = {switch.name: switch.dpid for switch in self.switch_specs}
-        macs = {host.name: host.mac for host in self.host_specs}
-        for cable in self.cable_specs:
-            self.addLink(
-                f"{self.prefix}{cable.a}",
-                f"{self.prefix}{cable.b}",
-                port1=cable.a_port,
-                port2=cable.b_port,
-                addr1=macs.get(cable.a) or _port_mac(dpids[cable.a], cable.a_port),
-                addr2=_port_mac(dpids[cable.b], cable.b_port),
-                cls=ShapedLink,
-                bw=cable.mbps,
-            )
+    def _add_link(self, cable: Cable, a_mac: str, b_dpid: int) -> None:
+        if cable.bps <= 0:
+            raise _refused("rate", f"a link of {cable.bps / 1e6:g} Mbit/s carries nothing")
+        for interface in (self.interface(cable.a, cable.a_port), self.interface(cable.b, cable.b_port)):
+            if len(interface) > MAX_INTERFACE_NAME:
+                raise _refused("prefix", f"interface name {interface} is longer than {MAX_INTERFACE_NAME} characters")
+        self.addLink(
+            self.node(cable.a),
+            self.node(cable.b),
+            port1=cable.a_port,
+            port2=cable.b_port,
+            addr1=a_mac,
+            addr2=_port_mac(b_dpid, cable.b_port),
+            cls=ShapedLink,
+            bw=cable.bps / 1e6,
+        )
 
 
-def check_sizes(**sizes: int) -> None:
-    """Raises ``ValueError`` for a number of switches, hosts or cables that cannot be addressed."""
-    for what, size in sizes.items():
-        if not 1 <= size <= MAX_PER_TIER:
-            raise ValueError(f"{what}: {size} is not in 1..{MAX_PER_TIER}")
-
-
-def host_cables(leaves: Iterable[str], hosts_per_leaf: int, mbps: float) -> list[CableSpec]:
-    """Hosts on ports 1, 2, ... of every leaf; the leaves are numbered from 1 in their order."""
-    return [
-        CableSpec(f"h{i}_{k}", leaf, 1, 0, k, mbps)
-        for i, leaf in enumerate(leaves, 1)
-        for k in range(1, hosts_per_leaf + 1)
-    ]
-
-
-def _host(prefix: str, name: str, leaf: str) -> HostSpec:
-    i, k = map(int, name.removeprefix("h").split("_"))
-    return HostSpec(name, f"{prefix}{name}", leaf, f"10.0.{i}.{k}", f"02:00:00:00:{i:02x}:{k:02x}")
+def _refused(field: str, message: str) -> InvalidInput:
+    return InvalidInput((FieldProblem(field, message),))
 
 
 def _port_mac(dpid: int, port: int) -> str:

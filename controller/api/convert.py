@@ -15,6 +15,7 @@ from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 
+from controller.alarms import text
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
@@ -270,7 +271,7 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         moved_flows_total=status.moved_flows_total,
         network_efficiency=status.network_efficiency,
         counters_age_s=0.0 if status.counters_at is None else max(0.0, now - status.counters_at),
-        alarms=status.alarms,
+        alarms=map(text, status.alarms),
         adopting=status.adopting,
     )
 

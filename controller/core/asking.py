@@ -26,7 +26,7 @@ def question(asked: Explain | WhatIf, network: Network, jobs: Mapping[JobId, Job
     if job is None:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"
         raise NotFound(f"there is no job '{asked.job_id}'; {known}")
-    missing = missing_hosts(network.fabric, job)
+    missing = missing_hosts(network.fabric.hosts, job.pairs)
     if missing:
         raise Conflict(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
     return AboutJob(network, job.id, _measured(network.fabric, job))

@@ -1,9 +1,9 @@
-"""Finding hosts without flooding: what ARP packets teach, whom to ask, whom to tell, whom not to believe.
+"""Finds hosts without flooding.
 
-Requests for a host that is known are forwarded to it by the switches. The controller asks edge ports for those that are
-not, and tells the askers. A host that speaks at another port than its own is believed at once when that port is down,
-and otherwise after whoever is there was asked (``host_claims``). In: ARP packets and the addresses that somebody waits
-for. Out: answers and questions as data. Pure.
+Switches forward ARP requests for known hosts. For a host that is not known the controller asks at edge ports, and
+answers the hosts that wait for it. A host that sends from another port than its own has moved if its own port is down;
+otherwise it is first asked for at its own port (``host_claims``). In: ARP packets, and addresses that jobs name. Out:
+ARP requests and replies to send. Pure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import islice
-from typing import Literal
 
 from controller.fabric.host_claims import HostClaims
+from controller.fabric.messages import ArpSeen, SendArpReply, SendArpRequest
 from controller.fabric.topology import PortRef
 from controller.fabric.topology_update import Learned, TopologyState
 
@@ -28,35 +28,23 @@ MAX_QUESTIONS = 64
 MAX_QUESTION_FRAMES = 10_000
 """And frames, because an address that is nowhere is asked for at every edge port; one address is always asked for."""
 MAX_WAITED_FOR = 4
-"""Unknown addresses that the hosts of one port may wait for: who makes up addresses keeps nobody else waiting."""
+"""Unknown addresses that the hosts of one port may wait for: a host that makes up addresses delays no other."""
 ASK_SILENT_AGAIN_S = 60.0
 MAX_SILENT_QUESTIONS = 16
-"""Hosts whose port is known and whose MAC is not, asked in one second: nobody waits for those."""
+"""Hosts whose port is known and whose MAC is not, asked for in one second: no host waits for those."""
 
-NOBODY = "0.0.0.0"  # the sender of an ARP probe (RFC 5227), which claims nothing
+NO_ADDRESS = "0.0.0.0"
+"""The sender of an ARP probe (RFC 5227), which claims no address."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Who wants to know an address, and until when the answer helps."""
+class _Asker:
+    """A host that asked for an address, and until when it can use the answer."""
 
     at: PortRef
     ip: str
     mac: str
     until: float
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    asker: Asker
-    ip: str
-    mac: str
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    ip: str
-    ports: tuple[PortRef, ...]
 
 
 class HostDiscovery:
@@ -68,36 +56,34 @@ class HostDiscovery:
         self._asked_at: dict[str, float] = {}
         self._silent_asked_at: dict[str, float] = {}
         self._silent_due = 0.0
-        self._waiting: dict[str, dict[str, Asker]] = {}
+        self._waiting: dict[str, dict[str, _Asker]] = {}
         self._waiting_at: Counter[PortRef] = Counter()
         self._forgot_at = -math.inf
 
-    def arp_seen(
-        self, at: PortRef, op: Literal["request", "reply"], sender: tuple[str, str], target_ip: str, now: float
-    ) -> tuple[Learned, list[Answer], list[Question]]:
-        """``sender``: address and MAC. Returns what became of the sender's claim, answers to give, questions to ask."""
+    def arp_seen(self, packet: ArpSeen, now: float) -> tuple[Learned, list[SendArpReply], list[SendArpRequest]]:
+        """Returns what became of the sender's claim to its address, answers and questions to send."""
+        at, ip, mac = packet.at, packet.sender_ip, packet.sender_mac
         if self._topology.is_fabric_port(at):
             return "ignored", [], []
-        ip, mac = sender
-        if ip != NOBODY and not _is_host(ip):
+        if ip != NO_ADDRESS and not _is_host(ip):
             return "ignored", [], []
-        learned: Learned = "known" if ip == NOBODY else self._topology.host_seen(ip, mac, at, now)
+        learned: Learned = "known" if ip == NO_ADDRESS else self._topology.host_seen(ip, mac, at, now)
         if learned == "refused":
             self.claims.refuse(at, now)
         if learned == "contested":
             old = self._topology.fabric.hosts[ip].at
-            return learned, [], [Question(ip, (old,))] if self.claims.claimed(ip, mac, at, old, now) else []
+            return learned, [], [SendArpRequest(ip, (old,))] if self.claims.claimed(ip, mac, at, old, now) else []
         if learned in ("refused", "ignored"):
             return learned, [], []
         self.claims.alive(ip, at, now)
-        answers = [] if ip == NOBODY else self._tell_waiting(ip, mac, now)
-        questions: list[Question] = []
-        wanted = op == "request" and target_ip != ip and _is_host(target_ip)
-        if wanted and target_ip not in self._topology.fabric.hosts:
-            questions = self._wait_for(target_ip, Asker(at, ip, mac, now + WAIT_S), now)
+        answers = [] if ip == NO_ADDRESS else self._answers(ip, mac, now)
+        questions: list[SendArpRequest] = []
+        wanted = packet.op == "request" and packet.target_ip != ip and _is_host(packet.target_ip)
+        if wanted and packet.target_ip not in self._topology.fabric.hosts:
+            questions = self._wait_for(packet.target_ip, _Asker(at, ip, mac, now + WAIT_S), now)
         return learned, answers, questions
 
-    def _wait_for(self, ip: str, asker: Asker, now: float) -> list[Question]:
+    def _wait_for(self, ip: str, asker: _Asker, now: float) -> list[SendArpRequest]:
         self._forget_old(now)
         waiting = self._waiting.get(ip, {})
         if asker.ip not in waiting:
@@ -107,18 +93,18 @@ class HostDiscovery:
         self._waiting[ip] = waiting | {asker.ip: asker}
         return self.ask([ip], now)
 
-    def advance(self, missing: Iterable[str], now: float) -> list[Question]:
-        """Time passes: hosts move that nobody answered for where they were. ``missing``: addresses that somebody waits
-        for. Returns the questions that are due."""
+    def advance(self, missing: Iterable[str], now: float) -> list[SendArpRequest]:
+        """Hosts move for which no answer came from their old port. ``missing``: addresses that jobs wait for. Returns
+        the questions that are due."""
         contested, moved = self.claims.advance(now)
         hosts = self._topology.fabric.hosts
         for claim in moved:
             if claim.ip in hosts and hosts[claim.ip].at == claim.old:
                 self._topology.move_host(claim.ip, claim.mac, claim.at, now)
-        questions = self.ask(missing, now) + [Question(ip, (old,)) for ip, old in contested]
+        questions = self.ask(missing, now) + [SendArpRequest(ip, (old,)) for ip, old in contested]
         return questions + self._ask_silent(now)
 
-    def _ask_silent(self, now: float) -> list[Question]:
+    def _ask_silent(self, now: float) -> list[SendArpRequest]:
         """Once a second some of the hosts that were declared or adopted and have not said their MAC."""
         if now < self._silent_due:
             return []
@@ -132,9 +118,9 @@ class HostDiscovery:
         )
         asked = list(islice(silent, MAX_SILENT_QUESTIONS))
         self._silent_asked_at |= {host.ip: now for host in asked}
-        return [Question(host.ip, (host.at,)) for host in asked]
+        return [SendArpRequest(host.ip, (host.at,)) for host in asked]
 
-    def ask(self, ips: Iterable[str], now: float) -> list[Question]:
+    def ask(self, ips: Iterable[str], now: float) -> list[SendArpRequest]:
         """Questions for these addresses at every edge port, none more often than once a second, those that waited
         longest first."""
         self._forget_old(now)
@@ -149,11 +135,12 @@ class HostDiscovery:
         due.sort(key=lambda ip: self._asked_at.get(ip, -math.inf))
         due = due[: max(0, limit - asked)]
         self._asked_at |= dict.fromkeys(due, now)
-        return [Question(ip, everywhere) for ip in due]
+        return [SendArpRequest(ip, everywhere) for ip in due]
 
-    def _tell_waiting(self, ip: str, mac: str, now: float) -> list[Answer]:
+    def _answers(self, ip: str, mac: str, now: float) -> list[SendArpReply]:
+        """To the hosts that wait for this address."""
         askers = self._waiting.pop(ip, {}).values()
-        return [Answer(asker, ip, mac) for asker in askers if asker.until > now]
+        return [SendArpReply(asker.at, asker.ip, asker.mac, ip, mac) for asker in askers if asker.until > now]
 
     def _forget_old(self, now: float) -> None:
         if now < self._forgot_at + ASK_AGAIN_S:

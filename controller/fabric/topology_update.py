@@ -70,6 +70,7 @@ class TopologyState:
         self._hosts: dict[str, Host] = {}
         self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
         self._fabric = Fabric()
+        self._told = 0
         self._changed = False
         self._macs_changed = False
 
@@ -89,6 +90,11 @@ class TopologyState:
             self._fabric = replace(before, hosts=_frozen(self._hosts, before.hosts))
         self._changed = self._macs_changed = False
         return self._fabric
+
+    def has_news(self) -> bool:
+        """Whether something has changed since this was asked last."""
+        before, self._told = self._told, self._fabric.generation + self._changed
+        return self._told != before
 
     @property
     def intact(self) -> Fabric:

@@ -61,17 +61,12 @@ class Job:
 
 
 class JobRegistry:
-    """Single-threaded: the control loop owns it. Each change replaces the mapping, so ``jobs`` may be kept."""
+    """``jobs``: the accepted jobs, a snapshot that each change replaces."""
 
     def __init__(self, max_jobs: int) -> None:
         self._max_jobs = max_jobs
-        self._jobs: dict[JobId, Job] = {}
+        self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self._announced_by: dict[Pair, JobId] = {}
-
-    @property
-    def jobs(self) -> Mapping[JobId, Job]:
-        """The accepted jobs now, a snapshot."""
-        return MappingProxyType(self._jobs)
 
     def register(self, spec: JobSpec, now: float) -> Job:
         """Accept a job, or renew the lease of the one that has this spec already.
@@ -80,12 +75,12 @@ class JobRegistry:
         ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``.
         """
         job_id = JobId(spec.job_id)
-        known = self._jobs.get(job_id)
+        known = self.jobs.get(job_id)
         if known:
             if known.spec != spec:
                 raise AlreadyExists(f"job '{job_id}' is registered with another spec; deregister it first")
             return self._put(replace(known, lease_ends_at=now + spec.lease_s))
-        if len(self._jobs) >= self._max_jobs:
+        if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
         links = virtual_links(spec)
         pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
@@ -124,28 +119,28 @@ class JobRegistry:
 
     def expire(self, now: float) -> tuple[JobId, ...]:
         """Forget the jobs whose lease has ended; returns which, sorted."""
-        ended = [job for job in self._jobs.values() if job.lease_ends_at <= now]
+        ended = [job for job in self.jobs.values() if job.lease_ends_at <= now]
         if ended:
             self._remove(ended)
         return tuple(sorted(job.id for job in ended))
 
     def _get(self, job_id: JobId) -> Job:
         try:
-            return self._jobs[job_id]
+            return self.jobs[job_id]
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
     def _put(self, job: Job) -> Job:
-        self._jobs = {**self._jobs, job.id: job}
+        self.jobs = MappingProxyType({**self.jobs, job.id: job})
         return job
 
     def _remove(self, gone: Iterable[Job]) -> None:
-        jobs = dict(self._jobs)
+        jobs = dict(self.jobs)
         for job in gone:
             del jobs[job.id]
             for pair in job.pairs:
                 del self._announced_by[pair]
-        self._jobs = jobs
+        self.jobs = MappingProxyType(jobs)
 
     def _refuse_conflict(self, job_id: JobId, pairs: frozenset[Pair]) -> None:
         taken = sorted(pairs & self._announced_by.keys())

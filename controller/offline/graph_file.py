@@ -19,10 +19,11 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS
-from controller.offline.fabrics import Cable, Nic, connect
+from controller.offline.fabrics import fabric_of
+from controller.offline.topologies import OFFLINE, Switch, wire
 
 _RESERVED = ":>, "
-"""What the names of cables and paths are put together with."""
+"""Separators in the names of cables and paths."""
 
 NodeId = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]
 
@@ -59,17 +60,19 @@ def graph_file(path: Path) -> Fabric:
     names = [node.id for node in graph.nodes if node.kind == "switch"]
     number = {name: n for n, name in enumerate(names)}
     cables = [
-        Cable(number[e.source], number[e.target], e.capacity_gbps * 1e9)
-        for e in graph.edges
-        if e.source in number and e.target in number
+        (number[edge.source], number[edge.target], edge.capacity_gbps * 1e9)
+        for edge in graph.edges
+        if edge.source in number and edge.target in number
     ]
     nic = {
-        host: Nic(number[switch], e.capacity_gbps * 1e9)
-        for e in graph.edges
-        for host, switch in ((e.source, e.target), (e.target, e.source))
+        host: (number[switch], edge.capacity_gbps * 1e9)
+        for edge in graph.edges
+        for host, switch in ((edge.source, edge.target), (edge.target, edge.source))
         if host not in number
     }
-    return connect(names, cables, [nic[node.id] for node in graph.nodes if node.kind == "host"])
+    nics = [nic[node.id] for node in graph.nodes if node.kind == "host"]
+    switches = [Switch(name, n + 1, tier=0) for name, n in number.items()]
+    return fabric_of(wire(switches, cables, nics, OFFLINE))
 
 
 def _faults(graph: _Graph) -> Iterator[FieldProblem]:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from itertools import chain
 from typing import Protocol
 
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Fabric, Link, LinkId
+from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
+from controller.memo import MemoPerKey
 from controller.planning.efficiency import demands
-from controller.planning.problem import Flow, Problem, Routes
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
 
 MIN_CAPACITY_FRACTION = 0.05
-"""Of a link's capacity, left to announced traffic however much background was measured: elastic background gives way,
-and a link is better slow than impossible."""
+"""Of a link's capacity, left to announced traffic however much background was measured: background that adapts gives
+way, and a problem without capacity on a link could not be solved."""
+
+Pairs = frozenset[tuple[str, str]]
 
 
 class Announced(Protocol):
-    """What the planner wants to know of a job, whoever announced it. ``pairs``: (source, destination) addresses of its
+    """What the planner needs of a job, registered or from a file. ``pairs``: (source, destination) addresses of its
     virtual links. ``max_subflows``: into how many pieces it can divide each."""
 
     @property
@@ -28,87 +31,44 @@ class Announced(Protocol):
     @property
     def virtual_links(self) -> tuple[VirtualLink, ...]: ...
     @property
-    def pairs(self) -> frozenset[tuple[str, str]]: ...
+    def pairs(self) -> Pairs: ...
     @property
     def max_subflows(self) -> int: ...
 
 
-def missing_hosts(fabric: Fabric, job: Announced) -> tuple[str, ...]:
-    """Addresses that the job's virtual links name and the fabric does not know, in order."""
-    return tuple(sorted(_addresses(job.pairs) - fabric.hosts.keys()))
+def missing_hosts(hosts: Mapping[str, Host], pairs: Pairs) -> tuple[str, ...]:
+    """The addresses of the pairs that are not among the hosts, in order."""
+    return tuple(sorted({ip for pair in pairs for ip in pair} - hosts.keys()))
 
 
-@lru_cache(maxsize=1 << 10)
-def _addresses(pairs: frozenset[tuple[str, str]]) -> frozenset[str]:
-    return frozenset(ip for pair in pairs for ip in pair)
-
-
-def capacities(fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[LinkId, float]:
+def capacities(
+    links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
+) -> dict[LinkId, float]:
     """Per directed link, host links too, what announced traffic may use (bit/s)."""
-    nominal = {link.id: link.capacity_bps for link in fabric.links.values()}
-    for host in fabric.hosts.values():
+    nominal = {link.id: link.capacity_bps for link in links.values()}
+    for host in hosts.values():
         nominal[host.uplink] = nominal[host.downlink] = host.nic_bps
     return {
         link: max(MIN_CAPACITY_FRACTION * bps, bps - background_bps.get(link, 0.0)) for link, bps in nominal.items()
     }
 
 
-class Snapshots:
-    """Problems of one network, one after the other: what did not change in between is not worked out again."""
+class Flows:
+    """Derives the flows of jobs, each with its current route. Jobs for which nothing has changed keep theirs."""
 
-    def __init__(self, max_paths: int) -> None:
-        self._max_paths = max_paths
-        self._paths: tuple[Mapping[LinkId, Link], CandidatePaths] | None = None
-        self._capacities: tuple[tuple[object, ...], dict[LinkId, float]] | None = None
-        self._flows: dict[JobId, tuple[tuple[object, ...], tuple[Flow, ...]]] = {}
+    def __init__(self) -> None:
+        self._of_job = MemoPerKey[
+            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, int, tuple[Flow, ...]
+        ](_flows)
+        self._routed = MemoPerKey[JobId, tuple[Flow, ...], tuple[Route | None, ...], tuple[Flow, ...]](_routed)
 
-    def take(
-        self,
-        generation: int,
-        fabric: Fabric,
-        jobs: Iterable[Announced],
-        background_bps: Mapping[LinkId, float],
-        routes: Routes,
-    ) -> Problem:
+    def __call__(self, jobs: Iterable[Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
         """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-        known, self._flows = self._flows, {}
-        for job in jobs:
-            self._flows[job.id] = self._flows_of(job, fabric, routes, known.get(job.id))
-        flows = tuple(flow for _, of_job in self._flows.values() for flow in of_job)
-        return Problem(generation, self.capacities(fabric, background_bps), self.paths(fabric), flows)
-
-    def paths(self, fabric: Fabric) -> CandidatePaths:
-        """They follow from the links."""
-        if self._paths is None or self._paths[0] is not fabric.links:
-            self._paths = fabric.links, CandidatePaths(fabric, self._max_paths)
-        return self._paths[1]
-
-    def capacities(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> dict[LinkId, float]:
-        """See the function of that name."""
-        follow_from = (fabric.links, fabric.hosts, background_bps)
-        if self._capacities is None or not _same(self._capacities[0], follow_from):
-            self._capacities = follow_from, capacities(fabric, background_bps)
-        return self._capacities[1]
-
-    def _flows_of(
-        self,
-        job: Announced,
-        fabric: Fabric,
-        routes: Routes,
-        known: tuple[tuple[object, ...], tuple[Flow, ...]] | None,
-    ) -> tuple[tuple[object, ...], tuple[Flow, ...]]:
-        follow_from = (job.virtual_links, fabric.hosts, job.max_subflows)
-        if known is None or not _same(known[0], follow_from):
-            return follow_from, tuple(_flows(fabric, job, routes))
-        current = ((flow, routes.get(flow.id)) for flow in known[1])
-        return known[0], tuple(
-            flow if flow.current is route or flow.current == route else replace(flow, current=route)
-            for flow, route in current
+        of_job = self._of_job({job.id: (job.id, job.virtual_links, hosts, job.pairs, job.max_subflows) for job in jobs})
+        routed = self._routed(
+            {job_id: (flows, tuple(routes.get(flow.id) for flow in flows)) for job_id, flows in of_job.items()}
         )
-
-
-def _same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
-    return all(a is b for a, b in zip(before, now, strict=True))
+        return tuple(chain.from_iterable(routed.values()))
 
 
 def take_snapshot(
@@ -119,21 +79,30 @@ def take_snapshot(
     routes: Routes,
     max_paths: int,
 ) -> Problem:
-    """One problem, from nothing; see ``Snapshots.take``."""
-    return Snapshots(max_paths).take(generation, fabric, jobs, background_bps, routes)
+    """One problem, from nothing."""
+    flows = Flows()(jobs, fabric.hosts, routes)
+    capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
+    return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
 
 
-def _flows(fabric: Fabric, job: Announced, routes: Routes) -> Iterable[Flow]:
-    nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    for flow_id, demand_bps in demands(job.virtual_links, nic_bps).items():
-        src, dst = fabric.hosts[flow_id.src_ip], fabric.hosts[flow_id.dst_ip]
-        yield Flow(
-            id=flow_id,
-            job_id=job.id,
-            src_leaf=src.at.dpid,
-            dst_leaf=dst.at.dpid,
-            nic_links=(src.uplink, dst.downlink),
-            demand_bps=demand_bps,
-            current=routes.get(flow_id),
-            max_subflows=job.max_subflows,
-        )
+def _flows(
+    job_id: JobId,
+    virtual_links: tuple[VirtualLink, ...],
+    hosts: Mapping[str, Host],
+    pairs: Pairs,
+    max_subflows: int,
+) -> tuple[Flow, ...]:
+    nic_bps = {ip: hosts[ip].nic_bps for pair in pairs for ip in pair}
+
+    def flow(flow_id: FlowId, demand_bps: tuple[tuple[int, float], ...]) -> Flow:
+        src, dst = hosts[flow_id.src_ip], hosts[flow_id.dst_ip]
+        nic_links = (src.uplink, dst.downlink)
+        return Flow(flow_id, job_id, src.at.dpid, dst.at.dpid, nic_links, demand_bps, None, max_subflows)
+
+    return tuple(flow(*item) for item in demands(virtual_links, nic_bps).items())
+
+
+def _routed(flows: tuple[Flow, ...], routes: tuple[Route | None, ...]) -> tuple[Flow, ...]:
+    return tuple(
+        flow if route is None else replace(flow, current=route) for flow, route in zip(flows, routes, strict=True)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from controller.alarms import Alarm, text
 from controller.status import Status
 
 Event = tuple[str, dict[str, Any]]
@@ -31,10 +32,15 @@ def events(before: Status, after: Status) -> Iterator[Event]:
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
-    for alarm in sorted(set(after.alarms) - set(before.alarms)):
-        yield "alarm", {"text": alarm}
-    for alarm in sorted(set(before.alarms) - set(after.alarms)):
-        yield "alarm over", {"text": alarm}
+    raised, over = ({alarm.key: alarm for alarm in status.alarms} for status in (after, before))
+    for key in sorted(raised.keys() - over.keys()):
+        yield "alarm", _alarm(raised[key])
+    for key in sorted(over.keys() - raised.keys()):
+        yield "alarm over", _alarm(over[key])
+
+
+def _alarm(alarm: Alarm) -> dict[str, Any]:
+    return {"kind": alarm.kind.value, "subject": alarm.subject, "severity": alarm.severity, "text": text(alarm)}
 
 
 def _fabric_events(before: Status, after: Status) -> Iterator[Event]:

@@ -35,7 +35,6 @@ from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
 from controller.status import StatusBoard
-from controller.status_view import StatusView
 from controller.tables.messages import Counters, ToSwitches
 
 log = structlog.get_logger(__name__)
@@ -87,7 +86,7 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
                 openflow=f"{config.openflow.host}:{config.openflow.port}",
                 api=" ".join(addresses),
                 metrics=f"{config.metrics.host}:{metrics_port}",
-                strategy=loop.strategy.value,
+                strategy=loop.state.strategy.value,
             ),
         )
     finally:
@@ -120,7 +119,6 @@ class _Driver:
         self._foresight = foresight
         self._store = store
         self._board = board
-        self._view = StatusView()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 
@@ -147,9 +145,9 @@ class _Driver:
                 self._carry_out(commands)
                 quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
                 publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
-                if replies or (now >= publish_at and not self._loop.hurried(now)):
+                if replies or (now >= publish_at and not self._loop.urgent):
                     published_at, quiet = now, True
-                    self._publish()
+                    self._publish(now)
                 for reply in replies:
                     _resolve(reply)
                 if not commands and all(isinstance(message, Tick) for message in messages):
@@ -169,8 +167,8 @@ class _Driver:
             pass
         return messages
 
-    def _publish(self) -> None:
-        status = self._view.status(self._loop)
+    def _publish(self, now: float) -> None:
+        status = self._loop.status(now)
         for event, details in events(self._board.status, status):
             log.info(event, **details)
         self._board.publish(status)

@@ -1,8 +1,8 @@
 """What the counters of one switch count: its links, and the flows that begin at it.
 
-In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, packets
-over the ports' limits into ``PuntDrops``. Which counter counts what is worked out anew only when the switch, its hosts
-or its rules change.
+In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, and from
+there the background of every link; packets that ports wanted to hand to the controller beyond their limits, as the
+control table's meters, which are numbered like the ports, dropped them.
 """
 
 from __future__ import annotations
@@ -12,40 +12,48 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from controller.fabric.link_load import Counted, LinkLoad
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, Switch
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch
+from controller.memo import Memo
 from controller.tables.messages import Counters
 from controller.tables.pinned_table import counted
-from controller.tables.punt_drops import PuntDrops
 from controller.tables.rules import FlowKey
 
 
 class _Links(NamedTuple):
-    """Per port of a switch, as it was then: the link out of it, and the one into it that hosts send on."""
+    """Per port of a switch: the link out of it, and the one into it that hosts send on."""
 
-    switch: Switch
-    hosts: Mapping[str, Host]
     out: Mapping[PortNo, LinkId]
     into: Mapping[PortNo, LinkId]
 
 
-class _Flows(NamedTuple):
-    """What each rule counts, in their order; None where another switch on the path counts the same bytes."""
+class PuntDrops(NamedTuple):
+    """Packets of one port over its limit: ``total`` since its meter was made; ``packets`` in the ``seconds`` between
+    the latest two readings, the last one at ``at``; None after the first."""
 
-    hosts: Mapping[str, Host]
-    keys: tuple[FlowKey, ...]
-    what: tuple[Counted | None, ...]
+    at: float
+    total: int
+    packets: int | None
+    seconds: float
 
 
 class CounterIntake:
-    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: at the ports' limits."""
+    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected switches.
+    ``background``: bit/s per link that has any, another object whenever it was measured anew."""
 
-    def __init__(self, load: LinkLoad) -> None:
+    def __init__(self, load: LinkLoad, interval_s: float, now: float) -> None:
+        """``interval_s``: between measurements of the background."""
         self.at: dict[Dpid, float] = {}
-        self.drops = PuntDrops()
+        self.drops: dict[PortRef, PuntDrops] = {}
+        self.background: Mapping[LinkId, float] = {}
         self._load = load
-        self._links: dict[Dpid, _Links] = {}
-        self._flows: dict[Dpid, _Flows] = {}
-        self._edges: tuple[Mapping[str, Host], Mapping[Dpid, frozenset[PortNo]]] | None = None
+        self._interval_s = interval_s
+        self._measured_at = now
+        self._ports = Memo(_ports)
+        self._edges = Memo(_edge_ports)
+        self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
+        self._flows = defaultdict[
+            Dpid, Memo[Dpid, Mapping[str, Host], tuple[FlowKey, ...], tuple[Counted | None, ...]]
+        ](lambda: Memo(_counted_here))
 
     def take(self, fabric: Fabric, message: Counters) -> None:
         """Counters of a switch, or a port, that the fabric does not have count nothing."""
@@ -53,51 +61,70 @@ class CounterIntake:
         if switch is None:
             return
         self.at[message.dpid] = message.at
-        self._load.count_links(message.at, self.link_bytes(fabric, switch, message))
-        self._load.count_flows(message.at, self.flow_bytes(fabric, message))
-        self.drops.take(message)
+        self._load.count_links(message.at, self._link_bytes(fabric, switch, message))
+        self._load.count_flows(message.at, self._flow_bytes(fabric, message))
+        for port, total in message.punt_drops.items():
+            self._count_drops(PortRef(message.dpid, port), message.at, total)
 
     def switch_left(self, dpid: Dpid) -> None:
         self.at.pop(dpid, None)
         self._links.pop(dpid, None)
         self._flows.pop(dpid, None)
-        self.drops.switch_left(dpid)
+        self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
 
-    def link_bytes(self, fabric: Fabric, switch: Switch, message: Counters) -> dict[LinkId, int]:
+    def measure(self, fabric: Fabric, capacity_bps: Mapping[LinkId, float], now: float) -> None:
+        """Turn the counters of the last interval into background, once per interval. ``capacity_bps``: without
+        background."""
+        if now >= self._measured_at + self._interval_s:
+            self._measured_at = now
+            self._load.forget(self._ports(fabric.switches))
+            self.background = self._load.update(now, capacity_bps)
+
+    def _link_bytes(self, fabric: Fabric, switch: Switch, message: Counters) -> dict[LinkId, int]:
         """Of every link out of the switch, and of those into it that hosts send on."""
-        known = self._links.get(switch.dpid)
-        if known is None or known.switch is not switch or known.hosts is not fabric.hosts:
-            edge = self._edge_ports(fabric).get(switch.dpid, frozenset())
-            out = {port: LinkId(switch.dpid, port) for port in switch.ports}
-            into = {port: LinkId(switch.dpid, port, "in") for port in switch.ports if port in edge}
-            known = self._links[switch.dpid] = _Links(switch, fabric.hosts, out, into)
+        out, into = self._links[switch.dpid](switch, self._edges(fabric.hosts))
         totals = {}
         for port, count in message.ports.items():
-            if count.tx_bytes is not None and port in known.out:
-                totals[known.out[port]] = count.tx_bytes
-            if count.rx_bytes is not None and port in known.into:
-                totals[known.into[port]] = count.rx_bytes
+            if count.tx_bytes is not None and port in out:
+                totals[out[port]] = count.tx_bytes
+            if count.rx_bytes is not None and port in into:
+                totals[into[port]] = count.rx_bytes
         return totals
 
-    def flow_bytes(self, fabric: Fabric, message: Counters) -> dict[Counted, int]:
+    def _flow_bytes(self, fabric: Fabric, message: Counters) -> dict[Counted, int]:
         """Of the rules at the source's switch: the others on a path count the same bytes again."""
-        keys = tuple(message.flows)
-        known = self._flows.get(message.dpid)
-        if known is None or known.hosts is not fabric.hosts or known.keys != keys:
-            what = tuple(_counted_here(fabric, message.dpid, key) for key in keys)
-            known = self._flows[message.dpid] = _Flows(fabric.hosts, keys, what)
-        return {what: total for what, total in zip(known.what, message.flows.values(), strict=True) if what}
+        what = self._flows[message.dpid](message.dpid, fabric.hosts, tuple(message.flows))
+        return {flow: total for flow, total in zip(what, message.flows.values(), strict=True) if flow}
 
-    def _edge_ports(self, fabric: Fabric) -> Mapping[Dpid, frozenset[PortNo]]:
-        if self._edges is None or self._edges[0] is not fabric.hosts:
-            ports: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
-            for host in fabric.hosts.values():
-                ports[host.at.dpid].add(host.at.port)
-            self._edges = fabric.hosts, {dpid: frozenset(of) for dpid, of in ports.items()}
-        return self._edges[1]
+    def _count_drops(self, at: PortRef, read_at: float, total: int) -> None:
+        before = self.drops.get(at)
+        if before is None:
+            self.drops[at] = PuntDrops(read_at, total, None, 0.0)
+        elif read_at > before.at:
+            since = total - before.total if total >= before.total else total  # the meter was made anew
+            self.drops[at] = PuntDrops(read_at, total, since, read_at - before.at)
 
 
-def _counted_here(fabric: Fabric, dpid: Dpid, key: FlowKey) -> Counted | None:
-    what = counted(key)
-    source = fabric.hosts.get(what.src_ip) if what else None
-    return what if source and source.at.dpid == dpid else None
+def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
+    return frozenset(PortRef(dpid, port) for dpid, switch in switches.items() for port in switch.ports)
+
+
+def _edge_ports(hosts: Mapping[str, Host]) -> Mapping[Dpid, frozenset[PortNo]]:
+    ports: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
+    for host in hosts.values():
+        ports[host.at.dpid].add(host.at.port)
+    return {dpid: frozenset(of) for dpid, of in ports.items()}
+
+
+def _links(switch: Switch, edges: Mapping[Dpid, frozenset[PortNo]]) -> _Links:
+    edge = edges.get(switch.dpid, frozenset())
+    out = {port: LinkId(switch.dpid, port) for port in switch.ports}
+    return _Links(out, {port: LinkId(switch.dpid, port, "in") for port in switch.ports if port in edge})
+
+
+def _counted_here(dpid: Dpid, hosts: Mapping[str, Host], keys: tuple[FlowKey, ...]) -> tuple[Counted | None, ...]:
+    """What each rule counts, in their order; None where another switch on the path counts the same bytes."""
+    flows = map(counted, keys)
+    return tuple(
+        flow if flow and flow.src_ip in hosts and hosts[flow.src_ip].at.dpid == dpid else None for flow in flows
+    )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
 from controller.fabric.topology_update import hosts_by_leaf
+from controller.memo import MemoPerKey
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
@@ -43,8 +44,8 @@ def path_group_id(leaf: Dpid, port: PortNo) -> int:
 
 
 class Pipeline:
-    """Computes what every connected switch should hold, and remembers what it computed that from: a switch for which
-    nothing changed gets the same ``RuleSet`` object again, which is equal to what it holds at a glance."""
+    """Derives what every connected switch should hold. A switch for which nothing has changed gets the same ``RuleSet``
+    object again."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
@@ -52,9 +53,11 @@ class Pipeline:
         self._hosts: Mapping[str, Host] = {}
         self._leaves: Mapping[Dpid, list[Host]] = {}
         self._prefixes: Mapping[Prefix, Dpid] = {}
-        self._known: dict[Dpid, tuple[_Here, RuleSet]] = {}
+        self._rules = MemoPerKey[
+            Dpid, Mapping[str, Host], Mapping[Dpid, list[Host]], Mapping[Prefix, Dpid], _Here, RuleSet
+        ](_rules)
 
-    def desired(self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet]) -> dict[Dpid, RuleSet]:
+    def desired(self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet]) -> Mapping[Dpid, RuleSet]:
         """The rules of every switch.
 
         A destination that has lost its last next hop keeps the group it has on the switch: the controller's picture may
@@ -66,42 +69,44 @@ class Pipeline:
         fabric_ports: dict[Dpid, set[PortNo]] = defaultdict(set)
         for link in fabric.links:
             fabric_ports[link.dpid].add(link.port)
-        before, self._known = self._known, {}
+        inputs = {}
         for dpid, switch in fabric.switches.items():
             hosts = self._leaves.get(dpid, ())
             control = control_table.control_rules(switch, fabric_ports[dpid], hosts, self._settings.punt_rate_pps)
             here = _look_from(dpid, control, towards, pins_at[dpid], installed.get(dpid, RuleSet()))
-            known = before.get(dpid)
-            self._known[dpid] = known if known and known[0] == here else (here, self._rules(fabric, here))
-        return {dpid: rules for dpid, (_, rules) in self._known.items()}
+            inputs[dpid] = fabric.hosts, self._leaves, self._prefixes, here
+        return self._rules(inputs)
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
-        """Where prefixes lead follows from the hosts."""
-        if fabric.hosts == self._hosts:
+        """Where prefixes lead is decided when hosts change, and stays until they change again."""
+        if fabric.hosts is self._hosts:
             return
-        self._hosts, self._leaves, self._known = fabric.hosts, hosts_by_leaf(fabric), {}
+        self._hosts, self._leaves = fabric.hosts, hosts_by_leaf(fabric)
         length = self._settings.leaf_prefix_length
         present = _present_owners(installed, self._leaves, length)
         self._prefixes = default_table.destination_prefixes(fabric, length, present)
 
-    def _rules(self, fabric: Fabric, here: _Here) -> RuleSet:
-        groups = _ecmp_groups(here)
-        pinned = _pinned_flows(fabric, here, groups)
-        group_of = {leaf: ecmp_group_id(leaf) for leaf in here.leaves if ecmp_group_id(leaf) in groups}
-        flows = [
-            *here.control.flows.values(),
-            pinned_table.miss_rule(),
-            *pinned,
-            *default_table.host_rules(self._leaves.get(here.dpid, [])),
-            *default_table.routed_rules(here.dpid, self._prefixes, group_of, here.distances),
-        ]
-        return RuleSet.of(flows, groups.values(), here.control.meters.values())
+
+def _rules(
+    hosts: Mapping[str, Host], leaves: Mapping[Dpid, list[Host]], prefixes: Mapping[Prefix, Dpid], here: _Here
+) -> RuleSet:
+    groups = _ecmp_groups(here)
+    pinned = _pinned_flows(hosts, here, groups)
+    group_of = {leaf: ecmp_group_id(leaf) for leaf in here.leaves if ecmp_group_id(leaf) in groups}
+    flows = [
+        *here.control.flows.values(),
+        pinned_table.miss_rule(),
+        *pinned,
+        *default_table.host_rules(leaves.get(here.dpid, [])),
+        *default_table.routed_rules(here.dpid, prefixes, group_of, here.distances),
+    ]
+    return RuleSet.of(flows, groups.values(), here.control.meters.values())
 
 
 def desired_rules(
     fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet], settings: PipelineSettings
-) -> dict[Dpid, RuleSet]:
-    """What every connected switch should hold, computed from nothing; see ``Pipeline.desired``."""
+) -> Mapping[Dpid, RuleSet]:
+    """What every connected switch should hold, derived from nothing; see ``Pipeline.desired``."""
     return Pipeline(settings).desired(fabric, pins, installed)
 
 
@@ -169,17 +174,17 @@ def _ecmp_groups(here: _Here) -> dict[int, GroupRule]:
     return groups
 
 
-def _pinned_flows(fabric: Fabric, here: _Here, groups: dict[int, GroupRule]) -> list[FlowRule]:
+def _pinned_flows(hosts: Mapping[str, Host], here: _Here, groups: dict[int, GroupRule]) -> list[FlowRule]:
     """The pinned table of one switch; adds the path groups that its pins point at to ``groups``."""
     flows = []
     hops_to, distances = dict(zip(here.leaves, here.hops, strict=True)), here.distances
     for pin in here.pins:
-        leaf = fabric.hosts[pin.flow.dst_ip].at.dpid
+        leaf = hosts[pin.flow.dst_ip].at.dpid
         hops = hops_to.get(leaf, ())
         rule = pinned_table.pin_rule(pin, here.dpid, hops, partial(path_group_id, leaf))
         if rule is not None and _add_path_group(rule, pin, here.dpid, leaf, hops, groups):
             flows.append(rule)
-        elif fabric.hosts[pin.flow.src_ip].at.dpid == here.dpid:
+        elif hosts[pin.flow.src_ip].at.dpid == here.dpid:
             flows.append(pinned_table.counting_rule(pin, distances.get(leaf, 0)))
     return flows
 

@@ -1,14 +1,14 @@
-"""The routes that are wanted now, and the pins that follow from them.
+"""The routes that announced flows should take, and the pins that follow from them.
 
-Owns the running plan: how each announced flow is pinned. After a restart it is read back from the switches; the shares
-of split flows, which no rule holds, come from the saved state. Pins of jobs that nobody has announced again are
-*orphans* and kept for one lease (docs/architecture.md).
+``RunningRoutes`` owns the running plan: how each announced flow is pinned. After a restart it is read back from the
+switches; the shares of split flows, which no rule holds, come from the saved state. Pins of jobs that have not
+registered again are *orphans* and kept for one lease (docs/architecture.md).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain, takewhile
 from typing import Protocol
 
@@ -17,10 +17,11 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
 from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId, Transport
+from controller.memo import MemoPerKey
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Announcement, Part, Pin, both_directions, counted, pin_key, reverse_path
-from controller.tables.rules import RuleSet, job_owner
+from controller.tables.rules import FlowKey, FlowRule, RuleSet, job_owner
 
 Shares = Mapping[tuple[str, str], tuple[float, ...]]
 
@@ -39,65 +40,81 @@ class PinnedJob(Protocol):
 
 
 class RunningRoutes:
-    """``routes``: of the pinned flows. A flow that is announced and not here is on ECMP.
+    """``routes``: of the pinned flows, another object whenever they change. A flow that is announced and not here is on
+    ECMP. ``orphans``: pins without a registered job.
 
-    ``saved``: the shares of split flows as they were when the last controller wrote them down; a split flow that is not
-    among them, or has another number of subflows by its rules, is taken to be split evenly.
+    ``saved``: the shares of split flows as the last controller saved them. A split flow that is not among them, or has
+    another number of subflows by its rules, is taken to be split evenly.
     """
 
     def __init__(self, saved: Shares | None = None) -> None:
-        self.routes: dict[FlowId, Route] = {}
+        self.routes: Routes = {}
         self.orphans: tuple[Pin, ...] = ()
         self._saved = dict(saved or {})
-        self._back: dict[Path, Path] = {}
-        self._links: Mapping[LinkId, Link] = {}
-        self._pins: dict[FlowId, tuple[tuple[object, ...], tuple[Pin, ...]]] = {}
 
     @property
     def shares(self) -> dict[tuple[str, str], tuple[float, ...]]:
-        """Of every split flow, those included that may be claimed yet: what a restart has to know."""
+        """Of every split flow, and of those whose jobs may still register again: what a restart has to know."""
         running: Shares = {
             flow: tuple(share for _, share in route) for flow, route in self.routes.items() if len(route) > 1
         }
         return {**self._saved, **running}
 
+    def replace(self, routes: Routes) -> None:
+        """A plan or a repair is adopted, or all routes are given up."""
+        if routes != self.routes:
+            self.routes = dict(routes)
+
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
-        """Take what the switches do for the running plan; returns whose pins or counters they hold."""
+        """Take what switches hold for the running plan. Returns the jobs whose pins or counters they hold."""
         self.orphans = tuple(installed_pins(fabric, installed))
         return frozenset(job.id for job in jobs if self.claim(job))
 
     def claim(self, job: PinnedJob) -> bool:
-        """The job is known (again): its orphans are its routes. False when it has none."""
+        """A job is registered (again): its orphans become its routes. False when it has none."""
         owner, pairs = job_owner(job.id), job.pairs
         paths: dict[FlowId, dict[Part | None, Path]] = {}
         for pin in self.orphans:
             if pin.owner == owner and pin.path is not None and pin.flow in pairs:
                 paths.setdefault(pin.flow, {})[pin.part] = pin.path
-        shares = self.shares
+        shares, claimed = self.shares, dict(self.routes)
         for flow, of_part in paths.items():
             known = shares.get(flow, ())
             route = whole(of_part[None]) if None in of_part else _split(of_part, parts_of(job), known)
-            if route and len(route) >= len(self.routes.get(flow, ())):  # else some of its switches are not there yet
-                self.routes[flow] = route
+            if route and len(route) >= len(claimed.get(flow, ())):  # else some of its switches are not there yet
+                claimed[flow] = route
+        self.replace(claimed)
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
         return len(self.orphans) < len(before)
 
     def drop_orphans(self) -> None:
-        """Whoever has not claimed them by now does not come back."""
+        """Jobs that have not registered again by now are not expected any more."""
         self.orphans = ()
         self._saved.clear()
 
     def release(self, jobs: Iterable[PinnedJob]) -> None:
         """Keep only the routes that these jobs can have."""
         most = {FlowId(*pair): job.max_subflows for job in jobs for pair in job.pairs}
-        self.routes = {flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)}
+        self.replace({flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)})
 
-    def lost_links(self, fabric: Fabric) -> frozenset[LinkId]:
-        """Links that routes use and the fabric does not have."""
-        used = {link for route in self.routes.values() for path, _ in route for link in path}
-        return frozenset(used - fabric.links.keys())
+    def forget_orphans(self) -> None:
+        """The pins without a job are not expected to be claimed; saved shares may be."""
+        self.orphans = ()
 
-    def pins(self, fabric: Fabric, jobs: Iterable[PinnedJob]) -> tuple[Pin, ...]:
+
+class Pins:
+    """Derives the pins of the announced flows; only where something has changed since the last call."""
+
+    def __init__(self) -> None:
+        self._back: dict[Path, Path] = {}
+        self._links: Mapping[LinkId, Link] = {}
+        self._of_flow = MemoPerKey[
+            FlowId, FlowId, Route | None, tuple[Path | None, ...], Announcement, bool, tuple[Pin, ...]
+        ](both_directions)
+
+    def __call__(
+        self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...]
+    ) -> tuple[Pin, ...]:
         """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
         announced: dict[FlowId, Announcement] = {}
         for job in jobs:
@@ -105,27 +122,23 @@ class RunningRoutes:
             for src, dst in sorted(job.pairs):
                 if src in fabric.hosts and dst in fabric.hosts:
                     announced[FlowId(src, dst)] = of_job
-        self._turn_round(fabric, {path for flow in announced for path, _ in self.routes.get(flow, ()) if path})
-        self._pins = {flow: self._pins_of(flow, of_job, announced) for flow, of_job in announced.items()}
-        pins = tuple(chain.from_iterable(pins for _, pins in self._pins.values()))
+        self._reverse(fabric, {path for flow in announced for path, _ in routes.get(flow, ()) if path})
+        of_flow = self._of_flow({flow: self._inputs(flow, routes, announced) for flow in announced})
+        pins = tuple(chain.from_iterable(of_flow.values()))
         taken = {pin.flow for pin in pins}
-        return pins + tuple(
-            pin for pin in self.orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow)
-        )
+        return pins + tuple(pin for pin in orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow))
 
-    def _pins_of(
-        self, flow: FlowId, of_job: Announcement, announced: Container[FlowId]
-    ) -> tuple[tuple[object, ...], tuple[Pin, ...]]:
-        """What the pins of a flow follow from, and the pins: the same objects while that stays."""
-        route = self.routes.get(flow)
+    def _inputs(
+        self, flow: FlowId, routes: Routes, announced: Mapping[FlowId, Announcement]
+    ) -> tuple[FlowId, Route | None, tuple[Path | None, ...], Announcement, bool]:
+        """What the pins of a flow follow from."""
+        route = routes.get(flow)
         back = tuple(self._back.get(path) for path, _ in route or ())
-        follow_from = (route, back, of_job, FlowId(flow.dst_ip, flow.src_ip) in announced)
-        known = self._pins.get(flow)
-        return known if known and known[0] == follow_from else (follow_from, both_directions(flow, *follow_from))
+        return flow, route, back, announced[flow], FlowId(flow.dst_ip, flow.src_ip) in announced
 
-    def _turn_round(self, fabric: Fabric, paths: Set[Path]) -> None:
-        """The same cables the other way, also when one of them is not usable at the moment: acknowledgements then fail
-        over at their path group, like the flow itself."""
+    def _reverse(self, fabric: Fabric, paths: Set[Path]) -> None:
+        """The same cables the other way, also while one of them is not usable: acknowledgements then fail over at their
+        path group, like the flow itself."""
         before, self._links = self._links, fabric.links
         changed = {link for link in self._links.keys() | before.keys() if self._links.get(link) is not before.get(link)}
         kept = {path: back for path, back in self._back.items() if path in paths and changed.isdisjoint(path)}
@@ -134,8 +147,8 @@ class RunningRoutes:
 
 
 def _split(path_of: Mapping[Part | None, Path], parts: Iterable[Part], shares: tuple[float, ...]) -> Route:
-    """The subflows that are pinned, from the first class on; empty when they are not the job's. ``shares``: what they
-    were when somebody last knew."""
+    """The subflows that are pinned, from the first class on; empty when they are not the job's. ``shares``: as last
+    known."""
     paths = [path_of[part] for part in takewhile(path_of.__contains__, parts)]
     if len(paths) < len(path_of):
         return ()
@@ -160,12 +173,19 @@ def in_place(route: Route, running: Route | None) -> Route:
     return tuple(piece or next(rest) for piece in kept)
 
 
-def confirmed_pins(pins: Iterable[Pin], desired: RuleSet, installed: RuleSet) -> tuple[Pin, ...]:
+def lost_links(routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
+    """Links that routes use and that are not there."""
+    return frozenset({link for route in routes.values() for path, _ in route for link in path} - links.keys())
+
+
+def confirmed_pins(
+    pins: Iterable[Pin], wanted: Mapping[FlowKey, FlowRule], installed: Mapping[FlowKey, FlowRule]
+) -> tuple[Pin, ...]:
     """The pins to a path, of those that begin at a switch, that the switch holds as they should be."""
     confirmed = []
     for pin in pins:
-        wanted = desired.flows.get(pin_key(pin.flow, pin.part)) if pin.path else None
-        if wanted and wanted.goto is None and installed.flows.get(wanted.key) == wanted:
+        rule = wanted.get(pin_key(pin.flow, pin.part)) if pin.path else None
+        if rule and rule.goto is None and installed.get(rule.key) == rule:
             confirmed.append(pin)
     return tuple(confirmed)
 

@@ -13,12 +13,14 @@ after pauses that grow; until then its flow stays on ECMP, and so does a pin who
 from __future__ import annotations
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
+from controller.memo import MemoPerKey
 from controller.tables import rules_diff
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.ownership import divided
@@ -67,13 +69,15 @@ class _Connected:
 class SwitchSync:
     """State for all switches; the control loop asks it what to send next.
 
+    ``installed``: what each switch that was read holds, another mapping whenever that changes. ``refused``: rules that
+    switches refused.
     ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to send, and the rest.
     ``healed``: per switch how many rules of ours were found missing, changed or added by somebody else, since the
     start. ``retrying``: rules that were refused are due again, which ``next_stage`` sends.
     """
 
     def __init__(self, audit_interval_s: float = math.inf) -> None:
-        self.installed: dict[Dpid, RuleSet] = {}
+        self.installed: Mapping[Dpid, RuleSet] = {}
         self.refused: dict[RuleId, Refusal] = {}
         self.settled: frozenset[Dpid] = frozenset()
         self.unsettled: frozenset[Dpid] = frozenset()
@@ -85,7 +89,7 @@ class SwitchSync:
         self._late: set[int] = set()
         self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
-        self._equal: dict[Dpid, tuple[RuleSet, RuleSet]] = {}
+        self._equal = MemoPerKey[Dpid, RuleSet, RuleSet, bool](operator.eq)
         self._again: set[RuleId] = set()
 
     @property
@@ -115,8 +119,7 @@ class SwitchSync:
 
     def left(self, dpid: Dpid) -> None:
         self._connected.pop(dpid, None)
-        self.installed.pop(dpid, None)
-        self._equal.pop(dpid, None)
+        self._forget(dpid)
         for change in list(self._under_way):
             self._answered(change, [dpid])
         self._newest = {rule: sent for rule, sent in self._newest.items() if rule[0] != dpid}
@@ -147,11 +150,11 @@ class SwitchSync:
         }
         self.refused = {rule: why for rule, why in self.refused.items() if rule not in freed}
         if believed is None:
-            self.installed[dpid] = ours
+            self._hold({dpid: ours})
             return "first"
         changes = sum(1 for _ in rules_diff.mods(believed, ours))
         if changes:
-            self.installed[dpid] = ours
+            self._hold({dpid: ours})
             self.healed[dpid] += changes
         return "changed" if changes or freed else "same"
 
@@ -186,6 +189,14 @@ class SwitchSync:
     def _is_waited_for(self, dpid: Dpid) -> bool:
         return any(dpid in stage.mods for stage in self._under_way.values())
 
+    def _hold(self, rules: Mapping[Dpid, RuleSet]) -> None:
+        """These switches hold these rules now."""
+        if rules:
+            self.installed = {**self.installed, **rules}
+
+    def _forget(self, dpid: Dpid) -> None:
+        self.installed = {known: rules for known, rules in self.installed.items() if known != dpid}
+
     @property
     def all_read(self) -> bool:
         """Every connected switch has been read back."""
@@ -211,27 +222,21 @@ class SwitchSync:
         return self._send(stages[0]) if stages else None
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
-        """Desired and installed rules of the switches where they differ; the others are compared once, not again."""
-        groupless = self._groupless()
-        for dpid, held in self.installed.items():
-            wanted = desired.get(dpid)
-            before = self._equal.get(dpid)
-            if before and before[0] is wanted and before[1] is held and dpid not in groupless:
-                continue
-            if wanted is not None and wanted == held:
-                # From here on most rules are the same objects on both sides, which compare at once.
-                self.installed[dpid] = wanted
-                self._equal[dpid] = wanted, wanted
-            else:
-                self._equal.pop(dpid, None)
-        differing = [dpid for dpid in self.installed if dpid in desired and dpid not in self._equal]
-        for dpid in differing:
-            self._claim(dpid, desired[dpid])
-        wanted_of = {dpid: on_ecmp(desired[dpid], groupless.get(dpid, ())) for dpid in differing}
+        """Desired and installed rules of the switches where they differ."""
+        both = {dpid: (desired[dpid], held) for dpid, held in self.installed.items() if dpid in desired}
+        equal = self._equal(both)
+        # From here on equal rules are the same objects on both sides, which compare at once.
+        self._hold({dpid: desired[dpid] for dpid in both if equal[dpid] and both[dpid][1] is not desired[dpid]})
+        for dpid in both:
+            if not equal[dpid]:
+                self._claim(dpid, desired[dpid])
+        missing = self._missing_groups()
+        differing = [dpid for dpid in both if not equal[dpid]]
+        wanted_of = {dpid: on_ecmp(desired[dpid], missing.get(dpid, ())) for dpid in differing}
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 
-    def _groupless(self) -> dict[Dpid, set[int]]:
-        """Groups that switches refuse to make: what would point at them cannot stand either."""
+    def _missing_groups(self) -> dict[Dpid, set[int]]:
+        """Groups that switches refuse to make: rules that would point at them cannot be installed either."""
         missing: dict[Dpid, set[int]] = {}
         for (dpid, _), refusal in self.refused.items():
             rule = refusal.mod.rule
@@ -245,7 +250,7 @@ class SwitchSync:
         groups = {number: group for number, group in others.groups.items() if number in wanted.groups}
         meters = {number: meter for number, meter in others.meters.items() if number in wanted.meters}
         if groups or meters:
-            self.installed[dpid] = RuleSet(held.flows, {**held.groups, **groups}, {**held.meters, **meters})
+            self._hold({dpid: RuleSet(held.flows, {**held.groups, **groups}, {**held.meters, **meters})})
             self._connected[dpid].others = RuleSet(
                 {},
                 {number: group for number, group in others.groups.items() if number not in groups},
@@ -338,7 +343,7 @@ class SwitchSync:
             switch.reread_after_s = REREAD_AFTER_S
             refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
             accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
-            self.installed[dpid] = _apply(self.installed[dpid], accepted)
+            self._hold({dpid: _apply(self.installed[dpid], accepted)})
             if refusals:
                 self._note_refusals(switch, refusals, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
@@ -358,8 +363,7 @@ class SwitchSync:
 
     def _read_later(self, dpid: Dpid, switch: _Connected, now: float) -> None:
         """What the switch holds is not known any more; ask it, less and less often while it stays silent."""
-        self.installed.pop(dpid, None)
-        self._equal.pop(dpid, None)
+        self._forget(dpid)
         switch.reread_at = now + switch.reread_after_s
         switch.reread_after_s = min(2 * switch.reread_after_s, MAX_PAUSE_S)
 

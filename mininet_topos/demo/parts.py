@@ -20,8 +20,9 @@ from typing import Any, Self
 
 from controller.api.client import Client
 from controller.errors import SignalboxError
+from controller.offline.topologies import Host
 from mininet_topos.demo.report import RouteChange
-from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 
 POLL_S = 0.1
@@ -136,7 +137,7 @@ class TrainingJob:
     """One ring: ``hosts`` in ring order. ``max_subflows``: connections to the next one."""
 
     job_id: str
-    hosts: tuple[LabHost, ...]
+    hosts: tuple[Host, ...]
     max_subflows: int = 1
 
 

@@ -27,6 +27,7 @@ from rich.table import Table
 from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import SignalboxError
+from controller.offline.topologies import Host
 from mininet_topos.demo.parts import (
     POLL_S,
     START_TIMEOUT_S,
@@ -41,7 +42,7 @@ from mininet_topos.demo.report import (
     PlanFacts,
     ideal_ring_iteration_s,
 )
-from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 
 LEAVES = SPINES = HOSTS_PER_LEAF = 4
@@ -242,12 +243,12 @@ class Demo:
         for source, sink in self._idle_pairs():
             self._traffic(source, source, sink, "source", "--seconds", seconds)
 
-    def _idle_pairs(self) -> list[tuple[LabHost, LabHost]]:
+    def _idle_pairs(self) -> list[tuple[Host, Host]]:
         """The idle host of each leaf and that of the next leaf."""
         idle = [host for host in self.lab.hosts if host.name.endswith(f"_{HOSTS_PER_LEAF}")]
         return list(zip(idle, [*idle[1:], idle[0]], strict=True))
 
-    def _traffic(self, on: LabHost, source: LabHost, sink: LabHost, *words: str) -> None:
+    def _traffic(self, on: Host, source: Host, sink: Host, *words: str) -> None:
         common = ["--rendezvous", str(self.scratch / "sinks"), "--name", f"{source.name}-{sink.name}"]
         argv = [sys.executable, "-m", "mininet_topos.demo.traffic", words[0], *common, *words[1:]]
         with (self.out / "raw" / f"unannounced-{words[0]}-{on.name}.log").open("w") as log:

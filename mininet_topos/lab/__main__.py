@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from controller.errors import FieldProblem, InvalidInput
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
@@ -38,11 +39,11 @@ class Shape(StrEnum):
 
 
 def _topo(shape: Shape, sizes: dict[str, int | None], host_mbps: float, fabric_mbps: float, prefix: str) -> FabricTopo:
-    """Raises ``ValueError`` for sizes that cannot be, and for those of another shape."""
+    """Raises ``InvalidInput`` for wrong sizes, and for sizes of the other topology."""
     given = {name: size for name, size in sizes.items() if size is not None}
     foreign = given.keys() & ({"k"} if shape is Shape.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
     if foreign:
-        raise ValueError(f"a {shape} has no {', '.join(sorted(foreign))}")
+        raise InvalidInput((FieldProblem("--fabric", f"a {shape} has no {', '.join(sorted(foreign))}"),))
     if shape is Shape.FAT_TREE:
         return FatTree(given.get("k", 4), host_mbps, fabric_mbps, prefix)
     leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
@@ -72,7 +73,7 @@ def main(
             console.print("taking the lab down")
     except KeyboardInterrupt:  # while it was coming up: what there was of it is gone
         raise typer.Exit(130) from None
-    except (LabError, ValueError) as error:
+    except (LabError, InvalidInput) as error:
         console.print(f"[red]{error}[/red]")
         raise typer.Exit(1) from None
 

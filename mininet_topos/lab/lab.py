@@ -15,15 +15,15 @@ import subprocess
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NoReturn, Self, TextIO
 
+from mininet import node
 from mininet.net import Mininet
-from mininet.node import Switch
 
-from mininet_topos.fabric_topo import CableSpec, FabricTopo, SwitchSpec
+from controller.offline.topologies import Cable, Host, Switch
+from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
 
 Datapath = Literal["kernel", "userspace"]
@@ -32,19 +32,7 @@ _TARGET = r"(tcp|ssl|unix):\S+"
 """What a switch connects to (ovs-vsctl(8), "Controller Commands"); it says nothing when it is something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabHost:
-    """A host: its address, MAC, the name of its leaf (in three tiers: edge switch), and the port it is plugged into
-    there."""
-
-    name: str
-    ip: str
-    mac: str
-    leaf: str
-    port: int
-
-
-class _Bridge(Switch):  # type: ignore[misc]
+class _Bridge(node.Switch):  # type: ignore[misc]
     """Mininet's place for a switch; the bridge itself is the lab's."""
 
     def start(self, controllers: object) -> None:
@@ -66,29 +54,28 @@ class Lab:
     """A running fabric. Switches and hosts go by their names without prefix (``leaf1``, ``h1_2``).
 
     ``controller``: a target as Open vSwitch writes it (``tcp:127.0.0.1:6653``), None for no controller. Raises
-    ``ValueError`` for what is no target, and ``LabError`` on entry when not root, when Open vSwitch does not answer or
-    when names are taken.
+    ``LabError`` for anything else, and on entry when not root, when Open vSwitch does not answer or when names are
+    taken.
     """
 
     def __init__(self, topo: FabricTopo, controller: str | None = "tcp:127.0.0.1:6653") -> None:
         if controller and not re.fullmatch(_TARGET, controller):
-            raise ValueError(f"'{controller}' is no controller that a switch can connect to; write tcp:ADDRESS:PORT")
+            raise LabError(f"'{controller}' is no controller that a switch can connect to; write tcp:ADDRESS:PORT")
         self.topo = topo
         self.controller = controller
-        self.links: tuple[CableSpec, ...] = topo.cable_specs
-        self.switches: tuple[SwitchSpec, ...] = topo.switch_specs
-        ports = {cable.a: cable.b_port for cable in self.links}
-        self.hosts = tuple(LabHost(h.name, h.ip, h.mac, h.leaf, ports[h.name]) for h in topo.host_specs)
+        self.switches = topo.fabric.switches
+        self.hosts = topo.fabric.hosts
+        self.links = (*(host.cable for host in self.hosts), *topo.fabric.cables)
         self.datapath: Datapath = "userspace"
-        self._cut: set[CableSpec] = set()
+        self._cut: set[Cable] = set()
         self._stopped: set[str] = set()
         self._programs: list[subprocess.Popen[Any]] = []
         self._net: Mininet | None = None
         self._record = LabRecord(
             prefix=topo.prefix,
             owner=os.getpid(),
-            bridges=tuple(switch.bridge for switch in self.switches),
-            namespaces=tuple(f"signalbox-{host.node}" for host in topo.host_specs),
+            bridges=tuple(self.bridge(switch.name) for switch in self.switches),
+            namespaces=tuple(map(self.namespace, self.hosts)),
             interfaces=tuple(name for switch in self.switches for _, name, _ in self._ports(switch.name)),
         )
 
@@ -114,6 +101,14 @@ class Lab:
             for node in [*self._net.hosts, *self._net.switches] if self._net else []:
                 node.terminate()
 
+    def bridge(self, switch: str) -> str:
+        """The name of a switch's bridge in Open vSwitch."""
+        return self.topo.node(switch)
+
+    def namespace(self, host: Host) -> str:
+        """The name of a host's network namespace."""
+        return f"signalbox-{self.topo.node(host.name)}"
+
     def popen(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a program in a host. The process is the program itself, so signals reach it; the lab's end kills it."""
         pid = self._node(host).pid
@@ -135,10 +130,10 @@ class Lab:
 
     def stop_switch(self, name: str) -> None:
         """Take a switch's power: its rules are gone, its neighbours lose the carrier."""
-        switch = self._switch(name)
+        self._switch(name)
         self._stopped.add(name)
         self._settle(*((name, cable) for _, _, cable in self._ports(name)))
-        run("ovs-vsctl", "--if-exists", "del-br", switch.bridge)
+        run("ovs-vsctl", "--if-exists", "del-br", self.bridge(name))
 
     def start_switch(self, name: str) -> None:
         """Power up a stopped switch: no rules, the same dpid and ports."""
@@ -148,7 +143,7 @@ class Lab:
 
     def wait_connected(self, deadline_s: float = 30.0) -> None:
         """Return once every running switch is connected to the controller; ``LabError`` after ``deadline_s``."""
-        running = {switch.bridge for switch in self.switches if switch.name not in self._stopped}
+        running = {self.bridge(switch.name) for switch in self.switches if switch.name not in self._stopped}
 
         def connected() -> bool:
             states = run("ovs-vsctl", *_each(["get", "Controller", bridge, "is_connected"] for bridge in running))
@@ -160,23 +155,23 @@ class Lab:
         self.datapath = available_datapath()
         self._net = Mininet(self.topo, switch=_Bridge, controller=None, build=False)
         self._net.build()
-        for host, namespace in zip(self.topo.host_specs, self._record.namespaces, strict=True):
-            run("ip", "netns", "attach", namespace, str(self._net[host.node].pid))
+        for host in self.hosts:
+            run("ip", "netns", "attach", self.namespace(host), str(self._node(host.name).pid))
         missing = [name for name in self._record.interfaces if not interface_exists(name)]
         if missing:
             raise LabError(f"Mininet did not make {', '.join(missing)}")
         self._start_bridges(self.switches)
 
-    def _start_bridges(self, switches: Sequence[SwitchSpec]) -> None:
+    def _start_bridges(self, switches: Sequence[Switch]) -> None:
         run("ovs-vsctl", *_each(step for switch in switches for step in self._bridge_steps(switch)))
         for switch in switches:
             for port, name, _ in self._ports(switch.name):
                 if run("ovs-vsctl", "get", "Interface", name, "ofport").strip() != str(port):
-                    raise LabError(f"Open vSwitch did not take {name} as port {port} of {switch.bridge}")
+                    raise LabError(f"Open vSwitch did not take {name} as port {port} of {self.bridge(switch.name)}")
                 self._node(switch.name).intf(name).shape()  # adding the port cleared its queueing discipline
 
-    def _bridge_steps(self, switch: SwitchSpec) -> Iterator[list[str]]:
-        bridge = switch.bridge
+    def _bridge_steps(self, switch: Switch) -> Iterator[list[str]]:
+        bridge = self.bridge(switch.name)
         yield ["add-br", bridge]
         yield ["set", "Bridge", bridge, f"datapath_type={'system' if self.datapath == 'kernel' else 'netdev'}"]
         yield ["set", "Bridge", bridge, f"other_config:datapath-id={switch.dpid:016x}", "protocols=OpenFlow13"]
@@ -188,13 +183,13 @@ class Lab:
             yield ["set-controller", bridge, self.controller]
             yield ["set", "Controller", bridge, "max_backoff=1000"]
 
-    def _ports(self, switch: str) -> Iterator[tuple[int, str, CableSpec]]:
+    def _ports(self, switch: str) -> Iterator[tuple[int, str, Cable]]:
         for cable in self.links:
             for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
                 if end == switch:
                     yield port, self.topo.interface(switch, port), cable
 
-    def _settle(self, *ends: tuple[str, CableSpec]) -> None:
+    def _settle(self, *ends: tuple[str, Cable]) -> None:
         """Bring cable ends at switches up or down. A veth end that is down takes the carrier from both; a cut downs the
         end at ``b``, never a host's own, which would lose its route."""
         steps = []
@@ -208,17 +203,17 @@ class Lab:
         if self._net is None:
             raise LabError("the lab is not up")
         try:
-            return self._net[f"{self.topo.prefix}{name}"]
+            return self._net[self.topo.node(name)]
         except KeyError:
             raise LabError(f"there is no {name} in this lab") from None
 
-    def _switch(self, name: str) -> SwitchSpec:
+    def _switch(self, name: str) -> Switch:
         for switch in self.switches:
             if switch.name == name:
                 return switch
         raise LabError(f"there is no switch {name} in this lab")
 
-    def _cable(self, a: str, b: str, number: int) -> CableSpec:
+    def _cable(self, a: str, b: str, number: int) -> Cable:
         for cable in self.links:
             if {cable.a, cable.b} == {a, b} and cable.number == number:
                 return cable

@@ -14,7 +14,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, CableSpec, queue_bytes
+from controller.offline.topologies import Cable
+from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, queue_bytes
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
 
@@ -94,14 +95,14 @@ def _lane(device: str, mbps: float, queue_s: float | None) -> Iterator[str]:
     yield f"filter add dev {device} parent 2: protocol ip prio 1 u32 match ip tos {LANE_TOS:#x} 0xff flowid 2:10"
 
 
-def _ends(lab: Lab, cable: CableSpec) -> Iterator[tuple[str, float]]:
+def _ends(lab: Lab, cable: Cable) -> Iterator[tuple[str, float]]:
     for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
-        yield lab.topo.interface(end, port), cable.mbps
+        yield lab.topo.interface(end, port), cable.bps / 1e6
 
 
 def _namespaces(lab: Lab) -> list[list[str]]:
     """The arguments with which tc is told where to look: switches are here, hosts elsewhere."""
-    return [[], *(["-n", f"signalbox-{lab.topo.prefix}{host.name}"] for host in lab.hosts)]
+    return [[], *(["-n", lab.namespace(host)] for host in lab.hosts)]
 
 
 def _qdiscs(namespace: list[str]) -> list[dict[str, Any]]:

@@ -14,7 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from mininet_topos.lab.lab import Lab, LabHost
+from controller.offline.topologies import Host
+from mininet_topos.lab.lab import Lab
 from mininet_topos.probe.prober import LINGER_S, MIN_FRAME_BYTES
 from mininet_topos.probe.report import Pair, Stream, read_streams
 
@@ -25,7 +26,7 @@ class Probing:
     """Probing processes in ``hosts`` while it is entered. ``raw``: directory for their reports. ``tos``: in the header
     of every packet."""
 
-    def __init__(self, lab: Lab, hosts: Iterable[LabHost], raw: Path, tos: int = 0) -> None:
+    def __init__(self, lab: Lab, hosts: Iterable[Host], raw: Path, tos: int = 0) -> None:
         self._lab = lab
         self._hosts = tuple(hosts)
         self._raw = raw
@@ -75,5 +76,5 @@ class Probing:
                 raise RuntimeError(f"the probes of {host.name} failed, see {self._raw / host.name}.log")
         return read_streams(self._report(host) for host in self._hosts)
 
-    def _report(self, host: LabHost) -> Path:
+    def _report(self, host: Host) -> Path:
         return self._raw / f"probes-{host.name}.json"

@@ -6,7 +6,6 @@ Lab tests fail without root or Open vSwitch; they are never skipped, so that a g
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
 from mininet_topos.leaf_spine import LeafSpine
+from tests.support.lab.static_routes import install_static_routes
 
 PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: names continue with it
 
@@ -45,31 +45,3 @@ def lab(lab_prefix: str) -> Iterator[Lab]:
     with Lab(LeafSpine(2, 2, 2, prefix=lab_prefix), controller=None) as lab:
         install_static_routes(lab)
         yield lab
-
-
-def install_static_routes(lab: Lab, spine: str = "spine1") -> None:
-    """Unicast IP and ARP by destination over ``spine``; hosts know each other's MAC, so nothing is broadcast."""
-    uplinks = {cable.a: cable for cable in lab.links if cable.b == spine and cable.number == 1}
-    for switch in lab.switches:
-        rules = []
-        for host in lab.hosts:
-            if switch.name == host.leaf:
-                port = host.port
-            elif switch.name == spine:
-                port = uplinks[host.leaf].b_port
-            elif switch.name in uplinks:
-                port = uplinks[switch.name].a_port
-            else:
-                continue
-            rules += [f"ip,nw_dst={host.ip},actions=output:{port}", f"arp,arp_tpa={host.ip},actions=output:{port}"]
-        _feed(["ovs-ofctl", "-O", "OpenFlow13", "add-flows", switch.bridge, "-"], rules)
-    for host in lab.hosts:
-        interface = lab.topo.interface(host.name, 0)
-        neighbours = [f"neigh replace {o.ip} lladdr {o.mac} dev {interface}" for o in lab.hosts if o is not host]
-        program = lab.popen(host.name, ["ip", "-batch", "-"], stdin=subprocess.PIPE, text=True)
-        program.communicate("\n".join(neighbours))
-        assert program.returncode == 0
-
-
-def _feed(argv: list[str], lines: list[str]) -> None:
-    subprocess.run(argv, input="\n".join(lines), text=True, check=True)

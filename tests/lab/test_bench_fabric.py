@@ -1,4 +1,4 @@
-"""``bench fabric`` on real switches: it measures everything, and it takes everything away again, however it ends."""
+"""The fabric benchmark on real switches: it measures everything and removes everything, also when it is stopped."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.fabric_bench import openvswitch
+from benchmarks.fabric import openvswitch
 from mininet_topos.lab.record import run, wait_for
 
-SIGNALBOX = (sys.executable, "-m", "controller", "bench", "fabric")
+BENCHMARK = (sys.executable, "-m", "benchmarks", "fabric")
 LITTLE = ("--quiet-s", "3", "--idle-s", "1", "--settled-s", "2", "--cuts", "5", "--hosts-per-leaf", "4")
 
 
@@ -33,7 +33,7 @@ def bridges_of(pid: int) -> list[str]:
 @contextmanager
 def started(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
     """A run in the middle of its life: its bridges are there and its controller runs."""
-    with subprocess.Popen([*SIGNALBOX, *argv], stderr=subprocess.DEVNULL) as bench:
+    with subprocess.Popen([*BENCHMARK, *argv], stderr=subprocess.DEVNULL) as bench:
         try:
             wait_for(lambda: bool(controllers_of(bench.pid)), "the benchmark to start its controller")
             yield bench
@@ -48,7 +48,7 @@ def controllers_of(pid: int) -> list[int]:
 
 @pytest.mark.timeout(300)
 def test_the_paper_in_small(tmp_path: Path) -> None:
-    argv = [*SIGNALBOX, "--leaves", "16", "--spines", "8", *LITTLE, "--out", str(tmp_path), "--json"]
+    argv = [*BENCHMARK, "--leaves", "16", "--spines", "8", *LITTLE, "--out", str(tmp_path), "--json"]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True)
     found = json.loads(done.stdout)
     assert (done.returncode, found["problems"]) == (0, [])

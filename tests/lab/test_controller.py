@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,8 @@ from controller.jobs.spec import JobSpec
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
+from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
+from tests.support.lab.pings import address, assert_pings
 
 pytestmark = pytest.mark.lab
 
@@ -47,19 +47,8 @@ def ring(lab: Lab, job_id: str, host: int, lease_s: float = 600.0) -> JobSpec:
     )
 
 
-def address(lab: Lab, host: str) -> str:
-    return next(h.ip for h in lab.hosts if h.name == host)
-
-
 def pinned(client: Client, job_id: str) -> int:
     return client.get_job(job_id).pinned
-
-
-def assert_pings(lab: Lab, source: str, target: str, count: int = 3) -> None:
-    """At least one echo is answered; on a busy machine a single one may be late."""
-    argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "3", address(lab, target)]
-    out = lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
-    assert " bytes from " in out, f"{source} does not reach {target}:\n{out}"
 
 
 def spine_of(client: Client, job_id: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Failures and moves under traffic on real switches, in short; ``benchmarks.failures`` and ``.moves`` measure them.
+"""Failures and moves under traffic on real switches, in short; the benchmarks ``failures`` and ``moves`` measure them.
 
 Nothing is said about times. What every machine must show: all phases end with everything in order, jobs train through
 them, and what is sent after a phase is over arrives once.
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.failures import finish, run_kind, scene_of
-from benchmarks.moves import build_report, moving, switching, traffic_of
+from benchmarks.live.failures import finish, run_kind, scene_of
+from benchmarks.live.moves import build_report, moving, switching, traffic_of
 from mininet_topos.leaf_spine import LeafSpine
 
 pytestmark = pytest.mark.lab

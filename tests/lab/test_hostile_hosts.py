@@ -17,12 +17,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.client import Client
+from controller.offline.topologies import Host
 from controller.southbound import arp
 from controller.tables.rules import BROADCAST_MAC
-from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import ControllerProcess, Snoop, running_fabric
+from tests.support.lab import raw_frames
+from tests.support.lab.controller import ControllerProcess, Snoop, running_fabric
 
 pytestmark = pytest.mark.lab
 
@@ -34,7 +36,7 @@ MAX_BUSY = 0.5
 """Of a core; without its meters the flood alone would take more than one."""
 FRESH_S = 15.0
 """Three link time-outs."""
-TOOL = Path(__file__).with_name("raw_frames.py")
+TOOL = Path(raw_frames.__file__)
 PROBE_MARK = bytes.fromhex("02534201")
 ATTACKER, OTHER, VICTIM = "h1_2", "h2_2", "h2_1"
 
@@ -51,7 +53,7 @@ class Attack:
         wait_for(lambda: len(client.get_fabric().hosts) == len(lab.hosts), "every host is known", 20)
         self.old_frame, self.heard_at = self.listen(ATTACKER), time.monotonic()
 
-    def host(self, name: str) -> LabHost:
+    def host(self, name: str) -> Host:
         return next(host for host in self.lab.hosts if host.name == name)
 
     def ping(self, source: str, target: str, count: int = 3) -> None:

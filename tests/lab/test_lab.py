@@ -26,7 +26,7 @@ from mininet_topos.lab.record import (
     wait_for,
 )
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.conftest import install_static_routes
+from tests.support.lab.static_routes import install_static_routes
 
 pytestmark = pytest.mark.lab
 
@@ -62,7 +62,7 @@ def pings(lab: Lab, source: str, ip: str) -> bool:
 
 
 def port_state(lab: Lab, switch: str, port: int) -> str:
-    bridge = next(s.bridge for s in lab.switches if s.name == switch)
+    bridge = lab.bridge(switch)
     described = run("ovs-ofctl", "-O", "OpenFlow13", "show", bridge)
     match = re.search(rf"^ {port}\(.*?state: +(\S+)", described, re.MULTILINE | re.DOTALL)
     assert match
@@ -85,7 +85,7 @@ def test_without_rules_nothing_is_forwarded(lab_prefix: str) -> None:
 
 def test_switches_have_the_dpids_and_ports_of_the_topology(lab: Lab) -> None:
     for switch in lab.switches:
-        described = run("ovs-ofctl", "-O", "OpenFlow13", "show", switch.bridge)
+        described = run("ovs-ofctl", "-O", "OpenFlow13", "show", lab.bridge(switch.name))
         assert f"dpid:{switch.dpid:016x}" in described
         ports = {int(port) for port in re.findall(r"^ (\d+)\(", described, re.MULTILINE)}
         assert ports == {c.a_port for c in lab.links if c.a == switch.name} | {
@@ -139,24 +139,24 @@ def test_a_stopped_switch_takes_its_neighbours_carrier_and_returns_empty(lab: La
     lab.cut("leaf2", "spine1")
     lab.stop_switch("spine1")
     wait_for(lambda: port_state(lab, "leaf1", cable.a_port) == "LINK_DOWN", "leaf1 to lose the carrier")
-    assert spine.bridge not in run("ovs-vsctl", "list-br").split()
+    assert lab.bridge(spine.name) not in run("ovs-vsctl", "list-br").split()
     lab.start_switch("spine1")
     wait_for(lambda: port_state(lab, "leaf1", cable.a_port) == "LIVE", "leaf1 to have the carrier")
-    assert "actions" not in run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", spine.bridge)
+    assert "actions" not in run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", lab.bridge(spine.name))
     assert "tbf" in run("tc", "qdisc", "show", "dev", lab.topo.interface("spine1", cable.b_port))
     assert port_state(lab, "spine1", 2) == "LINK_DOWN"  # its cable is still cut
 
 
 def test_a_leaf_that_returns_has_its_dpid_its_ports_its_rates_and_its_hosts(lab: Lab) -> None:
     leaf = next(s for s in lab.switches if s.name == "leaf2")
-    before = described_ports(leaf.bridge)
+    before = described_ports(lab.bridge(leaf.name))
     lab.stop_switch("leaf2")
     wait_for(lambda: port_state(lab, "spine1", 2) == "LINK_DOWN", "spine1 to lose the carrier")
     assert not pings(lab, "h1_1", address(lab, "h2_1"))
     lab.start_switch("leaf2")
     wait_for(lambda: port_state(lab, "spine1", 2) == "LIVE", "spine1 to have the carrier")
-    assert described_ports(leaf.bridge) == before
-    assert f"dpid:{leaf.dpid:016x}" in run("ovs-ofctl", "-O", "OpenFlow13", "show", leaf.bridge)
+    assert described_ports(lab.bridge(leaf.name)) == before
+    assert f"dpid:{leaf.dpid:016x}" in run("ovs-ofctl", "-O", "OpenFlow13", "show", lab.bridge(leaf.name))
     for port in before:
         assert "tbf" in run("tc", "qdisc", "show", "dev", lab.topo.interface("leaf2", port))
     install_static_routes(lab)

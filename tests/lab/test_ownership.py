@@ -16,8 +16,8 @@ from mininet_topos.demo.parts import free_port
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
-from tests.lab.test_controller import address, assert_pings
+from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
+from tests.support.lab.pings import address, assert_pings
 
 pytestmark = pytest.mark.lab
 
@@ -67,7 +67,7 @@ def ofctl(lab: Lab, switch: str, command: str, *arguments: str) -> str:
 
 
 def bridge(lab: Lab, switch: str) -> str:
-    return next(s.bridge for s in lab.switches if s.name == switch)
+    return lab.bridge(switch)
 
 
 def rules(lab: Lab) -> Rules:
@@ -259,7 +259,7 @@ def test_of_two_controllers_only_one_writes(fabric: Fabric, tmp_path: Path) -> N
     second.start()
     try:
         for switch in lab.switches:
-            run("ovs-vsctl", "set-controller", switch.bridge, *targets)
+            run("ovs-vsctl", "set-controller", lab.bridge(switch.name), *targets)
         with Client(second.address) as other:
             wait_for(all_in_sync(other), "the second is the master of all", 60)
             wait_for(lambda: client.get_status().switches == 0, "the first leaves them alone", 20)
@@ -270,7 +270,7 @@ def test_of_two_controllers_only_one_writes(fabric: Fabric, tmp_path: Path) -> N
     finally:
         second.kill()
         for switch in lab.switches:
-            run("ovs-vsctl", "set-controller", switch.bridge, targets[0])
-            run("ovs-vsctl", "set", "controller", switch.bridge, "max_backoff=1000")
-            subprocess.run(["ovs-appctl", "bridge/reconnect", switch.bridge], check=True)
+            run("ovs-vsctl", "set-controller", lab.bridge(switch.name), targets[0])
+            run("ovs-vsctl", "set", "controller", lab.bridge(switch.name), "max_backoff=1000")
+            subprocess.run(["ovs-appctl", "bridge/reconnect", lab.bridge(switch.name)], check=True)
     wait_for(all_in_sync(client), "the first is the master again", 60)

@@ -40,7 +40,7 @@ from controller.tables.rules import (
     cookie,
 )
 from mininet_topos.demo.parts import free_port
-from tests.wire.openflow_controller import Southbound, southbound
+from tests.support.wire.openflow_controller import Southbound, southbound
 
 pytestmark = pytest.mark.lab
 

@@ -22,12 +22,13 @@ import pytest
 from controller.api.client import Client
 from controller.errors import NotFound
 from controller.jobs.spec import Algorithm
+from controller.offline.topologies import Host
 from mininet_topos.demo.parts import Training, TrainingJob
-from mininet_topos.lab.lab import Lab, LabHost
+from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcer import announcement
-from tests.lab.controller import Snoop, running_fabric, settled
+from tests.support.lab.controller import Snoop, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 
@@ -125,7 +126,7 @@ def training(lab: Lab, job: TrainingJob, api: str, folder: Path) -> Iterator[Job
     running.stop()
 
 
-def ring(hosts: tuple[LabHost, ...]) -> tuple[LabHost, ...]:
+def ring(hosts: tuple[Host, ...]) -> tuple[Host, ...]:
     """Every flow crosses from one leaf to the other."""
     by_leaf = [[host for host in hosts if host.leaf == f"leaf{leaf}"] for leaf in range(1, LEAVES + 1)]
     return tuple(host for pair in zip(*by_leaf, strict=True) for host in pair)
@@ -145,7 +146,7 @@ def routes(client: Client) -> dict[tuple[str, str], list[tuple[float, tuple[str,
 
 def assert_counters_add_up(lab: Lab, job: Job, told: dict[tuple[str, str], Any]) -> None:
     """The rules of a leaf's hosts count what its uplinks carry, and each subflow has its share of its flow."""
-    leaves = {switch.name: switch.bridge for switch in lab.switches if switch.name.startswith("leaf")}
+    leaves = {switch.name: lab.bridge(switch.name) for switch in lab.switches if switch.name.startswith("leaf")}
     samples = []
     for _ in range(2):
         with job.paused():

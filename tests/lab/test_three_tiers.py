@@ -20,7 +20,7 @@ from controller.jobs.spec import JobSpec
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
-from tests.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
+from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 
@@ -88,7 +88,7 @@ def sent(lab: Lab) -> Counter[Port]:
     """Packets that every port of every switch has sent."""
     counts: Counter[Port] = Counter()
     for switch in lab.switches:
-        out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", switch.bridge)
+        out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", lab.bridge(switch.name))
         for port, packets in re.findall(r"port +(\d+): rx.*?tx pkts=(\d+)", out, re.DOTALL):
             counts[switch.name, int(port)] = int(packets)
     return counts
@@ -157,7 +157,7 @@ def has_counted(lab: Lab, switch: str, src: str, dst: str) -> bool:
 
 
 def pin_packets(lab: Lab, switch: str, src: str, dst: str) -> int:
-    bridge = next(s.bridge for s in lab.switches if s.name == switch)
+    bridge = lab.bridge(switch)
     match = f"table=1,ip,nw_src={src},nw_dst={dst}"
     out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-flows", bridge, match)
     return sum(map(int, re.findall(r"n_packets=(\d+)", out)))
@@ -210,7 +210,7 @@ def test_a_restart_adopts_pins_and_repeated_buckets_as_they_are(fabric: Fabric, 
 
 def described_ports(lab: Lab, switch: str) -> tuple[list[str], list[tuple[str, str]]]:
     """Its dpid, its ports and their MACs, as it says itself."""
-    bridge = next(s.bridge for s in lab.switches if s.name == switch)
+    bridge = lab.bridge(switch)
     out = run("ovs-ofctl", "-O", "OpenFlow13", "show", bridge)
     return re.findall(r"dpid:(\S+)", out), sorted(re.findall(r"^ (\d+)\(.*addr:(\S+)", out, re.MULTILINE))
 

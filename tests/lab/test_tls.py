@@ -12,8 +12,8 @@ from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from mininet_topos.demo.parts import free_port
 from mininet_topos.lab.record import run
-from tests.wire.certificates import Authority, Certificate
-from tests.wire.openflow_controller import southbound
+from tests.support.wire.certificates import Authority, Certificate
+from tests.support.wire.openflow_controller import southbound
 
 pytestmark = pytest.mark.lab
 

@@ -12,7 +12,7 @@ from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.demo.report import read_rank_log
 from mininet_topos.lab.record import wait_for
 from mininet_topos.leaf_spine import LeafSpine
-from tests.lab.controller import LINK_MBPS, Snoop, running_fabric, settled
+from tests.support.lab.controller import LINK_MBPS, Snoop, running_fabric, settled
 
 pytestmark = pytest.mark.lab
 

@@ -30,7 +30,7 @@ from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
 from controller.status import StatusBoard
-from tests.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
+from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
 
 def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int = 1000) -> JobSpec:
@@ -399,7 +399,7 @@ def test_the_strategy_is_set_and_shown(client: Client) -> None:
     assert (done.strategy, done.install_s, done.pins) == (pb.STRATEGY_SHADOW, 0.25, 4)
     status = client.get_status()
     assert (status.strategy, status.switches, status.links, status.hosts) == (pb.STRATEGY_SHADOW, 3, 4, 2)
-    assert list(status.alarms) == ["a spine runs hot"]
+    assert list(status.alarms) == ["spine1 holds 2 foreign rules"]
 
 
 def test_no_strategy_is_an_invalid_argument(channel: grpc.Channel) -> None:

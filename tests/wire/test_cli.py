@@ -15,7 +15,7 @@ import pytest
 
 from controller.api.client import Client
 from controller.cli import main
-from tests.wire.control_stand_in import H1, H2, Running, running_api
+from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
 SPEC = {
     "job_id": "ring",
@@ -162,7 +162,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
 def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     table = signalbox("status").out
     assert "3, 1 in sync" in table
-    assert "alarm a spine runs hot" in table
+    assert "alarm spine1 holds 2 foreign rules" in table
     assert signalbox("status", "--json").json["strategy"] == "STRATEGY_PLANNED"
 
 

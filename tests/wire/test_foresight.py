@@ -25,7 +25,7 @@ from controller.planning.questions.answering import ForesightWorker, answer
 from controller.planning.questions.asked import AboutFailures, AboutJob, Network, Question
 from controller.planning.questions.single_failures import Kind
 from controller.status import StatusBoard
-from tests.unit.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 
 Signalbox = Callable[..., tuple[int, str, str]]
 

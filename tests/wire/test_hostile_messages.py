@@ -1,9 +1,9 @@
-"""A few hundred broken messages of a fixed seed; ``benchmarks.fuzz_openflow`` sends as many as one likes."""
+"""A few hundred broken messages of a fixed seed; the benchmark ``fuzz-openflow`` sends any number."""
 
 from __future__ import annotations
 
-from benchmarks.fuzz_openflow import fuzz
-from benchmarks.openflow_mutants import MULTIPART, mutant
+from benchmarks.openflow.fuzz import fuzz
+from benchmarks.openflow.mutants import MULTIPART, mutant
 
 
 def test_a_mutant_is_the_same_every_time() -> None:

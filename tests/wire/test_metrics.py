@@ -19,8 +19,8 @@ from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
 from mininet_topos.demo.parts import free_port
-from tests.unit.observability import example
-from tests.unit.test_deploy import dashboard_expressions
+from tests.support import status_example as example
+from tests.support.dashboard import dashboard_expressions
 
 ANY_PORT = MetricsConfig(port=0)
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import signal
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 import pytest
 
-from controller.config import Config
 from controller.fabric.messages import (
     ArpSeen,
     LinkLost,
@@ -26,8 +22,8 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.messages import SavedState, SaveState
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
-from mininet_topos.demo.parts import free_port
-from tests.wire.fake_switch import (
+from tests.support.wire.bench import Bench, config
+from tests.support.wire.fake_switch import (
     AGGREGATE,
     BARRIER_REPLY,
     BARRIER_REQUEST,
@@ -44,44 +40,11 @@ from tests.wire.fake_switch import (
     flow_stats,
     port_desc,
 )
-from tests.wire.openflow_controller import Southbound, southbound
+from tests.support.wire.openflow_controller import Southbound, southbound
 
 
 def rule(priority: int) -> FlowRule:
     return FlowRule(FlowKey(Table.DEFAULT, priority, Match()), cookie(Table.DEFAULT), (Output(PortNo(1)),))
-
-
-def config(**openflow: Any) -> Config:
-    return Config.model_validate(
-        {
-            "openflow": {"port": free_port(), "barrier_timeout_s": 0.5, **openflow},
-            "discovery": {"probe_interval_s": 0.1, "link_timeout_s": 0.5},
-            "counters": {"interval_s": 0.2},
-        }
-    )
-
-
-class Bench(NamedTuple):
-    controller: Southbound
-    port: int
-
-    @contextmanager
-    def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
-        """A switch that is connected, and known to be."""
-        since = len(self.controller.received)
-        switch = FakeSwitch(self.port, dpid).connect(ports)
-        try:
-            self.controller.first(SwitchConnected, since, dpid=dpid)
-            yield switch
-        finally:
-            switch.close()
-
-
-@pytest.fixture(scope="module", params=["ryu", "os_ken"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    settings = config()
-    with southbound(settings, request.param) as controller:
-        yield Bench(controller, settings.openflow.port)
 
 
 def install(change_id: int, dpids: tuple[int, ...], *mods: RuleMod) -> InstallStage:

@@ -11,7 +11,8 @@ from controller.fabric.messages import ConnectionRefused, MastershipLost, Switch
 from controller.fabric.topology import Dpid, PortNo
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import Bucket, GroupRule, MeterRule, Output, RuleMod, Stage
-from tests.wire.fake_switch import (
+from tests.support.wire.bench import Bench, bench
+from tests.support.wire.fake_switch import (
     BARRIER_REPLY,
     BARRIER_REQUEST,
     ECHO_REPLY,
@@ -27,7 +28,6 @@ from tests.wire.fake_switch import (
     FakeSwitch,
     port_desc,
 )
-from tests.wire.test_openflow import Bench, bench
 
 __all__ = ["bench"]
 

@@ -14,7 +14,7 @@ from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
 from controller.southbound.listener import MAX_STRANGERS
 from mininet_topos.demo.parts import free_port
-from tests.wire.fake_switch import (
+from tests.support.wire.fake_switch import (
     ECHO_REPLY,
     ECHO_REQUEST,
     ERROR,
@@ -24,7 +24,7 @@ from tests.wire.fake_switch import (
     PORT_STATUS,
     FakeSwitch,
 )
-from tests.wire.openflow_controller import DEADLINE_S, Southbound, southbound
+from tests.support.wire.openflow_controller import DEADLINE_S, Southbound, southbound
 
 FEATURES = struct.pack("!QIBB2xII", 0x99, 0, 254, 0, 0x4F, 0)
 

@@ -14,9 +14,9 @@ from controller.errors import InvalidInput
 from controller.fabric.messages import ConnectionRefused, SwitchConnected
 from controller.serving import preflight
 from mininet_topos.demo.parts import free_port
-from tests.wire.certificates import Authority, Certificate
-from tests.wire.fake_switch import HELLO, FakeSwitch
-from tests.wire.openflow_controller import Southbound, southbound
+from tests.support.wire.certificates import Authority, Certificate
+from tests.support.wire.fake_switch import HELLO, FakeSwitch
+from tests.support.wire.openflow_controller import Southbound, southbound
 
 
 class Secured(NamedTuple):

@@ -14,7 +14,7 @@ from controller.fabric.topology import Fabric
 from controller.observability.families import FAMILIES
 from controller.observability.metrics import StatusCollector
 from controller.status import Status, StatusBoard
-from tests.unit.observability import example
+from tests.support import status_example as example
 
 
 def exposition(status: Status, now: float = 104.0) -> str:

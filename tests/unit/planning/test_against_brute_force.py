@@ -12,8 +12,8 @@ from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from tests.unit.planning.fabrics import better, brute_force, pinned
-from tests.unit.planning.random_problems import problems
+from tests.support.planning.fabrics import better, brute_force, pinned
+from tests.support.planning.random_problems import problems
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=8, deterministic=True)
 quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from controller.planning.bounds import Bounds, common_unit, level_bounds, whole_flow_bound
 from controller.planning.problem import Problem
-from tests.unit.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of
+from tests.support.planning.fabrics import demo_flows, fabric_of, flow, leaf_spine, link_between, problem_of
 
 
 def bounds_of(problem: Problem) -> Bounds:

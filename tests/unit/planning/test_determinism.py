@@ -11,7 +11,7 @@ import sys
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from tests.unit.planning.fabrics import fabric_of, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.fabrics import fabric_of, flow, leaf_spine, pinned, problem_of, ring
 
 LIMITS = PlanLimits(time_limit_s=1, deterministic=True, ecmp_draws=8)
 

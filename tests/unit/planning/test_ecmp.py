@@ -11,7 +11,7 @@ from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Subflow, whole
-from tests.unit.planning.fabrics import (
+from tests.support.planning.fabrics import (
     RATE,
     demo_flows,
     every_routing,

@@ -15,7 +15,7 @@ from controller.planning.efficiency import (
     network_efficiency,
 )
 from controller.planning.problem import FlowId, whole
-from tests.unit.planning.fabrics import flow, leaf_spine, link_between, problem_of
+from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 
 NICS = {"a": 8e6, "b": 8e6, "c": 4e6}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from controller.planning import greedy
 from controller.planning.efficiency import job_levels
 from controller.planning.problem import Subflow, whole
-from tests.unit.planning.fabrics import RATE, flow, leaf_spine, link_between, pinned, problem_of
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, link_between, pinned, problem_of
 
 
 def test_running_routes_stay_and_the_rest_goes_where_they_leave_room() -> None:

@@ -14,8 +14,8 @@ from controller.fabric.topology import Dpid, LinkId
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem
-from tests.unit.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
-from tests.unit.planning.random_problems import packings, problems
+from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
+from tests.support.planning.random_problems import packings, problems
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 quick = settings(max_examples=60, deadline=None, derandomize=True)

@@ -11,8 +11,8 @@ from controller.fabric.topology import Fabric
 from controller.planning.bounds import level_bounds
 from controller.planning.level_vector import LevelVector, contested, least_worst, level_vector, stronger
 from controller.planning.problem import Flow, Problem
-from tests.unit.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
-from tests.unit.planning.random_problems import packings, problems
+from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
+from tests.support.planning.random_problems import packings, problems
 
 quick = settings(max_examples=150, deadline=None, derandomize=True)
 

@@ -18,7 +18,7 @@ from controller.planning.piece_bound import least_cuts, least_pieces
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
-from tests.unit.planning.fabrics import RATE, flow, leaf_spine, problem_of, ring
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of, ring
 
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 

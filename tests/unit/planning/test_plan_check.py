@@ -13,7 +13,7 @@ from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
-from tests.unit.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
+from tests.support.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
 
 
 @pytest.fixture(scope="module")

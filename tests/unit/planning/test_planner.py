@@ -14,7 +14,7 @@ from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from controller.planning.whole import cpsat, local_search
-from tests.unit.planning.fabrics import (
+from tests.support.planning.fabrics import (
     RATE,
     demo_flows,
     fabric_of,

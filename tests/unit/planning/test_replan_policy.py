@@ -11,7 +11,7 @@ from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.replan_policy import decide
-from tests.unit.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
+from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
 
 
 def planned(problem: Problem) -> Plan:

@@ -16,7 +16,7 @@ from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.worker import PlanningWorker
-from tests.unit.planning.fabrics import demo_flows, leaf_spine, problem_of
+from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 
 DEADLINE_S = 30
 LIMITS = PlanLimits()

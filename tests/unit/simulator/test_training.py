@@ -16,7 +16,7 @@ from controller.planning.problem import Flow, Problem, Route, Subflow, whole
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.routing import Scheme
 from controller.simulator.training import Outcome, Stage, simulate
-from tests.unit.simulator.scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
+from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
 ONE = Options(iterations=1, replan=Replan.NEVER)
 """One iteration with fixed routes."""

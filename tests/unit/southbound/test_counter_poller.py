@@ -13,7 +13,7 @@ from controller.southbound.openflow_decode import UNSUPPORTED, Reply
 from controller.southbound.openflow_encode import Encoded
 from controller.tables.messages import Counters, PortCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie
-from tests.unit.southbound.test_openflow_decode import flow_entry, meter_count, port_entry
+from tests.support.openflow_entries import flow_entry, meter_count, port_entry
 
 A = Dpid(1)
 INTERVAL = 2.0

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
 from controller.southbound import openflow_decode as decode
-from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.southbound.malformed import Malformed
 from controller.tables.messages import PortCount
@@ -33,51 +32,17 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from tests.unit.southbound.rule_strategies import flow_rules, group_rules, meter_rules, ryu_message
+from tests.support.openflow_entries import (
+    flow_entry,
+    flow_head,
+    group_entry,
+    meter_count,
+    meter_entry,
+    port_entry,
+)
+from tests.support.rule_strategies import flow_rules, group_rules, meter_rules, ryu_message
 
 UNSUPPORTED = (1 << 64) - 1
-FLOW_MOD_SIZE, GROUP_MOD_SIZE, METER_MOD_SIZE = 48, 16, 16
-
-
-def sent(rule: Any) -> bytes:
-    return bytes(encode.mod_message(RuleMod("add", rule)).buf)
-
-
-def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    """The entry as a switch tells it."""
-    body = sent(rule)[FLOW_MOD_SIZE:]
-    return flow_head(len(body), rule, byte_count, **changed) + body
-
-
-def flow_head(size: int, rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    fields = {"table": int(rule.key.table), "idle": 0, "hard": 0, "cookie": rule.cookie} | changed
-    return struct.pack(
-        ofp.OFP_FLOW_STATS_0_PACK_STR,
-        ofp.OFP_FLOW_STATS_0_SIZE + size,
-        *(fields["table"], 17, 4, rule.key.priority, fields["idle"], fields["hard"], 0, fields["cookie"]),
-        *(3, byte_count),
-    )
-
-
-def group_entry(rule: GroupRule) -> bytes:
-    body = sent(rule)[GROUP_MOD_SIZE:]
-    kind = ofp.OFPGT_SELECT if rule.kind == "select" else ofp.OFPGT_FF
-    size = ofp.OFP_GROUP_DESC_STATS_SIZE + len(body)
-    return struct.pack(ofp.OFP_GROUP_DESC_STATS_PACK_STR, size, kind, rule.group_id) + body
-
-
-def meter_entry(rule: MeterRule, flags: int = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST) -> bytes:
-    body = sent(rule)[METER_MOD_SIZE:]
-    return struct.pack("!HHI", 8 + len(body), flags, rule.meter_id) + body
-
-
-def meter_count(meter_id: int, *drops: int) -> bytes:
-    head = struct.pack("!IH6xIQQII", meter_id, 40 + 16 * len(drops), 1, 9, 9, 9, 9)
-    return head + b"".join(struct.pack("!QQ", drop, 0) for drop in drops)
-
-
-def port_entry(number: int, tx: int, rx: int) -> bytes:
-    return struct.pack(ofp.OFP_PORT_STATS_PACK_STR, number, 0, 0, rx, tx, *[0] * 10)
 
 
 @settings(deadline=None)

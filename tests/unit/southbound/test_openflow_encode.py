@@ -29,7 +29,7 @@ from controller.tables.rules import (
     Table,
     cookie,
 )
-from tests.unit.southbound.rule_strategies import mods, ryu_message
+from tests.support.rule_strategies import mods, ryu_message
 
 XID = 0x1234_5678
 

@@ -15,7 +15,7 @@ from controller.southbound.openflow_encode import Encoded
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, RuleSet, Table, cookie
-from tests.unit.southbound.test_openflow_decode import flow_entry, meter_entry
+from tests.support.openflow_entries import flow_entry, meter_entry
 
 A = Dpid(1)
 TIMEOUT = 10.0

@@ -1,0 +1,47 @@
+"""``python -m benchmarks NAME``: one command per benchmark; docs/benchmarks.md describes each and has the figures.
+
+In: arguments. Out: tables or, with ``--json``, JSON; errors as lines on stderr with exit status 1, wrong usage with 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import typer
+
+from controller.errors import InvalidInput, SignalboxError
+
+MODULES = {
+    "plan": "benchmarks.plan.command",
+    "fabric": "benchmarks.fabric.command",
+    "rules": "benchmarks.rules",
+    "counters": "benchmarks.counters",
+    "failures": "benchmarks.live.failures",
+    "moves": "benchmarks.live.moves",
+    "flow-cache": "benchmarks.live.flow_cache",
+    "fuzz-openflow": "benchmarks.openflow.fuzz",
+    "simulation": "benchmarks.simulation",
+}
+"""The function ``main`` of each is the command. Only the module of the command that runs is imported."""
+
+
+def benchmarks() -> None:
+    """Measure planning, and the controller on emulated fabrics."""
+
+
+def main() -> None:
+    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+    app.callback()(benchmarks)
+    for name in MODULES.keys() & sys.argv[1:2] or MODULES:
+        app.command(name)(import_module(MODULES[name]).main)
+    try:
+        app(prog_name="python -m benchmarks")
+    except (SignalboxError, OSError) as error:
+        for problem in error.problems if isinstance(error, InvalidInput) else (error,):
+            typer.echo(f"error: {problem}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

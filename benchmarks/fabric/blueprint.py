@@ -1,0 +1,233 @@
+"""What the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
+
+In: a fabric on paper (``offline.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
+Out: the name of every bridge and port, the controller's configuration and inventory, ``JobSpec``s whose ring
+all-reduces have the flows of the files, and the next hops on shortest paths, computed independently of the controller.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup
+from controller.jobs.workload import WorkloadJob
+from controller.offline.fabric_options import Placement
+from controller.offline.generator import generate, jobs_of
+from controller.offline.workloads import read_workload
+
+JOBS = 3
+RING_SIZE = 8
+FILLED = 7 / 8
+"""Of all hosts, by generated jobs, at most: 1,696 flows on 64 leaves with 32 hosts each."""
+
+Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
+"""Per (switch, destination switch) the ports that lead one closer."""
+
+_CONFIG = """\
+state_dir = {state}
+[openflow]
+port = {port}
+[api]
+listen = [{api}]
+[metrics]
+port = 0
+[fabric]
+link_bps = {link_bps}
+host_link_bps = {link_bps}
+inventory = {inventory}
+"""
+
+
+class Cable(NamedTuple):
+    """Between two switches."""
+
+    a: PortRef
+    b: PortRef
+
+
+class Cut(NamedTuple):
+    """A cable to cut, and the next hops with and without it."""
+
+    cable: Cable
+    before: Hops
+    after: Hops
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """``tag``: put before every name. Interface names have 15 characters at most (IFNAMSIZ)."""
+
+    fabric: Fabric
+    tag: str
+
+    def bridge(self, dpid: Dpid) -> str:
+        return f"{self.tag}{self.fabric.switches[dpid].name}"
+
+    def interface(self, at: PortRef) -> str:
+        return f"{self.bridge(at.dpid)}-{at.port}"
+
+    @cached_property
+    def dpids(self) -> tuple[Dpid, ...]:
+        return tuple(self.fabric.switches)
+
+    @cached_property
+    def cables(self) -> tuple[Cable, ...]:
+        return tuple(Cable(link.src, link.dst) for link in self.fabric.links.values() if link.src < link.dst)
+
+    @property
+    def ends(self) -> list[PortRef]:
+        """Where directed links leave."""
+        return [link.src for link in self.fabric.links.values()]
+
+    @cached_property
+    def destinations(self) -> tuple[Dpid, ...]:
+        """The switches that have hosts."""
+        return tuple(dict.fromkeys(host.at.dpid for host in self.fabric.hosts.values()))
+
+    @cached_property
+    def switch_of_address(self) -> Mapping[int, Dpid]:
+        """Where IPv4 addresses lead: every host's, and the first of every leaf's prefix."""
+        hosts = {int(IPv4Address(host.ip)): host.at.dpid for host in self.fabric.hosts.values()}
+        return hosts | {address & ~0xFF: dpid for address, dpid in hosts.items()}
+
+    def inventory(self) -> str:
+        """Declares the hosts, which send nothing here."""
+        return "\n".join(
+            f'[[host]]\nip = "{host.ip}"\nswitch = "{self.bridge(host.at.dpid)}"\nport = "{self.interface(host.at)}"\n'
+            for host in self.fabric.hosts.values()
+        )
+
+    def config(self, folder: Path, port: int) -> str:
+        """Default settings apart from addresses, capacities and the inventory; files in ``folder``."""
+        return _CONFIG.format(
+            state=json.dumps(str(folder / "state")),
+            port=port,
+            api=json.dumps(f"unix:{folder / 'api.sock'}"),
+            link_bps=next(iter(self.fabric.links.values())).capacity_bps,
+            inventory=json.dumps(str(folder / "inventory.toml")),
+        )
+
+    def next_hops(self, cut: Collection[Cable] = ()) -> Hops:
+        """Shortest paths towards every switch with hosts, without the cables in ``cut``."""
+        gone = {end for cable in cut for end in cable}
+        back: dict[Dpid, dict[Dpid, list[PortNo]]] = defaultdict(lambda: defaultdict(list))
+        for link in self.fabric.links.values():
+            if link.src not in gone:
+                back[link.dst.dpid][link.src.dpid].append(link.src.port)
+        hops: dict[tuple[Dpid, Dpid], set[PortNo]] = defaultdict(set)
+        for destination in self.destinations:
+            distance = _distances(destination, back)
+            for there, into in back.items():
+                one_more = distance.get(there, -2) + 1
+                for here, ports in into.items():
+                    if distance.get(here) == one_more:
+                        hops[here, destination].update(ports)
+        return {key: frozenset(ports) for key, ports in hops.items()}
+
+    def draw_cuts(self, seed: int) -> Iterator[Cut]:
+        """Cables in a random order, each cut in addition to those before. Not among them are cables that no shortest
+        path uses any more, and those whose loss would leave some switch with hosts longer paths than before, or none:
+        that would be another kind of failure."""
+        cables = random.Random(seed).sample(self.cables, len(self.cables))
+        cut: list[Cable] = []
+        before = self.next_hops()
+        for cable in cables:
+            after = self.next_hops([*cut, cable])
+            as_short = all(self._as_short(before[pair], after.get(pair)) for pair in self._pairs)
+            if as_short and any(True for _ in lost_hops(before, after)):
+                yield Cut(cable, before, after)
+                cut.append(cable)
+                before = after
+
+    @cached_property
+    def _pairs(self) -> tuple[tuple[Dpid, Dpid], ...]:
+        return tuple((a, b) for a in self.destinations for b in self.destinations if a != b)
+
+    @staticmethod
+    def _as_short(before: frozenset[PortNo], after: frozenset[PortNo] | None) -> bool:
+        return after is not None and after <= before
+
+
+def lost_hops(before: Hops, after: Hops) -> Iterator[tuple[Dpid, Dpid, PortNo]]:
+    """(switch, destination, port) that must no longer be used. A switch that has lost its last shortest path is left
+    out: its neighbours send it no packets for this destination any more."""
+    for key, ports in before.items():
+        left = after.get(key, frozenset())
+        if left and left < ports:
+            for port in ports - left:
+                yield (*key, port)
+
+
+def _distances(destination: Dpid, back: Mapping[Dpid, Collection[Dpid]]) -> dict[Dpid, int]:
+    distance = {destination: 0}
+    queue = deque([destination])
+    while queue:
+        here = queue.popleft()
+        for dpid in back.get(here, ()):
+            if dpid not in distance:
+                distance[dpid] = distance[here] + 1
+                queue.append(dpid)
+    return distance
+
+
+# ---- jobs
+
+
+def workload(fabric: Fabric, folder: Path | None, seed: int) -> tuple[WorkloadJob, ...]:
+    """The jobs in ``folder``, or generated ones of the published shape that fill the fabric. Raises ``InvalidInput``
+    when the folder does not fit the fabric."""
+    if folder is not None:
+        return read_workload(folder, fabric)
+    hosts = len(fabric.hosts)
+    jobs = max(1, min(JOBS, hosts // 4))
+    rings = max(1, int(hosts * FILLED) // (jobs * RING_SIZE))
+    return jobs_of(generate(fabric, jobs, RING_SIZE, Placement.WHOLE_LEAF, seed, max_rings=rings), fabric)
+
+
+def job_spec(job: WorkloadJob) -> JobSpec:
+    """Raises ``InvalidInput`` when a ring of the job is none."""
+    rings = [_ring([job.virtual_links[index] for index in ring], job.id) for ring in job.rings]
+    endpoints = tuple(dict.fromkeys(ip for ring in rings for ip in ring))
+    rank = {ip: number for number, ip in enumerate(endpoints)}
+    groups = tuple(ParallelGroup(name=f"ring{n}", ranks=tuple(rank[ip] for ip in ring)) for n, ring in enumerate(rings))
+    collectives = tuple(
+        Collective(
+            algorithm=Algorithm.RING_ALL_REDUCE,
+            groups=tuple(group.name for group, size in zip(groups, sizes, strict=True) if size == wanted),
+            bytes_per_iteration=wanted,
+        )
+        for sizes in [[_buffer_bytes(job, ring) for ring in job.rings]]
+        for wanted in dict.fromkeys(sizes)
+    )
+    name = re.sub(r"[^a-z0-9.-]", "-", job.id.lower()).strip("-.")
+    return JobSpec(
+        job_id=f"bench-{name}"[:63], endpoints=endpoints, groups=groups, collectives=collectives, lease_s=MAX_LEASE_S
+    )
+
+
+def _buffer_bytes(job: WorkloadJob, ring: Sequence[int]) -> int:
+    """M, of which each of n ranks sends 2(n-1)/n."""
+    return -(-job.virtual_links[ring[0]].bytes * len(ring) // (2 * (len(ring) - 1)))
+
+
+def _ring(links: Sequence[VirtualLink], job: str) -> list[str]:
+    """The addresses in the order in which they send to each other."""
+    leads_to = {link.src_ip: link.dst_ip for link in links}
+    ring = [links[0].src_ip]
+    while (after := leads_to.get(ring[-1])) is not None and after != ring[0] and len(ring) <= len(links):
+        ring.append(after)
+    if len(ring) != len(links) or after is None:
+        raise InvalidInput((FieldProblem(job, "has flows of one ring_index that are no ring"),))
+    return ring

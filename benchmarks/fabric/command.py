@@ -1,0 +1,137 @@
+"""``fabric``: the running controller on a fabric of Open vSwitch bridges, measured from outside.
+
+In: the size of the fabric, a workload, how long to measure. Out: a table or, with ``--json``, one object; in any case
+``fabric.json`` and the controller's log in a folder. docs/benchmarks.md defines each figure.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.fabric import openvswitch
+from benchmarks.fabric.blueprint import Blueprint, job_spec, workload
+from benchmarks.fabric.figures import TARGETS, Figures, rows
+from benchmarks.fabric.run import Settings, running
+from benchmarks.fabric.steps import measure
+from controller.commands.output import AsJson, show, waiting
+from controller.errors import FieldProblem
+from controller.fabric.topology import Fabric
+from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
+from controller.offline.fabrics import fat_tree, leaf_spine
+from mininet_topos.demo.parts import free_port
+
+LINK_BPS = 100e9
+
+
+def main(
+    kind: Annotated[FabricKind, typer.Option("--fabric", help="What the other numbers describe.")] = (
+        FabricKind.LEAF_SPINE
+    ),
+    leaves: Annotated[int | None, typer.Option(min=2, help="Leaf-spine: leaves.")] = None,
+    spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.")] = None,
+    hosts_per_leaf: Annotated[
+        int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.", show_default="as many as spines")
+    ] = None,
+    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--workload", metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
+    ] = None,
+    quiet_s: Annotated[
+        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning all the time.")
+    ] = 120.0,
+    idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Measure CPU time for so long.")] = 60.0,
+    settled_s: Annotated[
+        float, typer.Option(min=0, metavar="S", help="Watch rules for so long after a restart.")
+    ] = 25.0,
+    cuts: Annotated[int, typer.Option(min=1, help="Cables to cut, one after the other; fewer on small fabrics.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Of the workload and the cables to cut.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results and the log go.")] = Path("out/bench"),
+    as_json: AsJson = False,
+) -> None:
+    """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
+    network = _network(kind, leaves, spines, hosts_per_leaf, k)
+    found = _measured(network, folder, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
+    (out / "fabric.json").write_text(json.dumps(found.data(), indent=2) + "\n")
+    show(found.data(), lambda: _table(found), as_json)
+    if found.problems:
+        raise typer.Exit(1)
+
+
+def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Path) -> Figures:
+    """The controller's log is copied to ``out`` also after an exception."""
+    jobs = [job_spec(job) for job in workload(network, folder, settings.seed)]
+    openvswitch.check()
+    openvswitch.remove_leftovers()
+    blueprint = Blueprint(network, openvswitch.free_tag())
+    with tempfile.TemporaryDirectory(prefix="signalbox-bench-") as name, waiting("") as status, _ends_on_signals():
+        files = Path(name)
+        try:
+            with running(blueprint, jobs, settings, files, free_port(), status.update) as run:
+                measure(run)
+        finally:
+            out.mkdir(parents=True, exist_ok=True)
+            if (files / "controller.log").exists():
+                shutil.copy(files / "controller.log", out / "fabric.log")
+    return run.figures
+
+
+def _network(
+    kind: FabricKind, leaves: int | None, spines: int | None, hosts_per_leaf: int | None, k: int | None
+) -> Fabric:
+    given = {"--leaves": leaves, "--spines": spines, "--hosts-per-leaf": hosts_per_leaf, "--k": k}
+    foreign = ("--k",) if kind is FabricKind.LEAF_SPINE else ("--leaves", "--spines", "--hosts-per-leaf")
+    needed = ("--leaves", "--spines") if kind is FabricKind.LEAF_SPINE else ("--k",)
+    problems = [FieldProblem(name, f"does not apply to a {kind}") for name in foreign if given[name] is not None]
+    problems += [FieldProblem(name, "is needed to know the fabric") for name in needed if given[name] is None]
+    if problems:
+        raise WrongUsage(tuple(problems))
+    if kind is FabricKind.FAT_TREE:
+        assert k is not None
+        return fat_tree(k, LINK_BPS, LINK_BPS)
+    assert leaves is not None
+    assert spines is not None
+    return leaf_spine(leaves, spines, hosts_per_leaf or spines, LINK_BPS, LINK_BPS)
+
+
+@contextmanager
+def _ends_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise ``SystemExit``, so that the fabric is removed before the process ends."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _table(found: Figures) -> Table:
+    table = Table("figure", title=", ".join(f"{name} {value}" for name, value in found.machine.items()))
+    table.add_column("measured", justify="right")
+    table.add_column("target at 64 x 32", justify="right")
+    for name, value in rows(found):
+        table.add_row(name, _number(value), f"≤ {TARGETS[name]:g}" if name in TARGETS else "")
+    for problem in found.problems:
+        table.add_row("[red]problem[/red]", escape(problem))
+    return table
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

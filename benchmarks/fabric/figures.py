@@ -1,0 +1,235 @@
+"""Figures from what was observed: when a fabric was complete, how long an install and each repair took.
+
+Pure. In: ``Observed`` and the next hops that correct switches have. Out: seconds, counts and percentiles; ``Figures``,
+everything a run found, with its targets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from benchmarks.fabric.blueprint import Cable, Hops
+from benchmarks.fabric.observed import PINNED_TABLE, Change, FlowId, Observed
+from benchmarks.openflow_bytes import FlowChange, GroupChange
+from controller.fabric.topology import Dpid, PortNo, PortRef
+
+
+class Spread(NamedTuple):
+    """Percentiles by nearest rank, so each is a measured value."""
+
+    p50: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Collection[float]) -> Spread | None:
+        """None without values."""
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        return cls(*(ordered[max(0, math.ceil(part * len(ordered)) - 1)] for part in (0.5, 0.99, 1.0)))
+
+
+def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]) -> int:
+    """How many (switch, destination, port) that shortest paths allow no rule uses yet."""
+    used = observed.ports_towards(switch_of_address)
+    return sum(len(ports - used.get(key, set())) for key, ports in expected.items())
+
+
+def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
+    """Directed links that some group of the switch they leave sends to. ``ends``: where all of them leave."""
+    used = {
+        (dpid, port) for dpid, switch in observed.switches.items() for g in switch.groups.values() for port in g.ports
+    }
+    return sum(at in used for at in ends)
+
+
+def shrunk(changes: Iterable[Change]) -> int:
+    """Group-mods that take a next hop out of a group that stays, or take away a group of next hops."""
+    count = 0
+    for change in changes:
+        if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):
+            count += bool(set(change.before.ports) - set(change.what.ports))
+    return count
+
+
+class Install(NamedTuple):
+    """``first`` change sent, ``last`` one confirmed (None while a barrier is open), and how many there were."""
+
+    first: float
+    last: float | None
+    changes: int
+
+
+def install(changes: Sequence[Change]) -> Install | None:
+    """Of all these changes; None when there are none."""
+    if not changes:
+        return None
+    confirmed = [change.confirmed for change in changes]
+    last = None if None in confirmed else max(time for time in confirmed if time is not None)
+    return Install(min(change.sent for change in changes), last, len(changes))
+
+
+@dataclass(frozen=True)
+class Dead:
+    """What has to change because cables were cut: groups with next hops that are gone, and pins through these."""
+
+    groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
+    pins: frozenset[tuple[Dpid, FlowId]]
+
+    @classmethod
+    def of(
+        cls,
+        observed: Observed,
+        lost: Iterable[tuple[Dpid, Dpid, PortNo]],
+        switch_of_address: Mapping[int, Dpid],
+    ) -> Dead:
+        """As the switches are now. ``lost``: (switch, destination, port), see ``blueprint.lost_hops``."""
+        gone: dict[Dpid, dict[Dpid, set[PortNo]]] = {}
+        for dpid, destination, port in lost:
+            gone.setdefault(dpid, {}).setdefault(destination, set()).add(port)
+        groups: dict[tuple[Dpid, int], frozenset[PortNo]] = {}
+        for dpid, towards in gone.items():
+            for destination, group_id, group in observed.switches[dpid].uses(switch_of_address):
+                dead = towards.get(destination, set()) & set(group.ports)
+                if dead:
+                    groups[dpid, group_id] = frozenset(map(PortNo, dead))
+        pins = frozenset(
+            (dpid, key)
+            for dpid in gone
+            for key, flow in observed.switches[dpid].flows.items()
+            if key.table == PINNED_TABLE and any((dpid, group_id) in groups for group_id in flow.groups)
+        )
+        return cls(groups, pins)
+
+
+def left_alone(dead: Dead, changes: Iterable[Change]) -> float | None:
+    """When the last group that sent to what is gone was confirmed without it; None while some are left."""
+    groups = dict(dead.groups)
+    at: float | None = None
+    for change in changes:
+        if isinstance(change.what, GroupChange) and change.confirmed is not None:
+            gone = groups.get((change.dpid, change.what.group_id))
+            if gone is not None and not gone & set(change.what.ports):
+                del groups[change.dpid, change.what.group_id]
+                at = max(at or change.confirmed, change.confirmed)
+    return None if groups else at
+
+
+def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
+    """When the last pin through what is gone was confirmed elsewhere; None without any, and while some are left."""
+    pins = set(dead.pins)
+    at: float | None = None
+    for change in changes:
+        if isinstance(change.what, FlowChange) and change.confirmed is not None:
+            pin = (change.dpid, FlowId(change.what.table, change.what.priority, change.what.match))
+            if pin in pins and not any((change.dpid, group_id) in dead.groups for group_id in change.what.groups):
+                pins.discard(pin)
+                at = max(at or change.confirmed, change.confirmed)
+    return None if pins else at
+
+
+class Repair(NamedTuple):
+    """``seen``: when the first port-status was. From then, in seconds, ``groups_s``: see ``left_alone``, and
+    ``routes_s``: see ``moved``; None also when no pin was concerned."""
+
+    seen: float
+    groups_s: float
+    routes_s: float | None
+
+
+def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: int, from_change: int) -> Repair | None:
+    """How a repair went that began after ``from_port`` port-statuses and ``from_change`` changes; None while groups
+    are left."""
+    ends = {end for cable in cuts for end in cable}
+    seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
+    changes = observed.changes[from_change:]
+    groups_at = left_alone(dead, changes)
+    if not seen or groups_at is None:
+        return None
+    routes_at = moved(dead, changes)
+    return Repair(min(seen), groups_at - min(seen), None if routes_at is None else routes_at - min(seen))
+
+
+# ---- a run's figures
+
+SPREADS = ("echo_ms", "repair_ms", "repair_routes_ms", "reconfigured_ms")
+
+
+@dataclass(slots=True)
+class Figures:
+    """In the order of the run; docs/benchmarks.md defines each. Figures that were not reached are None. Times are in
+    seconds unless the name says milliseconds."""
+
+    switches: int
+    links_expected: int
+    links_found: int | None = None
+    build_s: float | None = None
+    discovery_s: float | None = None
+    discovery_from_start_s: float | None = None
+    links_reported_s: float | None = None
+    pins: int | None = None
+    flows: int | None = None
+    install_s: float | None = None
+    install_from_call_s: float | None = None
+    install_changes: int | None = None
+    idle_cpu_percent: float | None = None
+    observer_cpu_percent: float | None = None
+    false_link_downs: int | None = None
+    quiet_s: float | None = None
+    plans: int | None = None
+    echo_ms: Spread | None = None
+    silent_loss_detect_s: float | None = None
+    silent_loss_return_s: float | None = None
+    reconnect_resync_s: float | None = None
+    reconnect_rules_rewritten: int | None = None
+    restart_s: float | None = None
+    rules_rewritten_on_restart: int | None = None
+    switches_changed_on_restart: int | None = None
+    cuts: int | None = None
+    repair_ms: Spread | None = None
+    repair_routes_ms: Spread | None = None
+    routes_repaired: int | None = None
+    reconfigured_ms: Spread | None = None
+    replug_s: float | None = None
+    rss_mb: float | None = None
+    rss_peak_mb: float | None = None
+    processes: int | None = None
+    errors: int | None = None
+    machine: dict[str, str | int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def data(self) -> dict[str, Any]:
+        """For JSON."""
+        spreads = {
+            name: value._asdict() if isinstance(value := getattr(self, name), Spread) else value for name in SPREADS
+        }
+        return asdict(self) | spreads
+
+
+def rows(found: Figures) -> Iterator[tuple[str, float | None]]:
+    """Every figure by name, and every percentile."""
+    for name, value in found.data().items():
+        if name in SPREADS:
+            for part in Spread._fields:
+                yield f"{name} {part}", value[part] if value else None
+        elif name not in ("machine", "problems"):
+            yield name, value
+
+
+TARGETS = {
+    "discovery_s": 5,
+    "install_s": 1,
+    "idle_cpu_percent": 10,
+    "false_link_downs": 0,
+    "echo_ms p99": 50,
+    "silent_loss_detect_s": 15,
+    "rules_rewritten_on_restart": 0,
+    "repair_ms p50": 30,
+    "repair_ms p99": 100,
+    "rss_mb": 300,
+}
+"""By the name of the row, at most: at 64 leaves and 32 spines on two cores. A smaller fabric should be well below."""

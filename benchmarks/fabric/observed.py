@@ -1,0 +1,192 @@
+"""What switches were told and what they confirmed, rebuilt from the messages that passed.
+
+In: records of ``snooper``. Out: per switch the flows and groups that it holds, every change with the time it was sent
+and the time the barrier after it was answered, and when switches connected, lost ports and told their rules. Times are
+monotonic seconds of the observer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from benchmarks.openflow_bytes import (
+    HEADER,
+    MORE,
+    OFPPR_DELETE,
+    FlowChange,
+    GroupChange,
+    Multipart,
+    Type,
+    flow_change,
+    group_change,
+)
+from controller.fabric.topology import Dpid, PortNo
+
+READ_BACK = (Multipart.FLOW, Multipart.GROUP_DESC)
+"""What a controller has to ask for to know what a switch holds."""
+PINNED_TABLE = 1
+_ALL_GROUPS = 0xFFFF_FFFC
+
+
+class FlowId(NamedTuple):
+    """What identifies a flow entry (section 6.4)."""
+
+    table: int
+    priority: int
+    match: bytes
+
+
+@dataclass(slots=True)
+class Change:
+    """A flow-mod, group-mod or meter-mod. ``before``: what the entry was, None when it is new. ``confirmed``: when the
+    barrier after it was answered, None until then."""
+
+    dpid: Dpid
+    sent: float
+    what: FlowChange | GroupChange | None
+    before: FlowChange | GroupChange | None = None
+    confirmed: float | None = None
+
+
+@dataclass(slots=True)
+class SwitchState:
+    """One switch as the messages made it."""
+
+    flows: dict[FlowId, FlowChange] = field(default_factory=dict)
+    groups: dict[int, GroupChange] = field(default_factory=dict)
+    open: list[Change] = field(default_factory=list)
+    barriers: dict[int, list[Change]] = field(default_factory=dict)
+    asked: dict[int, int] = field(default_factory=dict)
+    told: dict[int, float] = field(default_factory=dict)
+    connected: float | None = None
+
+    def uses(self, switch_of_address: Mapping[int, Dpid]) -> Iterator[tuple[Dpid, int, GroupChange]]:
+        """(destination, group id, group) of every group that flows lead to, with those it falls back to."""
+        found = set()
+        for flow in self.flows.values():
+            leads_to = switch_of_address.get(flow.ipv4_dst) if flow.ipv4_dst is not None else None
+            for group_id in flow.groups if leads_to is not None else ():
+                group = self.groups.get(group_id)
+                for used in (group_id, *(group.groups if group else ())):
+                    if (leads_to, used) not in found and used in self.groups:
+                        found.add((leads_to, used))
+                        assert leads_to is not None
+                        yield leads_to, used, self.groups[used]
+
+
+class PortStatus(NamedTuple):
+    at: float
+    dpid: Dpid
+    port: PortNo
+    deleted: bool
+
+
+class Observed:
+    """``dpids``: of the bridges in the order of their records."""
+
+    def __init__(self, dpids: tuple[Dpid, ...]) -> None:
+        self._dpids = dpids
+        self.switches: dict[Dpid, SwitchState] = {dpid: SwitchState() for dpid in dpids}
+        self.changes: list[Change] = []
+        self.ports: list[PortStatus] = []
+        self.errors: list[tuple[float, Dpid, int, int]] = []
+        self.last_confirmed = 0.0
+        """When the latest barrier that followed any change was answered."""
+
+    def message(self, at: float, place: int, data: bytes) -> None:
+        dpid = self._dpids[place]
+        switch = self.switches[dpid]
+        kind, xid = data[1], HEADER.unpack_from(data)[3]
+        if switch.connected is None:
+            switch.connected = at
+        if kind == Type.GROUP_MOD:
+            self._group(at, dpid, switch, group_change(data))
+        elif kind == Type.FLOW_MOD:
+            self._flow(at, dpid, switch, flow_change(data))
+        elif kind == Type.METER_MOD:
+            self._changed(switch, Change(dpid, at, None))
+        elif kind == Type.BARRIER_REQUEST:
+            switch.barriers[xid], switch.open = switch.open, []
+        elif kind == Type.BARRIER_REPLY:
+            for change in switch.barriers.pop(xid, ()):
+                change.confirmed = self.last_confirmed = at
+        elif kind == Type.FEATURES_REPLY:
+            self._connected(at, switch)
+        elif kind == Type.PORT_STATUS:
+            (port,) = struct.unpack_from("!I", data, 16)
+            self.ports.append(PortStatus(at, dpid, PortNo(port), data[8] == OFPPR_DELETE))
+        elif kind == Type.ERROR:
+            self.errors.append((at, dpid, *struct.unpack_from("!HH", data, 8)))
+        elif kind == Type.MULTIPART_REQUEST:
+            switch.asked[xid] = struct.unpack_from("!H", data, 8)[0]
+        elif kind == Type.MULTIPART_REPLY:
+            body, flags = struct.unpack_from("!HH", data, 8)
+            if not flags & MORE and switch.asked.pop(xid, None) == body:
+                switch.told[body] = at
+
+    def _connected(self, at: float, switch: SwitchState) -> None:
+        """What was under way is lost with the old connection."""
+        switch.connected = at
+        switch.open = []
+        switch.barriers.clear()
+        switch.asked.clear()
+        switch.told.clear()
+
+    def _changed(self, switch: SwitchState, change: Change) -> None:
+        switch.open.append(change)
+        self.changes.append(change)
+
+    def _group(self, at: float, dpid: Dpid, switch: SwitchState, group: GroupChange) -> None:
+        before = switch.groups.get(group.group_id)
+        if not group.deleted:
+            switch.groups[group.group_id] = group
+        elif group.group_id == _ALL_GROUPS:
+            switch.groups.clear()
+        else:
+            switch.groups.pop(group.group_id, None)
+        self._changed(switch, Change(dpid, at, group, before))
+
+    def _flow(self, at: float, dpid: Dpid, switch: SwitchState, flow: FlowChange) -> None:
+        key = FlowId(flow.table, flow.priority, flow.match)
+        before = switch.flows.get(key)
+        if flow.deleted:
+            switch.flows.pop(key, None)
+        else:
+            switch.flows[key] = flow
+        self._changed(switch, Change(dpid, at, flow, before))
+
+    # ---- what figures ask for
+
+    def pins(self) -> int:
+        """Entries of the pinned table that lead to a group."""
+        return sum(
+            flow.table == PINNED_TABLE and bool(flow.groups)
+            for switch in self.switches.values()
+            for flow in switch.flows.values()
+        )
+
+    def last_connected(self) -> float | None:
+        """When the last switch told its features; None while one has not."""
+        times = [switch.connected for switch in self.switches.values()]
+        return max(time for time in times if time is not None) if None not in times else None
+
+    def read_back(self, since: float) -> float | None:
+        """When the last switch had told all its flows and groups after ``since``; None while one has not."""
+        told = [switch.told.get(body, 0.0) for switch in self.switches.values() for body in READ_BACK]
+        return max(told) if min(told) >= since else None
+
+    def ports_towards(self, switch_of_address: Mapping[int, Dpid]) -> dict[tuple[Dpid, Dpid], set[PortNo]]:
+        """Per (switch, destination) the ports that packets may leave by."""
+        found: dict[tuple[Dpid, Dpid], set[PortNo]] = defaultdict(set)
+        for dpid, switch in self.switches.items():
+            for destination, _, group in switch.uses(switch_of_address):
+                found[dpid, destination].update(map(PortNo, group.ports))
+            for flow in switch.flows.values():
+                destination_of = switch_of_address.get(flow.ipv4_dst) if flow.ipv4_dst is not None else None
+                if destination_of is not None and destination_of != dpid:
+                    found[dpid, destination_of].update(map(PortNo, flow.ports))
+        return found

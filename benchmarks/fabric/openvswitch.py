@@ -1,0 +1,265 @@
+"""The fabric on Open vSwitch: bridges and patch cables, made in few transactions and always taken away again.
+
+In: a blueprint. Out: a running fabric whose cables can be cut and plugged in. A patch port whose peer does not exist is
+up all the same: those are the hosts' ports. Every bridge is marked with the process that made it (its id and start
+time), so that a later run removes what a dead one left and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice, product
+from pathlib import Path
+from string import ascii_lowercase, digits
+from typing import NamedTuple, Self
+
+from benchmarks.fabric.blueprint import Blueprint, Cable
+from benchmarks.openflow_bytes import Type, message
+from controller.errors import SignalboxError
+from controller.fabric.topology import Dpid, PortRef
+
+MARK = "signalbox-bench"
+MAX_BACKOFF_MS = 1000
+"""As docs/operators.md recommends: how long a switch waits at most before it tries to connect again."""
+PORTS_AT_ONCE = 2000
+"""In one transaction; its command line has a limit (execve(2))."""
+DEADLINE_S = 300.0
+CONNECT_S = 60.0
+FOREIGN_COOKIE = 0xBAD
+
+
+def rundir() -> Path:
+    """Where the daemons' sockets are (ovs-vswitchd(8), "OVS_RUNDIR")."""
+    return Path(os.environ.get("OVS_RUNDIR", "/var/run/openvswitch"))
+
+
+def command(*argv: str) -> str:
+    """What a command prints. It runs in a session of its own: a Ctrl-C meant for us does not end it in the middle.
+    Raises ``SignalboxError`` with what it said."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S)
+    except FileNotFoundError:
+        raise SignalboxError(f"{argv[0]} is not installed; run scripts/bootstrap.sh") from None
+    except subprocess.TimeoutExpired:
+        raise SignalboxError(f"no answer within {DEADLINE_S:.0f} s: {' '.join(argv)[:200]}") from None
+    if done.returncode:
+        raise SignalboxError(f"{' '.join(argv)[:200]}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def check() -> None:
+    """Raises ``SignalboxError`` saying what to do when bridges cannot be made here."""
+    if os.geteuid():
+        raise SignalboxError("the fabric benchmark needs root: it makes Open vSwitch bridges")
+    command("ovs-vsctl", "--version")
+    try:
+        command("ovs-vsctl", "--timeout=5", "show")
+        _control_socket()
+    except (SignalboxError, OSError):
+        raise SignalboxError(
+            "Open vSwitch does not run; start this with: "
+            "scripts/openvswitch.sh run .venv/bin/python -m benchmarks fabric ..."
+        ) from None
+
+
+def version() -> str:
+    found = re.search(r"\d+(\.\d+)+", command("ovs-vsctl", "--version"))
+    return found[0] if found else "unknown"
+
+
+def free_tag() -> str:
+    """Three characters that no bridge and no interface of this machine begins with."""
+    taken = {name[:3] for name in (*command("ovs-vsctl", "list-br").split(), *os.listdir("/sys/class/net"))}
+    start = os.getpid() % 1296
+    for first, second in islice(product(digits + ascii_lowercase, repeat=2), start, None):
+        if f"f{first}{second}" not in taken:
+            return f"f{first}{second}"
+    return "fab"
+
+
+class Rules(NamedTuple):
+    """Of one switch, as Open vSwitch prints them, a line each."""
+
+    flows: frozenset[str]
+    groups: frozenset[str]
+
+
+class Bridges:
+    """The switches of ``blueprint``. Make it with ``bridges``."""
+
+    def __init__(self, blueprint: Blueprint, port: int) -> None:
+        self.blueprint = blueprint
+        self._port = port
+        self._peer = {end: other for a, b in blueprint.cables for end, other in ((a, b), (b, a))}
+
+    def build(self) -> Iterator[int]:
+        """Makes everything; yields how many ports are done now and then. Controllers come last: nobody tries to
+        connect while ports are being made."""
+        made: list[str] = []
+        for dpid in self.blueprint.dpids:
+            made += self._add_bridge(dpid)
+        _transaction(made)
+        ends = [PortRef(dpid, no) for dpid, switch in self.blueprint.fabric.switches.items() for no in switch.ports]
+        for start in range(0, len(ends), PORTS_AT_ONCE):
+            _transaction(word for end in ends[start : start + PORTS_AT_ONCE] for word in self._add_port(end))
+            yield min(len(ends), start + PORTS_AT_ONCE)
+        self._check_made(ends)
+        names = [self.blueprint.bridge(dpid) for dpid in self.blueprint.dpids]
+        with _Greeter(self._port) as greeter:
+            target = f"tcp:127.0.0.1:{self._port}"
+            _transaction(word for bridge in names for word in ("--", "set-controller", bridge, target))
+            greeter.greet(len(names))
+            setting = f"max_backoff={MAX_BACKOFF_MS}"
+            _transaction(word for bridge in names for word in ("--", "set", "Controller", bridge, setting))
+
+    def _check_made(self, ends: Iterable[PortRef]) -> None:
+        """ovs-vsctl only warns of what could not be made."""
+        found = json.loads(command("ovs-vsctl", "--format=json", "--columns=name,ofport", "list", "Interface"))
+        made = dict(found["data"])
+        failed = [self.blueprint.interface(end) for end in ends if made.get(self.blueprint.interface(end)) != end.port]
+        if failed:
+            message = f"Open vSwitch did not make {len(failed)} ports, among them {failed[0]}; its log tells why"
+            raise SignalboxError(f"{message} (a second ovs-vswitchd on this machine cannot have a userspace datapath)")
+
+    def cut(self, cables: Iterable[Cable]) -> None:
+        """Both ends of each at once: the peer of a patch port that is deleted alone is not told."""
+        _transaction(
+            word
+            for cable in cables
+            for end in cable
+            for word in ("--", "del-port", self.blueprint.bridge(end.dpid), self.blueprint.interface(end))
+        )
+
+    def plug(self, cables: Iterable[Cable]) -> None:
+        _transaction(word for cable in cables for end in cable for word in self._add_port(end))
+
+    def drop_lldp(self, ends: Iterable[PortRef]) -> None:
+        """What arrives at these ports is lost when it is LLDP, by a rule of nobody's that comes before all others."""
+        for end in ends:
+            rule = f"cookie={FOREIGN_COOKIE:#x},priority=65535,in_port={end.port},dl_type=0x88cc,actions=drop"
+            command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", self.blueprint.bridge(end.dpid), rule)
+
+    def pass_lldp(self, ends: Iterable[PortRef]) -> None:
+        for dpid in {end.dpid for end in ends}:
+            bridge = self.blueprint.bridge(dpid)
+            command("ovs-ofctl", "-O", "OpenFlow13", "del-flows", bridge, f"cookie={FOREIGN_COOKIE:#x}/-1")
+
+    def reconnect(self) -> None:
+        """Every bridge drops its connection to the controller and makes a new one (ovs-vswitchd(8),
+        "bridge/reconnect")."""
+        with _control_socket() as control:
+            for dpid in self.blueprint.dpids:
+                request = {"id": dpid, "method": "bridge/reconnect", "params": [self.blueprint.bridge(dpid)]}
+                control.sendall(json.dumps(request).encode())
+                answer = json.loads(control.recv(1 << 16))
+                if answer.get("error"):
+                    raise SignalboxError(f"bridge/reconnect: {answer['error']}")
+
+    def snoop_sockets(self) -> list[str]:
+        return [str(rundir() / f"{self.blueprint.bridge(dpid)}.snoop") for dpid in self.blueprint.dpids]
+
+    def rules(self, dpid: Dpid) -> Rules:
+        """Without counters and ages."""
+        bridge = self.blueprint.bridge(dpid)
+        flows = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "--no-stats", "dump-flows", bridge)
+        groups = command("ovs-ofctl", "-O", "OpenFlow13", "--no-names", "dump-groups", bridge)
+        return Rules(*(frozenset(map(str.strip, text.splitlines()[1:])) for text in (flows, groups)))
+
+    def _add_bridge(self, dpid: Dpid) -> list[str]:
+        bridge = self.blueprint.bridge(dpid)
+        settings = ("datapath_type=netdev", "fail_mode=secure", "protocols=OpenFlow13")
+        more = (f"other_config:datapath-id={dpid:016x}", "other_config:disable-in-band=true")
+        mark = f"external_ids:{MARK}={_owner(os.getpid())}"
+        return ["--", "add-br", bridge, "--", "set", "Bridge", bridge, *settings, *more, mark]
+
+    def _add_port(self, end: PortRef) -> list[str]:
+        name, peer = self.blueprint.interface(end), self._peer.get(end)
+        leads_to = self.blueprint.interface(peer) if peer else f"{name}-host"
+        settings = ("type=patch", f"options:peer={leads_to}", f"ofport_request={end.port}")
+        return [
+            *("--", "add-port", self.blueprint.bridge(end.dpid), name),
+            *("--", "set", "Interface", name, *settings),
+        ]
+
+
+class _Greeter:
+    """Stands where the controller will be until every switch was connected: of one that never was, Open vSwitch 3.1
+    ignores ``max_backoff``, and would wait up to 8 s between attempts."""
+
+    def __init__(self, port: int) -> None:
+        self._stack = ExitStack()
+        self._server = self._stack.enter_context(socket.create_server(("127.0.0.1", port), backlog=1024))
+        self._server.settimeout(CONNECT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def greet(self, count: int) -> None:
+        """Returns when so many switches have said hello."""
+        for _ in range(count):
+            switch, _address = self._server.accept()
+            self._stack.enter_context(switch)
+            switch.settimeout(CONNECT_S)
+            switch.sendall(message(Type.HELLO, 1))
+            switch.recv(1024)
+
+
+@contextmanager
+def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
+    """``port``: where the controller will listen. Nothing is made yet; afterwards nothing is left."""
+    try:
+        yield Bridges(blueprint, port)
+    finally:
+        remove(_marked(_owner(os.getpid())))
+
+
+def remove_leftovers() -> int:
+    """Takes away the bridges of runs that are dead; how many there were."""
+    found = command("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
+    dead = [name for name, ids in json.loads(found)["data"] if (owner := dict(ids[1]).get(MARK)) and not _lives(owner)]
+    remove(dead)
+    return len(dead)
+
+
+def remove(names: Sequence[str]) -> None:
+    _transaction(word for name in names for word in ("--", "--if-exists", "del-br", name))
+
+
+def _marked(owner: str) -> list[str]:
+    return command("ovs-vsctl", "--bare", "--columns=name", "find", "Bridge", f"external_ids:{MARK}={owner}").split()
+
+
+def _owner(pid: int) -> str:
+    """A process, told apart from later ones with its id by when it started (proc(5), field 22 of ``stat``)."""
+    started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return f"{pid}-{started}"
+
+
+def _lives(owner: str) -> bool:
+    try:
+        return _owner(int(owner.partition("-")[0])) == owner
+    except (OSError, ValueError):
+        return False
+
+
+def _transaction(words: Iterable[str]) -> None:
+    words = list(words)
+    if words:
+        command("ovs-vsctl", *words)
+
+
+def _control_socket() -> socket.socket:
+    pid = (rundir() / "ovs-vswitchd.pid").read_text().strip()
+    control = socket.socket(socket.AF_UNIX)
+    control.settimeout(DEADLINE_S)
+    control.connect(str(rundir() / f"ovs-vswitchd.{pid}.ctl"))
+    return control

@@ -1,0 +1,192 @@
+"""One run from the first bridge to the last: what is measured in which order.
+
+In: a blueprint, jobs and how long to measure. Out: ``Figures``. A step that does not get where it should leaves its
+figures empty and a sentence among ``problems``; the run goes on, and whatever happens the fabric is taken away again.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from benchmarks.fabric import openvswitch
+from benchmarks.fabric.blueprint import Blueprint
+from benchmarks.fabric.figures import Figures, missing_hops
+from benchmarks.fabric.observed import Observed
+from benchmarks.fabric.openvswitch import Bridges, bridges
+from benchmarks.fabric.processes import ControllerProcess, Recorder
+from controller.api.client import Client, Unreachable
+from controller.errors import SignalboxError
+from controller.jobs.spec import JobSpec
+
+POLL_S = 0.05
+DEADLINE_S = 180.0
+"""For anything that should take seconds."""
+
+
+class StepFailed(SignalboxError):
+    """What was waited for did not happen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``quiet_s``: how long false link-downs are looked for while plans are being solved. ``idle_s``: how long CPU time
+    is measured. ``settled_s``: how long after a restart rules must stay as they are. ``cuts``: cables, at most."""
+
+    quiet_s: float = 120.0
+    idle_s: float = 60.0
+    settled_s: float = 25.0
+    cuts: int = 100
+    seed: int = 1
+
+
+class Run:
+    """What the steps share. ``tell``: hears what is being done."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        jobs: Sequence[JobSpec],
+        settings: Settings,
+        switches: Bridges,
+        folder: Path,
+        port: int,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.blueprint = blueprint
+        self.jobs = jobs
+        self.settings = settings
+        self.switches = switches
+        self.controller = ControllerProcess(folder)
+        self.port = port
+        self.tell = tell
+        self.observed = Observed(blueprint.dpids)
+        self.hops = blueprint.next_hops()
+        self.figures = Figures(switches=len(blueprint.dpids), links_expected=len(blueprint.fabric.links))
+        self._file = folder / "observed"
+        self._recorder: Recorder | None = None
+
+    def client(self) -> Client:
+        return Client(self.controller.address)
+
+    def observe(self) -> None:
+        """Begin; returns once every bridge listens."""
+        self._recorder = Recorder.start(self._file, self.switches.snoop_sockets())
+
+    def read(self) -> None:
+        """Take in what was observed since."""
+        if self._recorder is not None:
+            self._recorder.read(self.observed)
+
+    def observer_cpu_s(self) -> float:
+        return self._recorder.cpu_s if self._recorder is not None else 0.0
+
+    def stop(self) -> None:
+        self.controller.kill()
+        if self._recorder is not None:
+            self._recorder.stop()
+            self._recorder = None
+
+    def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
+        """Returns once ``done``, which is asked with everything observed taken in. Raises ``StepFailed`` after
+        ``deadline_s``."""
+        ends = time.monotonic() + deadline_s
+        while True:
+            self.read()
+            if done():
+                return
+            self.controller.check()
+            if time.monotonic() > ends:
+                raise StepFailed(f"waited {deadline_s:.0f} s in vain for {what}")
+            time.sleep(poll_s)
+
+    def wait_quiet(self, quiet_s: float, what: str) -> None:
+        """Until nothing was changed for so long and all changes are confirmed."""
+        state = {"changes": len(self.observed.changes), "since": time.monotonic()}
+
+        def quiet() -> bool:
+            now = time.monotonic()
+            if len(self.observed.changes) != state["changes"] or any(s.open for s in self.observed.switches.values()):
+                state.update(changes=len(self.observed.changes), since=now)
+            return now - state["since"] >= quiet_s
+
+        self.wait(quiet, what)
+
+    def wait_settled(self, client: Client, what: str) -> None:
+        """Until the controller says that it has all links and that all switches are in sync."""
+        said = "no answer"
+
+        def settled() -> bool:
+            nonlocal said
+            try:
+                now = client.get_status()
+            except Unreachable:
+                return False
+            said = f"{now.links} links, {now.switches_in_sync} of {now.switches} switches in sync"
+            wanted = (self.figures.links_expected, self.figures.switches, self.figures.switches)
+            return (now.links, now.switches, now.switches_in_sync) == wanted
+
+        try:
+            self.wait(settled, what, poll_s=2 * POLL_S)
+        except StepFailed as error:
+            raise StepFailed(f"{error}: {said}") from None
+
+    def missing(self) -> int:
+        """Next hops that shortest paths allow and no rule uses."""
+        return missing_hops(self.observed, self.hops, self.blueprint.switch_of_address)
+
+    def wait_complete(self, what: str) -> None:
+        self.wait(lambda: self.missing() == 0, what, poll_s=2 * POLL_S)
+
+
+@contextmanager
+def running(
+    blueprint: Blueprint,
+    jobs: Sequence[JobSpec],
+    settings: Settings,
+    folder: Path,
+    port: int,
+    tell: Callable[[str], None],
+) -> Iterator[Run]:
+    """A fabric that is up, under an observer, with a controller that is not started yet; afterwards nothing is left."""
+    (folder / "inventory.toml").write_text(blueprint.inventory())
+    (folder / "signalbox.toml").write_text(blueprint.config(folder, port))
+    with ExitStack() as stack:
+        switches = stack.enter_context(bridges(blueprint, port))
+        stack.callback(tell, "taking the fabric down")
+        run = Run(blueprint, jobs, settings, switches, folder, port, tell)
+        stack.callback(run.stop)
+        started = time.monotonic()
+        tell("making bridges")
+        for done in switches.build():
+            tell(f"making bridges: {done} ports")
+        run.figures.build_s = time.monotonic() - started
+        run.figures.machine = machine()
+        run.observe()
+        yield run
+
+
+def machine() -> dict[str, str | int]:
+    """What the figures depend on."""
+    return {
+        "cores": os.cpu_count() or 0,
+        "python": platform.python_version(),
+        "openvswitch": openvswitch.version(),
+        "datapath": "userspace",
+        "framework": _framework(),
+    }
+
+
+def _framework() -> str:
+    for package in ("ryu", "os-ken"):
+        try:
+            return f"{package} {version(package)}"
+        except PackageNotFoundError:
+            continue
+    return "unknown"

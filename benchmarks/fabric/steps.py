@@ -1,0 +1,354 @@
+"""The steps of a run, in order; each fills in its figures.
+
+In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when what it waits for does not happen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from benchmarks.fabric import figures
+from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
+from benchmarks.fabric.figures import Dead, Repair, Spread
+from benchmarks.fabric.openvswitch import Rules
+from benchmarks.fabric.processes import STOP_S, start
+from benchmarks.fabric.run import Run, StepFailed
+from benchmarks.openflow_bytes import GroupChange
+from controller.api.client import Client
+from controller.commands.output import fields
+from controller.errors import SignalboxError
+from controller.fabric.topology import Dpid
+
+QUIET_S = 1.0
+"""Without any change: what was to be done is done."""
+ECHO_INTERVAL_S = 0.01
+ECHO_SETTLED_S = 1.0
+"""After that it is a switch like any other."""
+STATUS_S = 0.2
+SILENT_LINKS = 3
+REPAIR_S = 30.0
+ROUTES_S = 3.0
+CUT_EVERY_S = 1.0
+MILLI = 1e3
+MEGA = 1e6
+
+
+def measure(run: Run) -> None:
+    """All of it, whatever becomes of single steps."""
+    for name, step in STEPS.items():
+        run.tell(name)
+        try:
+            step(run)
+        except SignalboxError as error:
+            run.figures.problems.append(f"{name}: {error}")
+    run.figures.errors = len(run.observed.errors)
+
+
+def discovery(run: Run) -> None:
+    """From an empty fabric until every switch uses every link."""
+    started = run.controller.start()
+    with run.client() as client:
+        run.wait_settled(client, "all links")
+        reported = time.monotonic()
+        try:
+            run.wait_complete("rules that use all links")
+        finally:
+            run.figures.links_found = figures.links_in_use(run.observed, run.blueprint.ends)
+        connected = run.observed.last_connected()  # asked last: what is observed may be known a moment late
+        if connected is None:
+            raise StepFailed("the observer did not see all switches connect")
+        done = max(
+            change.confirmed
+            for change in run.observed.changes
+            if isinstance(change.what, GroupChange) and change.confirmed is not None
+        )
+        run.figures.discovery_s = done - connected
+        run.figures.discovery_from_start_s = done - started
+        run.figures.links_reported_s = reported - connected
+        run.wait_quiet(QUIET_S, "the first rules to be confirmed")
+
+
+def install(run: Run) -> None:
+    """All jobs at once, until the last pin is confirmed."""
+    run.read()
+    known = len(run.observed.changes)
+    called = time.monotonic()
+    with run.client() as client, ThreadPoolExecutor(len(run.jobs)) as pool:
+        for job in pool.map(client.register_job, run.jobs):
+            if job.missing_hosts:
+                raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
+
+        time.sleep(QUIET_S)  # neither asks nor takes in what is observed: the cores are the controller's
+        _wait_pinned(run)
+        run.figures.flows = sum(job.virtual_links for job in client.list_jobs())
+    found = figures.install(run.observed.changes[known:])
+    if found is None or found.last is None:
+        raise StepFailed("the observer saw no pins confirmed")
+    run.figures.pins = run.observed.pins()
+    run.figures.install_s = found.last - found.first
+    run.figures.install_from_call_s = found.last - called
+    run.figures.install_changes = found.changes
+
+
+def idle(run: Run) -> None:
+    """Nothing happens but counters and probes."""
+    before, observed, since = run.controller.usage(), run.observer_cpu_s(), time.monotonic()
+    time.sleep(run.settings.idle_s)
+    after, passed_s = run.controller.usage(), time.monotonic() - since
+    run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
+    run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
+    _memory(run)
+
+
+def planning(run: Run) -> None:
+    """Plans back to back: do links stay, and are switches answered?"""
+    run.read()
+    known = len(run.observed.changes)
+    plans: list[float] = []
+    since = time.monotonic()
+    until = since + run.settings.quiet_s
+    planner = threading.Thread(target=_plan_until, args=(run, until, plans))
+    with _echoes(run) as answers, run.client() as client:
+        planner.start()
+        try:
+            drops = _dropped_links(run, client, until)
+        finally:
+            planner.join()
+    run.read()
+    run.figures.false_link_downs = max(drops, figures.shrunk(run.observed.changes[known:]))
+    run.figures.quiet_s = time.monotonic() - since
+    run.figures.plans = len(plans)
+    run.figures.echo_ms = Spread.of([MILLI * took for at, took in answers if at >= since + ECHO_SETTLED_S])
+    with run.client() as client:
+        run.wait(lambda: client.get_status().switches == run.figures.switches, "the echo switch to leave")
+    _memory(run)
+
+
+@contextmanager
+def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
+    """A switch of its own asks for echoes; afterwards the list has (when, seconds until the answer). Raises
+    ``StepFailed`` when the controller threw it out."""
+    spare_dpid = max(run.blueprint.dpids) + 1
+    words = (str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    answers: list[tuple[float, float]] = []
+    with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
+        try:
+            yield answers
+            out, said = process.communicate(timeout=STOP_S)
+        finally:
+            process.kill()
+    if process.returncode:
+        raise StepFailed(f"the echo switch ended: {said.decode(errors='replace').strip().splitlines()[-1:]}")
+    answers += map(tuple, json.loads(out))
+
+
+def _dropped_links(run: Run, client: Client, until: float) -> int:
+    """How many links the API tells to have gone, until then."""
+    drops, links = 0, run.figures.links_expected
+    while time.monotonic() < until:
+        now = client.get_status().links
+        drops += max(0, links - now)
+        links = now
+        time.sleep(STATUS_S)
+    return drops
+
+
+def _plan_until(run: Run, until: float, plans: list[float]) -> None:
+    with run.client() as client:
+        while time.monotonic() < until:
+            with suppress(SignalboxError):  # the status loop tells when the controller is gone
+                client.replan()
+                plans.append(time.monotonic())
+
+
+def silent_loss(run: Run) -> None:
+    """Probes are lost on a few links, one way, while their ports are up."""
+    cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
+    if not cuts:
+        raise StepFailed("there is no cable that all hosts can do without")
+    ends = [cut.cable.b for cut in cuts]
+    run.read()
+    lost = lost_hops(run.hops, cuts[-1].after)
+    dead = Dead.of(run.observed, lost, run.blueprint.switch_of_address)
+    known = len(run.observed.changes)
+    since = time.monotonic()
+    found: list[float] = []
+
+    def noticed() -> bool:
+        at = figures.left_alone(dead, run.observed.changes[known:])
+        found[:] = [at] if at is not None else []
+        return bool(found)
+
+    try:
+        run.switches.drop_lldp(ends)
+        run.wait(noticed, "silent links to be left", poll_s=STATUS_S)
+        run.figures.silent_loss_detect_s = found[0] - since
+    finally:
+        run.switches.pass_lldp(ends)
+    since = time.monotonic()
+    with run.client() as client:
+        run.wait_settled(client, "silent links to come back")
+    run.wait_complete("rules that use the links that came back")
+    run.figures.silent_loss_return_s = run.observed.last_confirmed - since
+    _wait_pinned(run)
+
+
+def reconnect(run: Run) -> None:
+    """All switches lose the controller at once."""
+    run.read()
+    known = len(run.observed.changes)
+    since = time.monotonic()
+    run.switches.reconnect()
+    run.figures.reconnect_resync_s = _resynced(run, since) - since
+    _wait_pinned(run)
+    run.figures.reconnect_rules_rewritten = len(run.observed.changes) - known
+
+
+def restart(run: Run) -> None:
+    """The controller is killed and started again."""
+    before = _rules(run)
+    wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
+    if wrong:
+        run.figures.problems.append(f"the observer has not seen all groups of {', '.join(wrong)}")
+    known = len(run.observed.changes)
+    run.controller.kill()
+    started = run.controller.start()
+    run.figures.restart_s = _resynced(run, started) - started
+    with run.client() as client:
+        run.wait(lambda: not client.get_status().adopting, "the controller to have adopted all rules", poll_s=STATUS_S)
+    time.sleep(run.settings.settled_s)
+    run.read()
+    run.figures.rules_rewritten_on_restart = len(run.observed.changes) - known
+    after = _rules(run)
+    run.figures.switches_changed_on_restart = sum(before[dpid] != after[dpid] for dpid in before)
+
+
+def _rules(run: Run) -> dict[Dpid, Rules]:
+    """What all switches hold, with nothing changed while they were asked."""
+    found: dict[Dpid, Rules] = {}
+
+    def asked() -> bool:
+        known = len(run.observed.changes)
+        found.update((dpid, run.switches.rules(dpid)) for dpid in run.blueprint.dpids)
+        run.read()
+        return len(run.observed.changes) == known
+
+    run.wait(asked, "rules to stay as they are", poll_s=QUIET_S)
+    return found
+
+
+def repairs(run: Run) -> None:
+    """One cable after the other is cut; all are plugged in again at the end."""
+    cut: list[Cable] = []
+    groups: list[float] = []
+    routes: list[float] = []
+    reconfigured: list[float] = []
+    try:
+        for drawn in islice(run.blueprint.draw_cuts(run.settings.seed), run.settings.cuts):
+            run.tell(f"repairs: cut {len(cut) + 1} of {run.settings.cuts}")
+            due = time.monotonic() + CUT_EVERY_S
+            cut.append(drawn.cable)
+            found, returned = _repair(run, drawn)
+            groups.append(MILLI * found.groups_s)
+            reconfigured.append(MILLI * max(0.0, returned - found.seen))
+            if found.routes_s is not None:
+                routes.append(MILLI * found.routes_s)
+            time.sleep(max(0.0, due - time.monotonic()))
+        if not cut:
+            raise StepFailed("there is no cable that all hosts can do without")
+    finally:
+        run.figures.cuts = len(groups)
+        run.figures.repair_ms = Spread.of(groups)
+        run.figures.repair_routes_ms = Spread.of(routes)
+        run.figures.routes_repaired = len(routes)
+        run.figures.reconfigured_ms = Spread.of(reconfigured)
+        since = time.monotonic()
+        run.switches.plug(cut)
+    with run.client() as client:
+        run.wait_settled(client, "all links back")
+    run.wait_complete("rules that use the links that came back")
+    run.figures.replug_s = run.observed.last_confirmed - since
+    _memory(run)
+
+
+def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
+    """And when Open vSwitch had carried out the cut."""
+    run.read()
+    dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
+    ports, changes = len(run.observed.ports), len(run.observed.changes)
+    found: list[Repair] = []
+
+    def repaired() -> bool:
+        repair = figures.repair(dead, [cut.cable], run.observed, ports, changes)
+        found[:] = [repair] if repair is not None else []
+        return bool(found)
+
+    run.switches.cut([cut.cable])
+    returned = time.monotonic()
+    run.wait(repaired, f"{run.blueprint.interface(cut.cable.a)} to be repaired", REPAIR_S)
+    if dead.pins:
+        with suppress(StepFailed):  # routes_repaired tells that some did not come
+            run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
+    return found[0], returned
+
+
+# ---- what several steps need
+
+
+def _resynced(run: Run, since: float) -> float:
+    """When every switch was read back on a new connection and the controller had all in sync."""
+    with run.client() as client:
+        run.wait(lambda: run.observed.read_back(since) is not None, "all switches to be read back")
+        run.wait_settled(client, "all switches in sync")
+    said = time.monotonic()
+    return max(said, run.observed.read_back(since) or said)
+
+
+def _wait_pinned(run: Run) -> None:
+    """Until every flow that has a choice is pinned and nothing changes any more."""
+    with run.client() as client:
+
+        def pinned() -> bool:
+            return all(fields(job)["state"] == "JOB_STATE_PINNED" for job in client.list_jobs())
+
+        run.wait(pinned, "all flows pinned", poll_s=QUIET_S)
+    run.wait_quiet(QUIET_S, "rules to settle")
+
+
+def _memory(run: Run) -> None:
+    found = run.controller.usage()
+    run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
+    run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
+    run.figures.processes = found.processes
+
+
+def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
+    """The groups that the switch holds are those that were observed."""
+    held = {}
+    for line in groups:
+        number = re.search(r"group_id=(\d+)", line)
+        if number:
+            held[int(number[1])] = tuple(map(int, re.findall(r"output:(\d+)", line)))
+    seen = {group_id: group.ports for group_id, group in run.observed.switches[dpid].groups.items()}
+    return held == seen
+
+
+STEPS: dict[str, Callable[[Run], None]] = {
+    "discovery": discovery,
+    "install": install,
+    "idle": idle,
+    "planning": planning,
+    "silent loss": silent_loss,
+    "reconnect": reconnect,
+    "restart": restart,
+    "repairs": repairs,
+}

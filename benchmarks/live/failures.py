@@ -1,0 +1,285 @@
+"""What failures cost while three jobs train: cables, spines, leaves and the controller itself, on real switches.
+
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
+
+The demo's fabric and its three rings. Before each failure two pinned pairs that certainly use what is about to fail
+are looked up and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
+and ``failures.json`` with every single event; ``--json`` prints that instead. Ends with 1 when a job had to restart.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.live.failures_report import Event, Role, build_report, show
+from controller.api.client import Client
+from controller.commands.output import console
+from mininet_topos.demo.parts import RouteWatch, Training
+from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.demo.report import read_rank_log
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.socket_buffers import roomy_sockets
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
+from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.report import Pair
+from tests.support.lab.controller import ControllerProcess, running_fabric, settled
+
+CLOSE_S, WIDE_S = 0.001, 0.010
+QUIET_S = 3.0
+"""Seconds between the probes of the pairs looked at and of the others, and how long they are watched after everything
+is in order again: a new plan moves flows back within this time."""
+POLL_S = 0.05
+SETTLE_TIMEOUT_S = 60.0
+RAW = "raw"
+KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
+
+
+@dataclass
+class Scene:
+    """A fabric with jobs and probes on it, and what was done to it so far. ``routes``: the pins' paths, as switch
+    names, that the switches have confirmed."""
+
+    lab: Lab
+    controller: ControllerProcess
+    client: Client
+    training: Training
+    probing: Probing
+    watch: RouteWatch
+    close_s: float = CLOSE_S
+    quiet_s: float = QUIET_S
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def links(self) -> int:
+        return 2 * sum(cable.b.startswith("spine") for cable in self.lab.links)
+
+    def routes(self) -> dict[Pair, tuple[str, ...]]:
+        prefix = self.lab.topo.prefix
+        return {
+            pair: tuple(switch.removeprefix(prefix) for switch in path)
+            for change in self.watch.in_force().values()
+            for pair, path in change.paths.items()
+        }
+
+    def announced(self) -> set[Pair]:
+        return {
+            (a.ip, b.ip)
+            for job in self.training.jobs
+            for a, b in zip(job.hosts, (*job.hosts[1:], job.hosts[0]), strict=True)
+        }
+
+    def hashed(self) -> set[Pair]:
+        """Between the hosts that no job uses, leaf by leaf."""
+        busy = {host.ip for job in self.training.jobs for host in job.hosts}
+        idle = [host.ip for host in self.lab.hosts if host.ip not in busy]
+        return set(zip(idle, (*idle[1:], *idle[:1]), strict=True)) if len(idle) > 1 else set()
+
+    def all_pinned(self) -> bool:
+        return {pair for pair, path in self.routes().items() if path} >= self.announced()
+
+    def in_order(self, links: int) -> bool:
+        return settled(self.client, links) and self.all_pinned()
+
+    @contextmanager
+    def closely(self, pairs: Sequence[Pair]) -> Iterator[None]:
+        for pair in pairs:
+            self.probing.send(pair, self.close_s)
+        time.sleep(0.2)
+        yield
+        for pair in pairs:
+            self.probing.send(pair, WIDE_S)
+
+    def phase(
+        self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], None], until: Callable[[], bool]
+    ) -> None:
+        """Do something, wait until the controller has dealt with it, and for ``quiet_s`` longer."""
+        drops = all_drops(self.lab)
+        start = time.monotonic()
+        act()
+        done = time.monotonic()
+        wait_for(until, what, SETTLE_TIMEOUT_S, POLL_S)
+        dealt_with = time.monotonic()
+        time.sleep(self.quiet_s)
+        self.training.read_on()
+        end = time.monotonic()
+        dropped = drops_since(drops, all_drops(self.lab))
+        self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped))
+
+
+def run_kind(scene: Scene, kind: str, turn: int) -> None:
+    """One failure of a kind and the way back."""
+    {
+        "cable": _cable,
+        "spine": _spine,
+        "leaf": _leaf,
+        "controller": _controller,
+        "cable without controller": _cable_without_controller,
+    }[kind](scene, turn)
+
+
+def _cable(scene: Scene, turn: int) -> None:
+    (leaf, spine), up, down, roles = _pick_cable(scene, turn)
+    name, left = f"{leaf}-{spine}", scene.links - 2
+    with scene.closely((up, down)):
+        scene.phase("cable cut", name, roles, lambda: scene.lab.cut(leaf, spine), lambda: scene.in_order(left))
+        scene.phase(
+            "cable replugged", name, roles, lambda: scene.lab.plug(leaf, spine), lambda: scene.in_order(scene.links)
+        )
+
+
+def _spine(scene: Scene, turn: int) -> None:
+    (_, spine), up, down, _ = _pick_cable(scene, turn)
+    roles = _roles(scene, lambda path: spine in path, {up: "close 1", down: "close 2"})
+    left = scene.links - 2 * sum(cable.b == spine for cable in scene.lab.links)
+    with scene.closely((up, down)):
+        scene.phase("spine killed", spine, roles, lambda: scene.lab.stop_switch(spine), lambda: scene.in_order(left))
+        scene.phase("spine returned", spine, roles, lambda: _start(scene, spine), lambda: scene.in_order(scene.links))
+
+
+def _leaf(scene: Scene, turn: int) -> None:
+    """Its hosts are cut off; nothing can be pinned there until it is back."""
+    leaves = sorted({cable.a for cable in scene.lab.links if cable.b.startswith("spine")})
+    leaf = leaves[turn % len(leaves)]
+    routes = scene.routes()
+    out = next(pair for pair, path in sorted(routes.items()) if path[0] == leaf)
+    into = next(pair for pair, path in sorted(routes.items()) if path[-1] == leaf)
+    at_leaf = {host.ip for host in scene.lab.hosts if host.leaf == leaf}
+    roles = _roles(scene, lambda path: leaf in path, {out: "close 1", into: "close 2"})
+    roles |= {pair: "uses it" for pair in scene.hashed() if at_leaf & set(pair)}
+    left = scene.links - 2 * sum(cable.a == leaf and cable.b.startswith("spine") for cable in scene.lab.links)
+    with scene.closely((out, into)):
+        scene.phase(
+            "leaf deleted", leaf, roles, lambda: scene.lab.stop_switch(leaf), lambda: settled(scene.client, left)
+        )
+        scene.phase("leaf re-created", leaf, roles, lambda: _start(scene, leaf), lambda: scene.in_order(scene.links))
+
+
+def _controller(scene: Scene, turn: int) -> None:
+    _, up, down, _ = _pick_cable(scene, turn)
+    roles = _roles(scene, lambda _: False, {up: "close 1", down: "close 2"})
+    with scene.closely((up, down)):
+        scene.phase("controller killed", "controller", roles, lambda: _kill(scene), lambda: True)
+        scene.phase(
+            "controller restarted", "controller", roles, scene.controller.start, lambda: scene.in_order(scene.links)
+        )
+
+
+def _cable_without_controller(scene: Scene, turn: int) -> None:
+    """Only the switches' own failover: who sends into the dead cable's leaf has nobody who tells it."""
+    (leaf, spine), up, down, roles = _pick_cable(scene, turn)
+    name, left = f"{leaf}-{spine}", scene.links - 2
+    with scene.closely((up, down)):
+        _kill(scene)
+        scene.phase("cable cut, no controller", name, roles, lambda: scene.lab.cut(leaf, spine), lambda: True)
+        scene.phase("controller back", name, roles, scene.controller.start, lambda: scene.in_order(left))
+        scene.phase(
+            "cable replugged", name, roles, lambda: scene.lab.plug(leaf, spine), lambda: scene.in_order(scene.links)
+        )
+
+
+def _start(scene: Scene, switch: str) -> None:
+    scene.lab.start_switch(switch)
+    open_lanes(scene.lab)  # its links' queues were made anew
+
+
+def _kill(scene: Scene) -> None:
+    scene.controller.kill()
+
+
+def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
+    """A (leaf, spine) that pinned flows take in both directions: one that sends up through it, and one that comes down
+    and whose own leaf sees nothing of a cut."""
+    ups: dict[tuple[str, str], Pair] = {}
+    downs: dict[tuple[str, str], Pair] = {}
+    for pair, path in sorted(scene.routes().items()):
+        if len(path) == 3:
+            ups[path[0], path[1]] = downs[path[2], path[1]] = pair
+    both = sorted(ups.keys() & downs.keys())
+    leaf, spine = both[turn % len(both)]
+    up, down = ups[leaf, spine], downs[leaf, spine]
+
+    def uses(path: tuple[str, ...]) -> bool:
+        return spine in path and leaf in path
+
+    return (leaf, spine), up, down, _roles(scene, uses, {up: "close 1", down: "close 2"})
+
+
+def _roles(scene: Scene, uses: Callable[[tuple[str, ...]], bool], close: Mapping[Pair, Role]) -> dict[Pair, Role]:
+    roles: dict[Pair, Role] = dict.fromkeys(scene.hashed(), "hashed")
+    for pair, path in scene.routes().items():
+        roles[pair] = "uses it" if uses(path) else "elsewhere"
+    return roles | dict(close)
+
+
+@contextmanager
+def scene_of(
+    topo: LeafSpine, folder: Path, elements: int, jobs: int, close_s: float = CLOSE_S, quiet_s: float = QUIET_S
+) -> Iterator[Scene]:
+    """Jobs that train on their pins, and probes that run. Nothing is announced but the jobs."""
+    raw = folder / RAW
+    raw.mkdir()
+    with ExitStack() as stack:
+        lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6))
+        open_lanes(lab)
+        rings = ring_jobs(lab)[:jobs]
+        training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
+        training.start()
+        watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
+        probing = stack.enter_context(Probing(lab, lab.hosts, raw, LANE_TOS))
+        scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s)
+        wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
+        for pair in sorted(scene.announced() | scene.hashed()):
+            probing.send(pair, WIDE_S)
+        time.sleep(quiet_s)
+        yield scene
+
+
+def finish(scene: Scene) -> dict[str, Any]:
+    """End probes and training, and judge. Raises ``DemoError`` when a rank did not end well."""
+    streams, overflows = scene.probing.finish()
+    scene.training.stop()
+    logs = [read_rank_log(path) for path in sorted((scene.controller.folder / RAW).glob("*-rank*.jsonl"))]
+    return build_report(scene.events, streams, overflows, logs)
+
+
+def main(
+    times: Annotated[int, typer.Option(min=1, help="of each failure")] = 5,
+    only: Annotated[str, typer.Option(help=f"some of: {', '.join(KINDS)}")] = ",".join(KINDS),
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/failures"),
+    as_json: Annotated[bool, typer.Option("--json", help="print failures.json instead of a table")] = False,
+) -> None:
+    """Break things under load and measure for how long traffic stops."""
+    kinds = only.split(",")
+    if unknown := set(kinds) - set(KINDS):
+        raise typer.BadParameter(f"no such failure: {', '.join(sorted(unknown))}")
+    out.mkdir(parents=True, exist_ok=True)
+    mbps = RATE_BPS / 1e6
+    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
+    with ExitStack() as stack:
+        stack.enter_context(roomy_sockets())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-failures-")))
+        stack.callback(shutil.copy, folder / "controller.log", out)
+        scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS))
+        for kind in kinds:
+            for turn in range(times):
+                run_kind(scene, kind, turn)
+        report = finish(scene)
+    (out / "failures.json").write_text(json.dumps(report, indent=1) + "\n")
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        show(console(), report)
+    if report["jobs"]["restarts"]:
+        raise typer.Exit(1)

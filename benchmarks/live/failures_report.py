@@ -1,0 +1,187 @@
+"""The figures of ``failures``: events, probes and the trainers' own logs in, a table and JSON out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from mininet_topos.demo.report import RankLog, longest_silence_s, lost_iterations
+from mininet_topos.probe.lane import Drops
+from mininet_topos.probe.report import Outcome, Pair, Stream
+
+Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
+"""``close``: a pair that uses what fails and is probed every millisecond; for a cable, 1 sends up through it and 2
+comes down from it. The others are probed every 10 ms."""
+
+ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something done to the network at ``start``, done with at ``done``, dealt with by the controller at ``dealt_with``
+    and watched until ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
+
+    what: str
+    element: str
+    start: float
+    done: float
+    dealt_with: float
+    end: float
+    roles: Mapping[Pair, Role]
+    drops: Drops
+
+
+def build_report(
+    events: Sequence[Event], streams: Mapping[Pair, Stream], overflows: int, logs: Sequence[RankLog]
+) -> dict[str, Any]:
+    """``failures.json``: every event with every pair, and what became of the jobs."""
+    told = [_event(event, streams, logs) for event in events]
+    return {"summary": _summary(told), "jobs": _jobs(logs), "late_probes": overflows, "events": told}
+
+
+def _event(event: Event, streams: Mapping[Pair, Stream], logs: Sequence[RankLog]) -> dict[str, Any]:
+    outcomes = {pair: streams[pair].outcome(event.start, event.end) for pair in event.roles if pair in streams}
+    by_role = {
+        role: _together([outcome for pair, outcome in outcomes.items() if event.roles[pair] == role]) for role in ROLES
+    }
+    receivers = {pair[1] for pair, role in event.roles.items() if role in ("close 1", "close 2", "uses it")}
+    return {
+        "what": event.what,
+        "element": event.element,
+        "took_s": round(event.done - event.start, 4),
+        "dealt_with_s": round(event.dealt_with - event.start, 3),
+        "drops": event.drops._asdict(),
+        "training_silence_s": _silence(logs, receivers, event),
+        "training_silence_elsewhere_s": _silence(logs, {log.ip for log in logs} - receivers, event),
+        "iterations_lost": lost_iterations(logs, event.start, event.end),
+        "roles": by_role,
+        "pairs": [
+            {
+                "pair": pair,
+                "role": event.roles[pair],
+                **_figures(outcome),
+                "stops_ms": [
+                    (round((at - event.start) * 1e3, 1), round(length * 1e3, 1))
+                    for at, length in streams[pair].stops(event.start, event.end)
+                ][:50],
+            }
+            for pair, outcome in sorted(outcomes.items())
+        ],
+    }
+
+
+def _figures(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "sent": outcome.sent,
+        "lost": outcome.lost,
+        "duplicated": outcome.duplicated,
+        "overtaken": outcome.overtaken,
+        "stopped_ms": round(outcome.stopped_s * 1e3, 1),
+        "silence_ms": round(outcome.silence_s * 1e3, 1),
+    }
+
+
+def _together(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Counts added up, times of the worst."""
+    return _figures(
+        Outcome(
+            sent=sum(o.sent for o in outcomes),
+            lost=sum(o.lost for o in outcomes),
+            duplicated=sum(o.duplicated for o in outcomes),
+            overtaken=sum(o.overtaken for o in outcomes),
+            stopped_s=max((o.stopped_s for o in outcomes), default=0.0),
+            silence_s=max((o.silence_s for o in outcomes), default=0.0),
+        )
+    )
+
+
+def _silence(logs: Iterable[RankLog], receivers: set[str], event: Event) -> float:
+    return round(
+        max((longest_silence_s(log, event.start, event.end) for log in logs if log.ip in receivers), default=0.0), 3
+    )
+
+
+def _summary(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per kind of event, in the order in which they came first."""
+    kinds = dict.fromkeys(event["what"] for event in told)
+    rows = []
+    for kind in kinds:
+        same = [event for event in told if event["what"] == kind]
+        rows.append(
+            {
+                "what": kind,
+                "times": len(same),
+                "drops": {lane: sum(event["drops"][lane] for event in same) for lane in Drops._fields},
+                "training_silence_s": max(event["training_silence_s"] for event in same),
+                "training_silence_elsewhere_s": max(event["training_silence_elsewhere_s"] for event in same),
+                "dealt_with_s": median(event["dealt_with_s"] for event in same),
+                **dict[str, Any]({role: _over(same, role) for role in ROLES}),
+            }
+        )
+    return rows
+
+
+def _over(events: Sequence[Mapping[str, Any]], role: Role) -> dict[str, Any]:
+    of_role = [event["roles"][role] for event in events]
+    return {
+        "sent": sum(one["sent"] for one in of_role),
+        "lost": sum(one["lost"] for one in of_role),
+        "duplicated": sum(one["duplicated"] for one in of_role),
+        "overtaken": sum(one["overtaken"] for one in of_role),
+        "stopped_ms_median": median(one["stopped_ms"] for one in of_role),
+        "stopped_ms_max": max(one["stopped_ms"] for one in of_role),
+        "silence_ms_max": max(one["silence_ms"] for one in of_role),
+    }
+
+
+def _jobs(logs: Sequence[RankLog]) -> dict[str, Any]:
+    """A job that lost a connection, ended early or had to begin again has a rank whose log says so."""
+    iterations = [[i.index for i in log.iterations] for log in logs]
+    return {
+        "ranks": len(logs),
+        "iterations": sum(len(log.iterations) for log in logs if log.rank == 0),
+        "longest_iteration_s": round(max((i.duration_s for log in logs for i in log.iterations), default=0.0), 3),
+        "arithmetic_errors": sum(not i.ok for log in logs for i in log.iterations),
+        "iterations_lost": lost_iterations(logs, 0.0, float("inf")),
+        "restarts": sum(
+            log.ended is None or indices != list(range(len(indices)))
+            for log, indices in zip(logs, iterations, strict=True)
+        ),
+    }
+
+
+def show(console: Console, report: Mapping[str, Any]) -> None:
+    """Milliseconds are median and maximum over the events of a kind; lost are all of them together."""
+    table = Table("event", "times", title="For how long traffic stopped, ms (median / worst), and probes lost")
+    for name in ("close 1", "close 2", "others that use it", "elsewhere", "hashed"):
+        table.add_column(name, justify="right")
+    for name in ("dropped: queues, late, no way", "training silent, s", "elsewhere, s", "dealt with, s"):
+        table.add_column(name, justify="right")
+    for row in report["summary"]:
+        table.add_row(
+            row["what"],
+            str(row["times"]),
+            *(_cell(row[role]) for role in ROLES),
+            "{data} + {probes}, {late}, {no_way}".format(**row["drops"]),
+            f"{row['training_silence_s']:.2f}",
+            f"{row['training_silence_elsewhere_s']:.2f}",
+            f"{row['dealt_with_s']:.2f}",
+        )
+    console.print(table)
+    jobs = report["jobs"]
+    console.print(
+        f"{jobs['iterations']} iterations of the jobs, longest {jobs['longest_iteration_s']:.2f} s; "
+        f"{jobs['arithmetic_errors']} wrong results, {jobs['iterations_lost']} lost iterations, "
+        f"{jobs['restarts']} restarted ranks; {report['late_probes']} probes came to a process that was late"
+    )
+
+
+def _cell(figures: Mapping[str, Any]) -> str:
+    if not figures["sent"]:
+        return ""
+    return f"{figures['stopped_ms_median']:.0f} / {figures['stopped_ms_max']:.0f}; {figures['lost']} lost"

@@ -1,0 +1,266 @@
+"""What it costs to move every pinned flow to another path and back, many times, under traffic.
+
+    sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
+
+Rings of hosts on the demo's fabric send numbered UDP packets at half the link rate over their pins. The controller's
+planner always answers with the plan that is not in force (``moves_controller``). Then the pins are removed and
+installed again: the strategy is set to ECMP and to planned. Out: a table, and ``moves.json``; ``--json`` prints that
+instead. Ends with 1 when a packet was lost that no queue dropped, or one came twice.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from controller.api.client import Client
+from controller.commands.output import console
+from controller.config import Strategy
+from controller.jobs.spec import Algorithm
+from mininet_topos.demo.parts import RouteWatch, free_port, running_controller
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.socket_buffers import roomy_sockets
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.probe.lane import Drops, all_drops, drops_since, open_lanes
+from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.report import Pair, Stream
+from mininet_topos.trainer.announcer import announcement
+
+JOBS = 2
+FRAME_BYTES = 1000
+LOAD = 0.5
+PAUSE_S = 0.15
+"""After each move, with traffic on the new paths. The switches' flow caches follow within it."""
+QUEUE_S = 1.0
+"""Half a load needs no queue. One that holds what a process sends at once after it has waited for a processor keeps the
+machine's own losses out of the count."""
+TIMEOUT_S = 60.0
+POLL_S = 0.02
+LEASE_S = 3600.0
+PLANNING = """
+interval_s = 3600
+"""
+"""No plan but those that are asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A lab whose pinned pairs all send at ``LOAD``. ``spines``: by which each pair goes, as confirmed."""
+
+    lab: Lab
+    client: Client
+    watch: RouteWatch
+    probing: Probing
+    pairs: frozenset[Pair]
+
+    def spines(self) -> dict[Pair, str]:
+        """Of the pairs that are pinned."""
+        changes = self.watch.in_force().values()
+        return {pair: path[1] for change in changes for pair, path in change.paths.items() if len(path) == 3}
+
+    def settled(self) -> bool:
+        status = self.client.get_status()
+        return status.switches_in_sync == status.switches == len(self.lab.switches)
+
+    def move(self) -> float:
+        """Every pinned flow to another spine; seconds until the API says that the switches have confirmed it."""
+        before, start = self.spines(), time.monotonic()
+        outcome = self.client.replan()
+        if outcome.outcome != "adopted":
+            raise RuntimeError(f"the plan was not adopted: {outcome.reason}")
+
+        def moved() -> bool:
+            now = self.spines()
+            return now.keys() == self.pairs and all(now[pair] != before[pair] for pair in self.pairs)
+
+        wait_for(moved, "every flow to be moved", TIMEOUT_S, POLL_S)
+        took = time.monotonic() - start
+        wait_for(self.settled, "the switches to be in sync", TIMEOUT_S, POLL_S)
+        time.sleep(PAUSE_S)
+        return took
+
+    def set_strategy(self, strategy: Strategy) -> float:
+        start = time.monotonic()
+        self.client.set_strategy(strategy)
+        took = time.monotonic() - start
+        time.sleep(PAUSE_S)
+        return took
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """``moves_s``: how long each took. ``by_port``: packets that each leaf sent to each spine."""
+
+    what: str
+    start: float
+    end: float
+    moves_s: Sequence[float]
+    drops: Drops
+    by_port: Mapping[str, int]
+
+
+@contextmanager
+def traffic_of(
+    topo: LeafSpine, folder: Path, log: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
+) -> Iterator[Traffic]:
+    """Every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
+    rate_bps = topo.fabric.hosts[0].bps
+    with ExitStack() as stack:
+        port = free_port()
+        program = ("benchmarks.live.moves_controller",)
+        client = stack.enter_context(running_controller(folder, port, rate_bps, log, program, PLANNING))
+        lab = stack.enter_context(Lab(topo, f"tcp:127.0.0.1:{port}"))
+        open_lanes(lab, QUEUE_S)
+        links = 2 * sum(cable.b.startswith("spine") for cable in lab.links)
+        wait_for(lambda: client.get_status().links == links, "every link", TIMEOUT_S)
+        rings = ring_jobs(lab)[:jobs]
+        for ring in rings:
+            ips = [host.ip for host in ring.hosts]
+            client.register_job(announcement(ring.job_id, ips, Algorithm.RING_ALL_REDUCE, 10**6, LEASE_S))
+        watch = stack.enter_context(RouteWatch(f"unix:{folder}/api", [ring.job_id for ring in rings]))
+        hosts = [host for ring in rings for host in ring.hosts]
+        probing = stack.enter_context(Probing(lab, hosts, folder / "raw"))
+        pairs = frozenset((a.ip, b.ip) for ring in rings for a, b in pairwise((*ring.hosts, ring.hosts[0])))
+        for pair in sorted(pairs):
+            probing.send(pair, frame_bytes * 8 / (load * rate_bps), frame_bytes)
+        wait_for(lambda: client.get_status().jobs_pending == 0, "every host", TIMEOUT_S)
+        traffic = Traffic(lab, client, watch, probing, pairs)
+        client.set_strategy(Strategy.PLANNED)
+        wait_for(lambda: traffic.spines().keys() == pairs, "every pin", TIMEOUT_S, POLL_S)
+        time.sleep(1.0)  # the first packets of a pair wait for an answer to ARP
+        yield traffic
+
+
+def moving(traffic: Traffic, times: int) -> Phase:
+    """There and back, ``times`` times."""
+    return _phase(traffic, "moved to another path and back", [traffic.move] * (2 * times))
+
+
+def switching(traffic: Traffic, times: int) -> Phase:
+    """No pins, and pins again."""
+    off = [lambda: traffic.set_strategy(Strategy.ECMP), lambda: traffic.set_strategy(Strategy.PLANNED)]
+    return _phase(traffic, "pins gone and back", off * times)
+
+
+def _phase(traffic: Traffic, what: str, moves: Sequence[Any]) -> Phase:
+    drops, sent = all_drops(traffic.lab), _sent(traffic.lab)
+    start = time.monotonic()
+    took = [move() for move in moves]
+    end = time.monotonic()
+    by_port = {port: count - sent[port] for port, count in _sent(traffic.lab).items()}
+    return Phase(what, start, end, took, drops_since(drops, all_drops(traffic.lab)), by_port)
+
+
+def _sent(lab: Lab) -> dict[str, int]:
+    """Packets by leaf and spine, from the leaf's interface."""
+    return {
+        f"{cable.a}-{cable.b}": int(
+            Path(f"/sys/class/net/{lab.topo.interface(cable.a, cable.a_port)}/statistics/tx_packets").read_text()
+        )
+        for cable in lab.links
+        if cable.b.startswith("spine")
+    }
+
+
+def build_report(phases: Sequence[Phase], streams: Mapping[Pair, Stream], overflows: int) -> dict[str, Any]:
+    """``moves.json``."""
+    return {"late_probes": overflows, "phases": [_told(phase, streams) for phase in phases]}
+
+
+def _told(phase: Phase, streams: Mapping[Pair, Stream]) -> dict[str, Any]:
+    outcomes = {pair: stream.outcome(phase.start, phase.end) for pair, stream in sorted(streams.items())}
+    return {
+        "what": phase.what,
+        "changes": len(phase.moves_s),
+        "lasted_s": round(phase.end - phase.start, 1),
+        "pairs": len(outcomes),
+        "sent": sum(o.sent for o in outcomes.values()),
+        "lost": sum(o.lost for o in outcomes.values()),
+        "duplicated": sum(o.duplicated for o in outcomes.values()),
+        "overtaken": sum(o.overtaken for o in outcomes.values()),
+        "silence_ms": round(1e3 * max((o.silence_s for o in outcomes.values()), default=0.0), 1),
+        "drops": phase.drops._asdict(),
+        "change_ms_median": round(1e3 * median(phase.moves_s), 1),
+        "change_ms_max": round(1e3 * max(phase.moves_s), 1),
+        "packets_by_port": phase.by_port,
+        "losses": [
+            {"pair": pair, "at_s": round(at - phase.start, 3), "stopped_ms": round(1e3 * length, 1)}
+            for pair, stream in sorted(streams.items())
+            for at, length in stream.stops(phase.start, phase.end)
+        ],
+    }
+
+
+def show(report: Mapping[str, Any]) -> None:
+    table = Table(
+        "change",
+        "times",
+        "packets",
+        "lost",
+        "twice",
+        "overtaken",
+        "dropped: queues, late, no way",
+        "longest silence, ms",
+        "until the API says so, ms",
+    )
+    for phase in report["phases"]:
+        drops = phase["drops"]
+        table.add_row(
+            phase["what"],
+            str(phase["changes"]),
+            f"{phase['sent']:,}",
+            *(str(phase[name]) for name in ("lost", "duplicated", "overtaken")),
+            "{data}, {late}, {no_way}".format(**drops),
+            str(phase["silence_ms"]),
+            f"{phase['change_ms_median']:.0f} / {phase['change_ms_max']:.0f}",
+        )
+    console().print(table)
+    for phase in report["phases"]:
+        by_spine: Counter[str] = Counter()
+        for port, packets in phase["packets_by_port"].items():
+            by_spine[port.partition("-")[2]] += packets
+        over = ", ".join(f"{spine} {packets:,}" for spine, packets in sorted(by_spine.items()))
+        console().print(f"{phase['what']}: packets to {over}", highlight=False)
+
+
+def main(
+    times: Annotated[int, typer.Option(min=1, help="there and back")] = 200,
+    strategies: Annotated[int, typer.Option(min=0, help="times the strategy is changed, and changed back")] = 20,
+    out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/moves"),
+    as_json: Annotated[bool, typer.Option("--json", help="print moves.json instead of a table")] = False,
+) -> None:
+    """Move every pinned flow under traffic and count what arrives."""
+    out.mkdir(parents=True, exist_ok=True)
+    mbps = RATE_BPS / 1e6
+    topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="mv")
+    with ExitStack() as stack:
+        stack.enter_context(roomy_sockets())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-moves-")))
+        log = out / "controller.log"
+        traffic = stack.enter_context(traffic_of(topo, folder, log, JOBS))
+        phases = [moving(traffic, times), *([switching(traffic, strategies)] if strategies else [])]
+        report = build_report(phases, *traffic.probing.finish())
+    (out / "moves.json").write_text(json.dumps(report, indent=1) + "\n")
+    if as_json:
+        typer.echo(json.dumps(report))
+    else:
+        show(report)
+    if any(
+        phase["lost"] > phase["drops"]["data"] + phase["drops"]["late"] or phase["duplicated"]
+        for phase in report["phases"]
+    ):
+        raise typer.Exit(1)

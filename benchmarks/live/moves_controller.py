@@ -1,0 +1,79 @@
+"""A controller whose planner has two plans and always answers with the one that is not in force.
+
+    .venv/bin/python -m benchmarks.live.moves_controller --config FILE
+
+Everything but the planning worker is what ``signalbox serve`` runs. A request to plan moves every pinned flow to
+another path, through the same loop, difference, stages, barriers and switches as any other change. Both plans claim a
+level below any real one, so that they are always adopted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.config import load
+from controller.planning.messages import Compared, Planned, SolvePlan
+from controller.planning.plan import Plan, PlanTimes
+from controller.planning.problem import FlowId, Problem, Route, whole
+from controller.planning.worker import PlanningWorker
+from controller.serving.serve import serve
+
+CLAIMED_LEVEL = 0.5
+"""No real routing has less than 1."""
+
+
+class TwoAnswers(PlanningWorker):
+    """Answers at once; the worker's own threads have nothing to do."""
+
+    def __init__(
+        self, inbox_put: Callable[[Planned | Compared], None], on_crash: Callable[[BaseException], None]
+    ) -> None:
+        super().__init__(inbox_put, on_crash)
+        self._send = inbox_put
+
+    def submit(self, request: SolvePlan) -> None:
+        self._send(Planned(_other_plan(request.problem)))
+
+
+def routes(problem: Problem, turn: int) -> dict[FlowId, Route]:
+    """The n-th job's flows take candidate path n + ``turn``, so that no two jobs meet on a link between switches."""
+    jobs = sorted({flow.job_id for flow in problem.flows})
+    chosen = {}
+    for flow in problem.flows:
+        candidates = sorted(problem.candidates(flow))
+        chosen[flow.id] = whole(candidates[(jobs.index(flow.job_id) + turn) % len(candidates)])
+    return chosen
+
+
+def _other_plan(problem: Problem) -> Plan:
+    first = routes(problem, 0)
+    current = {flow.id: flow.current for flow in problem.flows}
+    chosen = routes(problem, 1) if current == first else first
+    return Plan(
+        generation=problem.generation,
+        routes=chosen,
+        unrouted=(),
+        job_level=dict.fromkeys({flow.job_id for flow in problem.flows}, CLAIMED_LEVEL),
+        bound=CLAIMED_LEVEL,
+        fluid_bound=CLAIMED_LEVEL,
+        integer_bound=CLAIMED_LEVEL,
+        certificate="heuristic",
+        levels_proven=0,
+        moves=sum(route is not None and route != chosen[flow] for flow, route in current.items()),
+        solver="two answers",
+        ecmp=None,
+        times=PlanTimes(0.0, 0.0, 0.0),
+    )
+
+
+def main(config: Annotated[Path, typer.Option(help="as for signalbox serve")]) -> None:
+    """Run the controller until SIGTERM."""
+    raise typer.Exit(serve(load(config), planning_worker=TwoAnswers))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,171 @@
+"""What a change costs a running network: a cable fails, a job leaves.
+
+In: a setting. Out: a ``ChangeRow``: the repair, then the plan that starts from the repaired routes, beside a plan made
+from scratch. A seed selects the job, and the cable among those that some flow uses.
+
+*Fewest moves*: a plan without moves has the fewest. Where whole flows do move, the solver is asked for the best routing
+with one move less; the moves are proven to be the fewest when that routing provably has worse levels.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.plan.measure import OF_PLANNED, sizes, timed_runs
+from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
+from controller.errors import SignalboxError
+from controller.fabric.topology import Fabric
+from controller.jobs.workload import WorkloadJob
+from controller.offline.fabric_options import Placement
+from controller.offline.fabrics import leaf_spine, without
+from controller.offline.generator import generate, jobs_of
+from controller.offline.options import problem_of
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import first_difference
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.planner import plan, repair
+from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.whole import cpsat
+
+Change = Literal["cable fails", "job leaves"]
+PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
+"""Per change into how many pieces split flows may be cut."""
+_MOST_VARIABLES = 5_000
+"""Class x path pairs up to which the solver is asked for a proof of the fewest moves."""
+_SMALL = 4
+_SMALL_SEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """``before_level``: of the plan that ran. ``displaced``: flows whose path has gone; their new paths are no moves.
+    ``repair_*``: of the repair, which moves nothing else; times in ms, medians. ``moves``: of the plan after it;
+    ``fewest``: whether no routing with the same levels moves fewer, as far as proven. ``scratch_*``: of a plan that
+    knows nothing of what runs, and how many flows would move for it."""
+
+    group: str
+    workload: str
+    change: Change
+    pieces: int
+    flows: int
+    before_level: float
+    displaced: int
+    repair_level: float
+    repair_ms: float
+    level: float
+    bound: float
+    certificate: str
+    levels_proven: int
+    jobs: int
+    moves: int
+    fewest: bool
+    total_ms: float
+    scratch_level: float
+    scratch_moves: int
+
+
+def small_settings() -> list[Setting]:
+    """Fabrics so small that fewest moves can be proven: as large as the demo's, and twice as many leaves."""
+    fabrics = {
+        f"{leaves}x{_SMALL}x{_SMALL}": leaf_spine(leaves, _SMALL, _SMALL, LINK_BPS, LINK_BPS)
+        for leaves in (_SMALL, 2 * _SMALL)
+    }
+    return [
+        Setting(
+            "small", f"{name} {placement.value} seed {seed}", fabric, _small_jobs(fabric, placement, seed), ("none",)
+        )
+        for name, fabric in fabrics.items()
+        for placement in Placement
+        for seed in range(1, 1 + _SMALL_SEEDS)
+    ]
+
+
+def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -> ChangeRow:
+    """``split``: flows may have as many pieces as ``PIECES`` says. Raises ``SignalboxError`` when there is no plan,
+    before or after."""
+    pieces = PIECES[change] if split else 1
+    jobs = in_pieces(setting.jobs, pieces)
+    before = _plan(problem_of(setting.fabric, jobs), limits)
+    fabric, left = _after(setting, jobs, before.routes, change)
+    stayed = {pair for job in left for pair in job.pairs}
+    routes = {flow: route for flow, route in before.routes.items() if flow in stayed}
+    repaired = timed_runs(
+        lambda: problem_of(fabric, left, routes), lambda problem, _: repair(problem), limits, OF_PLANNED
+    )
+    patched = _found(repaired.answer)
+    timed = timed_runs(lambda: problem_of(fabric, left, patched.routes), plan, limits, OF_PLANNED)
+    answer = _found(timed.answer)
+    scratch = _plan(problem_of(fabric, left), limits)
+    return ChangeRow(
+        group=setting.group,
+        workload=setting.name,
+        change=change,
+        pieces=pieces,
+        flows=len(timed.problem.flows),
+        before_level=before.max_level,
+        displaced=sum(not repaired.problem.stands(flow) for flow in repaired.problem.flows),
+        repair_level=patched.max_level,
+        repair_ms=repaired.times.total_ms,
+        level=answer.max_level,
+        bound=answer.bound,
+        certificate=answer.certificate,
+        levels_proven=answer.levels_proven,
+        jobs=len(left),
+        moves=answer.moves,
+        fewest=is_fewest(timed.problem, answer, limits),
+        total_ms=timed.times.total_ms,
+        scratch_level=scratch.max_level,
+        scratch_moves=sum(scratch.routes[flow] != route for flow, route in patched.routes.items()),
+    )
+
+
+def changes_of(setting: Setting) -> Sequence[Change]:
+    """A job can leave where another stays."""
+    return ("cable fails", "job leaves") if len(setting.jobs) > 1 else ("cable fails",)
+
+
+def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
+    """Whether it is proven that no routing has these levels with fewer moves."""
+    if not answer.moves:
+        return True
+    if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
+        return False
+    bounds = level_bounds(problem)
+    running = {flow.id: flow.current for flow in problem.flows if flow.current}
+    capped = cpsat.solve(problem, limits, bounds, running, answer.moves - 1)
+    if capped is None:
+        return False
+    levels = answer.sorted_levels
+    proven = [*capped.proven, *[1.0] * (len(levels) - len(capped.proven))]
+    entry = first_difference(proven, levels)
+    return entry is not None and proven[entry] > levels[entry]
+
+
+def _after(
+    setting: Setting, jobs: Sequence[WorkloadJob], routes: Routes, change: Change
+) -> tuple[Fabric, Sequence[WorkloadJob]]:
+    rng = random.Random(SEED)
+    if change == "job leaves":
+        gone = rng.choice(jobs)
+        return setting.fabric, [job for job in jobs if job is not gone]
+    used = sorted({link for route in routes.values() for path, _ in route for link in path})
+    return without(setting.fabric, [rng.choice(used)]), jobs
+
+
+def _plan(problem: Problem, limits: PlanLimits) -> Plan:
+    return _found(plan(problem, limits))
+
+
+def _found(answer: Plan | NoPlan) -> Plan:
+    if isinstance(answer, NoPlan):
+        raise SignalboxError(f"no plan: {answer.reason}")
+    return answer
+
+
+def _small_jobs(fabric: Fabric, placement: Placement, seed: int) -> tuple[WorkloadJob, ...]:
+    """Three jobs on nearly all hosts."""
+    rings = len(fabric.hosts) // (3 * 2)
+    return jobs_of(generate(fabric, jobs=3, ring_size=2, placement=placement, seed=seed, max_rings=rings), fabric)

@@ -1,0 +1,253 @@
+"""``plan``: times planning and compares its levels with proven bounds and published schemes; no network, no root.
+
+In: a folder of published workloads, and how much to measure. Out: tables or, with ``--json``, everything that was
+measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md describes cases and fields.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from benchmarks.plan.changes import Change, changed, changes_of, small_settings
+from benchmarks.plan.measure import FLOWS, Case, GrowthRow, cases, grown, measure, undisturbed
+from benchmarks.plan.results import ChangeLine, Line, Results, Target, change_lines, lines, targets
+from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
+from controller.commands.output import AsJson, show
+from controller.errors import SignalboxError
+from controller.planning.problem import PlanLimits
+from controller.planning.schemes import SCHEMES
+
+SAVED_EVERY_S = 10.0
+QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
+QUICK_FAILURES = ("none", "4-spines", "40-cables")
+QUICK_FLOWS = (10_000,)
+"""What ``--quick`` measures."""
+MOST_CHANGED = 10
+"""Generated workloads whose changes are measured."""
+
+Step = tuple[str, Callable[[], None]]
+
+
+def main(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--workloads", metavar="DIR", help="Published workloads: a folder with folders of job files."),
+    ] = None,
+    strategies: Annotated[str, typer.Option(metavar="NAME,…", help="Which schemes.", show_default="all")] = "",
+    failures: Annotated[str, typer.Option(metavar="NAME,…", help="Which failures, by name.", show_default="all")] = "",
+    generated: Annotated[bool, typer.Option(help="Also 50 generated workloads, half of them fragmented.")] = True,
+    irregular: Annotated[bool, typer.Option(help="Also unequal sizes and rates, parallel cables, a fat-tree.")] = True,
+    changes: Annotated[bool, typer.Option(help="Also a cable that fails and a job that leaves.")] = True,
+    growth: Annotated[bool, typer.Option(help="Also 1,000 to 100,000 flows on 512 leaves and 128 spines.")] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="A workload of each kind, in less than a minute.")
+    ] = False,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")] = 2.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results go.")] = Path("out/bench"),
+    as_json: AsJson = False,
+) -> None:
+    """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
+    draw = _plots()
+    schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
+    breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
+    found = workloads(folder, GENERATED if generated else 0, irregular)
+    found = few(found) if quick else found
+    limits = PlanLimits(time_limit_s=time_limit)
+    parts = {"generated": generated, "irregular": irregular, "changes": changes, "growth": growth, "quick": quick}
+    results = Results({"strategies": schemes, "failures": breaks, **parts, "time_limit_s": time_limit})
+    steps = [
+        *_plans(results, (*found.published, *found.irregular), schemes, breaks, limits),
+        *(_changes(results, found, limits) if changes else ()),
+        *(_growth(results, QUICK_FLOWS if quick else FLOWS, limits) if growth else ()),
+        *_plans(results, found.generated, schemes, breaks, limits),
+    ]
+    with undisturbed():
+        _run(steps, results, out / "plan.json")
+    pictures = draw(out, results.rows, results.growth)
+    written = ", ".join(map(str, (out / "plan.json", *pictures)))
+    show(results.data(), lambda: report(results, written), as_json)
+
+
+def _plots() -> Callable[..., list[Path]]:
+    """Imported before anything is measured, so that a missing matplotlib is reported at the start."""
+    try:
+        from benchmarks.plan.plots import draw
+    except ModuleNotFoundError as error:
+        raise SignalboxError(
+            f"pictures need {error.name}, which is not installed: pip install signalbox[bench]"
+        ) from None
+    return draw
+
+
+def _chosen(option: str, text: str, known: Iterable[str], default: Iterable[str]) -> list[str]:
+    names = [name.strip() for name in text.split(",")] if text else list(default)
+    for name in names:
+        if name not in known:
+            raise typer.BadParameter(f"there is no '{name}'; choose from {', '.join(known)}", param_hint=option)
+    return list(dict.fromkeys(names))
+
+
+# ---- the steps
+
+
+def _plans(
+    results: Results, settings: Iterable[Setting], schemes: list[str], failures: list[str], limits: PlanLimits
+) -> list[Step]:
+    def step(case: Case) -> Step:
+        return str(case), lambda: results.add(measure(case, limits))
+
+    return [step(case) for case in cases(tuple(settings), schemes, failures)]
+
+
+def _changes(results: Results, found: Workloads, limits: PlanLimits) -> list[Step]:
+    def step(setting: Setting, change: Change, split: bool) -> Step:
+        name = f"{setting.group}, {setting.name}; a {change}{', split' if split else ''}"
+        return name, lambda: results.changes.append(changed(setting, change, split, limits))
+
+    settings = (*small_settings(), *found.published, *found.generated[:MOST_CHANGED])
+    return [
+        step(setting, change, split)
+        for setting in settings
+        for change in changes_of(setting)
+        for split in (False, True)
+    ]
+
+
+def _growth(results: Results, numbers: Iterable[int], limits: PlanLimits) -> list[Step]:
+    def step(flows: int, pieces: int) -> Step:
+        name = f"{flows:,} flows{', split' if pieces > 1 else ''}"
+        return name, lambda: results.growth.append(grown(flows, pieces, limits))
+
+    return [step(flows, pieces) for flows in numbers for pieces in (1, 2)]
+
+
+def _run(steps: list[Step], results: Results, file: Path) -> None:
+    """Saves the results every ``SAVED_EVERY_S`` and at the end, also after an exception."""
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    saved = time.monotonic()
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("", total=len(steps))
+            for name, step in steps:
+                progress.update(task, description=escape(name))
+                step()
+                progress.advance(task)
+                if time.monotonic() - saved > SAVED_EVERY_S:
+                    results.save(file)
+                    saved = time.monotonic()
+        results.finished = True
+    finally:
+        results.save(file)
+
+
+# ---- the tables
+
+_PLANS = ("workloads", "proven", "level", "worst", "mean of jobs", "bound", "pieces", "least", "most", "ms", "longest")
+_CHANGES = (
+    "workloads",
+    "displaced",
+    "repair",
+    "ms",
+    "level",
+    "bound",
+    "proven",
+    "moves",
+    "most",
+    "fewest proven",
+    "ms",
+)
+_GROWTH = ("level", "bound", "pieces", "snapshot ms", "build ms", "solve ms", "check ms", "total ms", "peak MiB")
+
+
+def report(results: Results, written: str) -> RenderableType:
+    """Tables of plans, changes, growth and targets. ``written``: the files of this run."""
+    tables: list[RenderableType] = []
+    if results.rows:
+        tables.append(_plan_table(lines(results.rows, results.missing)))
+    if results.changes:
+        tables.append(_change_table(change_lines(results.changes)))
+    if results.growth:
+        tables.append(_growth_table(results.growth))
+    tables.append(_target_table(targets(results.rows, results.changes, results.growth)))
+    return Group(*tables, f"written: {escape(written)}")
+
+
+def _plan_table(found: Iterable[Line]) -> Table:
+    table = _table("worst levels, means over workloads", ("group", "failed", "scheme"), _PLANS)
+    before = None
+    for line in found:
+        if before not in (None, (line.group, line.failure)):
+            table.add_section()
+        before = (line.group, line.failure)
+        count = f"{line.workloads}, {line.missing} without" if line.missing else str(line.workloads)
+        levels = (line.level, line.worst_level, line.mean_level, line.bound, line.pieces, line.least)
+        times = (f"{line.total_ms:.1f}", f"{line.worst_ms:.0f}")
+        where = (line.group, line.failure, line.scheme)
+        table.add_row(*where, count, str(line.proven), *map(_level, levels), str(line.most_pieces), *times)
+    return table
+
+
+def _change_table(found: Iterable[ChangeLine]) -> Table:
+    table = _table("changes of a running network", ("group", "change", "flows"), (*_CHANGES, "moves from scratch"))
+    for line in found:
+        table.add_row(
+            line.group,
+            line.change,
+            f"up to {line.pieces} pieces" if line.pieces > 1 else "whole",
+            str(line.workloads),
+            f"{line.displaced:.1f}",
+            _level(line.repair_level),
+            f"{line.repair_ms:.1f}",
+            _level(line.level),
+            _level(line.bound),
+            str(line.proven),
+            f"{line.moves:.1f}",
+            str(line.most_moves),
+            str(line.fewest),
+            f"{line.total_ms:.1f}",
+            f"{line.scratch_moves:.1f}",
+        )
+    return table
+
+
+def _growth_table(rows: Iterable[GrowthRow]) -> Table:
+    table = _table("growth, 512 leaves and 128 spines", ("flows", "up to", "certificate"), _GROWTH)
+    for row in rows:
+        levels = (row.level, row.bound, row.subflows)
+        times = (row.snapshot_ms, row.build_ms, row.solve_ms, row.check_ms, row.total_ms, row.peak_mib)
+        pieces = f"{row.pieces} piece{'s' * (row.pieces > 1)}"
+        table.add_row(f"{row.flows:,}", pieces, row.certificate, *map(_level, levels), *(f"{of:.0f}" for of in times))
+    return table
+
+
+def _target_table(found: Iterable[Target]) -> Table:
+    table = _table("targets", ("target",), ("cases", "met", "worst"))
+    for target in found:
+        table.add_row(escape(target.name), str(target.cases), str(target.met), target.worst)
+    return table
+
+
+def _table(title: str, texts: Iterable[str], numbers: Iterable[str]) -> Table:
+    table = Table(*texts, title=title, title_justify="left")
+    for column in numbers:
+        table.add_column(column, justify="right")
+    return table
+
+
+def _level(number: float) -> str:
+    return f"{number:.3f}"

@@ -1,0 +1,326 @@
+"""What ``plan`` has measured so far: saved, summed up and compared with targets.
+
+In: rows. Out: ``plan.json``, which is replaced as a whole; ``Line``s, one per group, failure and scheme; ``Target``s,
+each with how many cases meet it and the worst case.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from benchmarks.plan.changes import ChangeRow
+from benchmarks.plan.measure import FLOWS, PLANNED, GrowthRow, Missing, Row
+from benchmarks.plan.workloads import FAILURES, IRREGULAR, ONE_JOB, WHOLE_SPINES
+
+
+@dataclass(slots=True)
+class Results:
+    """``asked``: the options of the run. ``finished``: nothing is missing any more."""
+
+    asked: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    changes: list[ChangeRow] = field(default_factory=list)
+    growth: list[GrowthRow] = field(default_factory=list)
+    finished: bool = False
+
+    def add(self, found: Row | Missing) -> None:
+        if isinstance(found, Row):
+            self.rows.append(found)
+        else:
+            self.missing.append(found)
+
+    def data(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "asked": self.asked,
+            "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
+            "finished": self.finished,
+            "targets": [asdict(target) for target in targets(self.rows, self.changes, self.growth)],
+            "plans": [asdict(row) for row in self.rows],
+            "missing": [asdict(row) for row in self.missing],
+            "changes": [asdict(row) for row in self.changes],
+            "growth": [asdict(row) for row in self.growth],
+        }
+
+    def save(self, file: Path) -> None:
+        """Replaces the file. Raises ``OSError``."""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh = file.with_suffix(".part")
+        fresh.write_text(json.dumps(self.data(), indent=1) + "\n", encoding="utf-8")
+        fresh.replace(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Over the workloads of a group. ``level``: mean of the worst levels, and the worst of them; ``mean_level``: mean
+    over jobs, then workloads. ``pieces``, ``least``: per flow, means. ``total_ms``: median, and the longest.
+    ``missing``: workloads without a plan."""
+
+    group: str
+    failure: str
+    scheme: str
+    workloads: int
+    proven: int
+    level: float
+    worst_level: float
+    mean_level: float
+    bound: float
+    pieces: float
+    least: float
+    most_pieces: int
+    total_ms: float
+    worst_ms: float
+    missing: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """Over the workloads of a group. Levels: means; ``moves``, ``scratch_moves``: means, and the most; ``repair_ms``,
+    ``total_ms``: medians. ``fewest``: workloads for which the moves are proven to be the fewest."""
+
+    group: str
+    change: str
+    pieces: int
+    workloads: int
+    displaced: float
+    repair_level: float
+    repair_ms: float
+    level: float
+    bound: float
+    proven: int
+    moves: float
+    most_moves: int
+    fewest: int
+    scratch_moves: float
+    total_ms: float
+
+
+def scheme(row: Row | Missing) -> str:
+    return f"{row.strategy}, split" if row.pieces > 1 else row.strategy
+
+
+def lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
+    """In the order in which their first rows came; nothing for what has no row at all."""
+    grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        grouped[row.group, row.failure, scheme(row)].append(row)
+    lost: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+    for gone in missing:
+        lost[gone.group, gone.failure, scheme(gone)] += 1
+    return [_line(key, of, lost[key]) for key, of in grouped.items()]
+
+
+def _line(key: tuple[str, str, str], rows: Sequence[Row], missing: int) -> Line:
+    group, failure, name = key
+    times_ms = [row.total_ms for row in rows]
+    return Line(
+        group=group,
+        failure=failure,
+        scheme=name,
+        workloads=len(rows),
+        proven=sum(row.proven for row in rows),
+        level=fmean(row.level for row in rows),
+        worst_level=max(row.level for row in rows),
+        mean_level=fmean(row.mean_level for row in rows),
+        bound=fmean(row.bound for row in rows),
+        pieces=fmean(row.subflows for row in rows),
+        least=fmean(row.least_subflows for row in rows),
+        most_pieces=max(row.most_subflows for row in rows),
+        total_ms=median(times_ms),
+        worst_ms=max(times_ms),
+        missing=missing,
+    )
+
+
+def change_lines(rows: Iterable[ChangeRow]) -> list[ChangeLine]:
+    """In the order in which their first rows came."""
+    grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
+    for row in rows:
+        grouped[row.group, row.change, row.pieces].append(row)
+    return [
+        ChangeLine(
+            group=group,
+            change=change,
+            pieces=pieces,
+            workloads=len(of),
+            displaced=fmean(row.displaced for row in of),
+            repair_level=fmean(row.repair_level for row in of),
+            repair_ms=median(row.repair_ms for row in of),
+            level=fmean(row.level for row in of),
+            bound=fmean(row.bound for row in of),
+            proven=sum(row.certificate == "optimal" for row in of),
+            moves=fmean(row.moves for row in of),
+            most_moves=max(row.moves for row in of),
+            fewest=sum(row.fewest for row in of),
+            scratch_moves=fmean(row.scratch_moves for row in of),
+            total_ms=median(row.total_ms for row in of),
+        )
+        for (group, change, pieces), of in grouped.items()
+    ]
+
+
+# ---- targets
+
+_ROUNDING = 1e-9
+_WITHIN = 1.01
+_MOST_FLOWS, _FEWEST_FLOWS = 1_728, 1_152
+"""Of the cases that the times are asked for."""
+_MODEL = 5_000
+"""Class x path variables."""
+_CABLES = tuple(name for name, failure in FAILURES.items() if failure.cables)
+_MIB_PER_GIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``met`` of ``cases``. ``worst``: of all of them, in words."""
+
+    name: str
+    cases: int
+    met: int
+    worst: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """``of``: which rows it is about. ``met``: whether one does. ``figure``: the larger the worse; ``words``: it."""
+
+    name: str
+    of: Callable[[Row], bool]
+    met: Callable[[Row], bool]
+    figure: Callable[[Row], float]
+    words: str
+
+
+def _off(row: Row) -> float:
+    """Level / what it could be."""
+    return row.level / (row.closed_form or row.bound)
+
+
+def _fast(row: Row) -> bool:
+    return row.failure in WHOLE_SPINES and row.group in ("published", "whole-leaf") and _size(row)
+
+
+def _size(row: Row) -> bool:
+    return _FEWEST_FLOWS <= row.flows <= _MOST_FLOWS
+
+
+def _exact(row: Row) -> bool:
+    return row.closed_form is not None and row.level <= row.closed_form * (1 + _ROUNDING)
+
+
+_RULES = (
+    _Rule(
+        "whole flows, whole spines fail: level = max(1, ceil(D/S))",
+        lambda row: row.closed_form is not None and not row.splits,
+        _exact,
+        _off,
+        "{:.6g} x the best",
+    ),
+    _Rule(
+        "split flows, whole spines fail: level = max(1, D/S) in at most 2 pieces",
+        lambda row: row.closed_form is not None and row.splits,
+        lambda row: _exact(row) and row.most_subflows <= 2,
+        _off,
+        "{:.6g} x the best",
+    ),
+    _Rule(
+        "split flows, cables fail: level <= 1.01 x bound in at most 8 pieces",
+        lambda row: row.failure in _CABLES and row.splits and not _irregular(row),
+        lambda row: row.level <= _WITHIN * row.bound and row.most_subflows <= 8,
+        _off,
+        "{:.4f} x the bound",
+    ),
+    _Rule(
+        "whole flows, failures that hit one job, published: all levels proven within 1 s",
+        lambda row: row.failure == ONE_JOB and not row.splits and row.group == "published",
+        lambda row: row.proven and row.total_ms <= 1000,
+        lambda row: row.total_ms,
+        "{:.0f} ms",
+    ),
+    *(
+        _Rule(
+            f"{group}: proven",
+            lambda row, group=group: row.group == group,  # type: ignore[misc]
+            lambda row: row.proven,
+            _off,
+            "{:.4f} x the bound",
+        )
+        for group in IRREGULAR
+    ),
+    _Rule(
+        "whole flows, 1,152 to 1,728, whole spines fail: planned within 10 ms",
+        lambda row: _fast(row) and not row.splits,
+        lambda row: row.total_ms <= 10,
+        lambda row: row.total_ms,
+        "{:.1f} ms",
+    ),
+    _Rule(
+        "split flows, 1,152 to 1,728, whole spines fail: planned within 25 ms",
+        lambda row: _fast(row) and row.splits,
+        lambda row: row.total_ms <= 25,
+        lambda row: row.total_ms,
+        "{:.1f} ms",
+    ),
+    _Rule(
+        "whole flows, cables fail, published: proven within 500 ms",
+        lambda row: (
+            row.group == "published" and not row.splits and row.failure not in WHOLE_SPINES and row.variables <= _MODEL
+        ),
+        lambda row: row.proven and row.total_ms <= 500,
+        lambda row: row.total_ms,
+        "{:.0f} ms",
+    ),
+    _Rule(
+        "fragmented, whatever fails: planned within 1 s",
+        lambda row: row.group == "fragmented",
+        lambda row: row.total_ms <= 1000,
+        lambda row: row.total_ms,
+        "{:.0f} ms",
+    ),
+)
+
+
+def targets(rows: Sequence[Row], changes: Sequence[ChangeRow], growth: Sequence[GrowthRow]) -> list[Target]:
+    ours = [row for row in rows if row.strategy == PLANNED]
+    judged = [_judged(rule, [row for row in ours if rule.of(row)]) for rule in _RULES]
+    return [target for target in (*judged, *_of_changes(changes), *_of_growth(growth)) if target.cases]
+
+
+def _judged(rule: _Rule, rows: Sequence[Row]) -> Target:
+    met = sum(map(rule.met, rows))
+    worst = rule.words.format(max(map(rule.figure, rows))) if rows else ""
+    return Target(rule.name, len(rows), met, worst)
+
+
+def _irregular(row: Row) -> bool:
+    return row.group in IRREGULAR
+
+
+def _of_changes(changes: Sequence[ChangeRow]) -> Iterable[Target]:
+    for name, rows in (
+        ("small fabrics", [row for row in changes if row.group == "small"]),
+        ("large fabrics", [row for row in changes if row.group != "small"]),
+    ):
+        kept = [row for row in rows if row.pieces == 1]
+        worst = f"{max([row.moves for row in kept], default=0)} moves"
+        proven = sum(row.certificate == "optimal" and row.fewest for row in kept)
+        yield Target(f"whole flows, a change on {name}: optimal in levels and moves, proven", len(kept), proven, worst)
+
+
+def _of_growth(growth: Sequence[GrowthRow]) -> Iterable[Target]:
+    largest = [row for row in growth if row.flows == FLOWS[-1]]
+    met = [row for row in largest if row.total_ms <= 1500 and row.peak_mib <= 2 * _MIB_PER_GIB]
+    slowest = max([row.total_ms for row in largest], default=0.0)
+    most = max([row.peak_mib for row in largest], default=0.0)
+    worst = f"{slowest:.0f} ms, {most / _MIB_PER_GIB:.2f} GiB"
+    yield Target(f"{FLOWS[-1]:,} flows on 512 leaves and 128 spines: 1.5 s, 2 GiB", len(largest), len(met), worst)

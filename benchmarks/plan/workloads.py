@@ -1,0 +1,233 @@
+"""What ``plan`` measures planning on: workloads on fabrics, and failures.
+
+In: a folder of published workloads, or none. Out: ``Setting``s, each with the names of the ``Failure``s that apply to
+it, in groups:
+
+- *published*: the folders of workload files, on the fabric that they are made for.
+- *whole-leaf*, *fragmented*: generated, of the same kind, one to five jobs and rings of 2, 4 and 8.
+- Irregular ones, the published workloads (whole-leaf ones when there are none) on other terms: rings of unequal sizes,
+  uplinks half as fast as NICs, two cables side by side, a job on slower NICs. And a fat-tree.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.jobs.workload import WorkloadJob
+from controller.offline.fabric_options import Placement
+from controller.offline.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
+from controller.offline.generator import generate, jobs_of
+from controller.offline.workloads import read_workload, workload_folders
+from controller.planning.efficiency import ideal_communication_s
+
+LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
+"""The fabric that the published workloads are made for (arXiv 2503.05324); generated ones too."""
+LINK_BPS = 100e9
+SLOW_BPS = 25e9
+SEED = 1
+GENERATED = 50
+_RING_SIZES = (2, 4, 8)
+_MOST_JOBS = 5
+_K = 8
+_TWO_SIZES, _THREE_SIZES = "sizes 3:1", "sizes 7:3:1"
+_SIZES = {_TWO_SIZES: (3, 1), _THREE_SIZES: (7, 3, 1)}
+_OVERSUBSCRIBED = "2:1 oversubscribed"
+_TWO_CABLES = "two cables each"
+_TWO_NIC_RATES = "100 and 25 Gbit/s NICs"
+_FAT_TREE = f"fat-tree k={_K}"
+IRREGULAR = (_TWO_SIZES, _THREE_SIZES, _OVERSUBSCRIBED, _TWO_CABLES, _TWO_NIC_RATES, _FAT_TREE)
+"""Groups of irregular settings."""
+
+
+class Failure(NamedTuple):
+    """``spines``: so many, the highest-numbered ones as in the publication. ``cables``: so many of the others, drawn.
+    ``of_one_job``: so many at each leaf that the first job has for itself. ``pieces``: what split flows may have."""
+
+    spines: int = 0
+    cables: int = 0
+    of_one_job: int = 0
+    pieces: int = 2
+
+
+ONE_JOB = "one-job"
+FAILURES = {
+    "none": Failure(),
+    "1-spine": Failure(spines=1),
+    "4-spines": Failure(spines=4),
+    "8-spines": Failure(spines=8),
+    "40-cables": Failure(cables=40, pieces=8),
+    "60-cables-8-spines": Failure(spines=8, cables=60, pieces=8),
+    ONE_JOB: Failure(of_one_job=4, pieces=8),
+}
+WHOLE_SPINES = tuple(name for name, what in FAILURES.items() if not what.cables and not what.of_one_job)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """``fabric``: before any failure. ``failures``: names. ``even``: all NICs, links and flows are alike, one cable
+    between every leaf and spine, so that closed forms hold where whole spines fail."""
+
+    group: str
+    name: str
+    fabric: Fabric
+    jobs: tuple[WorkloadJob, ...]
+    failures: tuple[str, ...]
+    even: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Workloads:
+    """All settings."""
+
+    published: tuple[Setting, ...]
+    generated: tuple[Setting, ...]
+    irregular: tuple[Setting, ...]
+
+
+def workloads(folder: Path | None, generated: int = GENERATED, irregular: bool = True) -> Workloads:
+    """``generated``: how many, half of them fragmented. Raises ``InvalidInput`` when the folder has no workloads, or
+    some for another fabric."""
+    fabric = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
+    published = _published(folder, fabric) if folder else ()
+    made = tuple(_generated(fabric, number) for number in range(generated))
+    bases = published or tuple(setting for setting in made if setting.group == Placement.WHOLE_LEAF)
+    return Workloads(published, made, _irregular(bases) if irregular else ())
+
+
+def few(found: Workloads) -> Workloads:
+    """The last of every group."""
+    return Workloads(
+        *(
+            tuple({of.group: of for of in those}.values())
+            for those in (found.published, found.generated, found.irregular)
+        )
+    )
+
+
+def failed(setting: Setting, failure: Failure) -> Fabric:
+    """The setting's fabric with this failure: the same cables for the same failure and fabric."""
+    fabric = setting.fabric
+    links: set[LinkId] = set()
+    if failure.spines:
+        spines = len(_spines(setting.fabric))
+        links |= spine_links(setting.fabric, range(spines - failure.spines, spines))
+    if failure.of_one_job:
+        rng = random.Random(SEED)
+        for leaf in leaves_of_one_job(setting):
+            cables = [link for link in setting.fabric.links if link.dpid == leaf and link not in links]
+            links |= set(rng.sample(cables, failure.of_one_job))
+    if links:
+        fabric = without(fabric, links)
+    return without_random_links(fabric, failure.cables, SEED) if failure.cables else fabric
+
+
+def leaves_of_one_job(setting: Setting) -> list[Dpid]:
+    """Leaves that no job but the first one has hosts on; none when there is only one job."""
+    users: defaultdict[Dpid, set[int]] = defaultdict(set)
+    for number, job in enumerate(setting.jobs):
+        for pair in job.pairs:
+            for ip in pair:
+                users[setting.fabric.hosts[ip].at.dpid].add(number)
+    return sorted(leaf for leaf, jobs in users.items() if jobs == {0}) if len(setting.jobs) > 1 else []
+
+
+def in_pieces(jobs: Sequence[WorkloadJob], max_subflows: int) -> tuple[WorkloadJob, ...]:
+    return tuple(replace(job, max_subflows=max_subflows) for job in jobs)
+
+
+def _spines(fabric: Fabric) -> list[str]:
+    """Names of the switches that fail as spines: in a fat-tree the cores."""
+    return [switch.name for switch in fabric.switches.values() if switch.name.startswith(("spine", "core"))]
+
+
+def _published(folder: Path, fabric: Fabric) -> tuple[Setting, ...]:
+    found = workload_folders(folder)
+    if not found:
+        raise InvalidInput((FieldProblem("--workloads", f"'{folder}' holds no workload files (*.txt), at any depth"),))
+    return tuple(
+        _even("published", below.relative_to(folder).as_posix(), fabric, read_workload(below, fabric))
+        for below in found
+    )
+
+
+def _generated(fabric: Fabric, number: int) -> Setting:
+    """Even numbers are whole-leaf, the odd one after each is the same fragmented."""
+    placement = (Placement.WHOLE_LEAF, Placement.FRAGMENTED)[number % 2]
+    pair = number // 2
+    jobs, ring_size = 1 + pair % _MOST_JOBS, _RING_SIZES[pair % len(_RING_SIZES)]
+    workload = generate(fabric, jobs, ring_size, placement, seed=1 + pair)
+    name = f"{jobs} jobs ring {ring_size} seed {1 + pair}"
+    return _even(placement.value, name, fabric, jobs_of(workload, fabric))
+
+
+def _even(group: str, name: str, fabric: Fabric, jobs: tuple[WorkloadJob, ...]) -> Setting:
+    setting = Setting(group, name, fabric, jobs, tuple(FAILURES), even=True)
+    if leaves_of_one_job(setting):
+        return setting
+    return replace(setting, failures=tuple(name for name in FAILURES if name != ONE_JOB))
+
+
+# ---- irregular settings
+
+
+def _irregular(bases: Sequence[Setting]) -> tuple[Setting, ...]:
+    if not bases:
+        return ()
+    slow = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS / 2)
+    doubled = leaf_spine(LEAVES, SPINES // 2, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS, cables=2)
+    few = ("none", "4-spines")
+    settings = [
+        *(_sized(_TWO_SIZES, base, few) for base in bases),
+        *(_sized(_THREE_SIZES, base, few) for base in bases),
+        *(Setting(_OVERSUBSCRIBED, base.name, slow, base.jobs, few) for base in bases),
+        *(Setting(_TWO_CABLES, base.name, doubled, base.jobs, ("none", "40-cables")) for base in bases),
+        *(_two_nic_rates(base, few) for base in bases if len(base.jobs) > 1),
+        *_fat_trees(),
+    ]
+    return tuple(settings)
+
+
+def _sized(group: str, base: Setting, failures: tuple[str, ...]) -> Setting:
+    """Rings take turns at sending so many parts of the largest's bytes."""
+    sizes = _SIZES[group]
+    return Setting(group, base.name, base.fabric, tuple(_resized(job, sizes) for job in base.jobs), failures)
+
+
+def _resized(job: WorkloadJob, sizes: Sequence[int]) -> WorkloadJob:
+    links = list(job.virtual_links)
+    for ring, members in enumerate(job.rings):
+        for index in members:
+            part = sizes[ring % len(sizes)]
+            links[index] = replace(links[index], bytes=links[index].bytes * part // max(sizes))
+    return replace(job, virtual_links=tuple(links))
+
+
+def _two_nic_rates(base: Setting, failures: tuple[str, ...]) -> Setting:
+    """The last job's NICs are slow."""
+    slow = {ip for pair in base.jobs[-1].pairs for ip in pair}
+    hosts = {ip: replace(host, nic_bps=SLOW_BPS) if ip in slow else host for ip, host in base.fabric.hosts.items()}
+    nic_bps = {ip: host.nic_bps for ip, host in hosts.items()}
+    jobs = tuple(replace(job, ideal_s=ideal_communication_s(job.virtual_links, nic_bps)) for job in base.jobs)
+    return Setting(_TWO_NIC_RATES, base.name, replace(base.fabric, hosts=hosts), jobs, failures)
+
+
+def _fat_trees() -> list[Setting]:
+    fabric = fat_tree(_K, LINK_BPS, LINK_BPS)
+    return [
+        Setting(
+            _FAT_TREE,
+            f"{placement.value} seed {seed}",
+            fabric,
+            jobs_of(generate(fabric, 2, 4, placement, seed, max_rings=16), fabric),
+            ("none", "1-spine", "4-spines"),
+        )
+        for placement in Placement
+        for seed in (1, 2)
+    ]

@@ -1,0 +1,123 @@
+"""What follows from what: one table.
+
+A row is a function and the inputs that its value follows from, state (``s``) or other rows (``self``). Calling a row
+gives its value. The function is called again only when one of the inputs has changed (``controller.memo``); functions
+that are objects (``Flows()``, ``Pins()`` …) remember more finely, per job, flow or switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, TypeVar, TypeVarTuple
+
+from controller.alarms import Alarm
+from controller.config import Config
+from controller.core.confirmed import ConfirmedPins
+from controller.core.published import JobStatuses, raised_alarms, status
+from controller.core.state import State
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId
+from controller.jobs.registry import Job
+from controller.jobs.spec import JobId
+from controller.memo import Memo, MemoPerKey
+from controller.planning.problem import Flow, Problem
+from controller.planning.snapshot import Flows, Pairs, capacities, missing_hosts
+from controller.status import Status
+from controller.tables.adoption import keep_unknown
+from controller.tables.control_table import adopting_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings
+from controller.tables.rules import RuleSet
+from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
+
+Inputs = TypeVarTuple("Inputs")
+Value = TypeVar("Value")
+
+NO_BACKGROUND: Mapping[LinkId, float] = {}
+
+
+class Row(Generic[*Inputs, Value]):
+    """A derived value."""
+
+    def __init__(self, function: Callable[[*Inputs], Value], inputs: Callable[[], tuple[*Inputs]]) -> None:
+        self._value = Memo(function)
+        self._inputs = inputs
+
+    def __call__(self) -> Value:
+        return self._value(*self._inputs())
+
+
+class Derived:
+    """The table. ``missing``: per job the addresses of hosts that are not known. ``ready``: the jobs without any.
+    ``with_rules``: the jobs that have rules. ``rules``: what every switch should hold; ``rules_and_unknown``: with the
+    installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
+    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
+    ``confirmed_routes``: what switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``alarms`` are without their times; ``status`` takes them dated."""
+
+    def __init__(self, config: Config, s: State) -> None:
+        max_paths = config.planning.max_paths
+        rate_pps = config.discovery.punt_rate_pps
+        pipeline = Pipeline(PipelineSettings(rate_pps, config.fabric.leaf_prefix_length))
+
+        # fmt: off
+        # value                     function             what it follows from
+        self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
+        self.ready = Row(           _ready,              lambda: (s.jobs.jobs, self.missing()))
+        self.with_rules = Row(      _with_rules,         lambda: (s.jobs.jobs, s.cycle.unplanned))
+        self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
+        self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
+        self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts,
+                                                                  s.counters.background))
+        self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
+        self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
+                                                                  self.flows()))
+        self.pins = Row(            Pins(),              lambda: (s.fabric, self.with_rules(), s.routes.routes,
+                                                                  s.routes.orphans))
+        self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
+        self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
+        self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
+        self.counted_links = Row(   possible_links,      lambda: (s.fabric, self.pins(), self.paths()))
+        self.confirmed_pins = Row(  ConfirmedPins(),     lambda: (s.fabric.hosts, s.wanted.pins, s.wanted.rules,
+                                                                  s.sync.installed))
+        self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, self.confirmed_pins()))
+        self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
+        self.job_statuses = Row(    JobStatuses(),       lambda: (s.jobs.jobs, self.missing(), s.fabric,
+                                                                  s.confirmed.routes, s.confirmed.generation,
+                                                                  s.cycle.levels))
+        # fmt: on
+        # Not kept: what they follow from changes all the time.
+        self.alarms: Callable[[], Iterator[Alarm]] = lambda: raised_alarms(s, self.missing())
+        self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(s, self.job_statuses(), alarms)
+
+
+class MissingHosts:
+    """Derives per job the addresses of hosts that are not known."""
+
+    def __init__(self) -> None:
+        self._of_job = MemoPerKey[JobId, Mapping[str, Host], Pairs, tuple[str, ...]](missing_hosts)
+
+    def __call__(self, jobs: Mapping[JobId, Job], hosts: Mapping[str, Host]) -> Mapping[JobId, tuple[str, ...]]:
+        return self._of_job({job_id: (hosts, job.pairs) for job_id, job in jobs.items()})
+
+
+def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) -> tuple[Job, ...]:
+    return tuple(job for job_id, job in jobs.items() if not missing[job_id])
+
+
+def _with_rules(jobs: Mapping[JobId, Job], unplanned: frozenset[JobId]) -> tuple[Job, ...]:
+    return tuple(job for job_id, job in jobs.items() if job_id not in unplanned)
+
+
+def _problem(
+    cycles: int, capacity_bps: Mapping[LinkId, float], paths: CandidatePaths, flows: tuple[Flow, ...]
+) -> Problem:
+    """The next cycle's."""
+    return Problem(cycles + 1, capacity_bps, paths, flows)
+
+
+def _paths(links: Mapping[LinkId, Link], max_paths: int) -> CandidatePaths:
+    return CandidatePaths(Fabric(links=links), max_paths)
+
+
+def _adopting_rules(fabric: Fabric, installed: Mapping[Dpid, RuleSet], rate_pps: int) -> Mapping[Dpid, RuleSet]:
+    return {dpid: adopting_rules(fabric.switches[dpid], held, rate_pps) for dpid, held in installed.items()}

@@ -1,0 +1,258 @@
+"""Takes messages in: each goes to the owners of the state that it changes, and its consequences are returned.
+
+Nothing is derived here, and nothing is sent: ``control_loop`` does what the returned ``Effects`` make due.
+"""
+
+from __future__ import annotations
+
+from controller.config import Config, Strategy
+from controller.core.asking import question
+from controller.core.derived import Derived
+from controller.core.messages import Message, Reply, Tick
+from controller.core.pending import NOTHING, Effects, Work, at_once, commands, when_quiet
+from controller.core.phases import Input
+from controller.core.state import State
+from controller.errors import SignalboxError
+from controller.fabric.messages import (
+    ArpSeen,
+    ConnectionRefused,
+    LinkLost,
+    LinkSeen,
+    MastershipLost,
+    PacketsRefused,
+    PortChanged,
+    SwitchConnected,
+    SwitchLeft,
+)
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.planning.messages import Compared, Explain, Foresee, Planned, Replan, Request, SetStrategy, WhatIf
+from controller.planning.questions.asked import Network
+from controller.planning.snapshot import missing_hosts
+from controller.tables.adoption import installed_hosts
+from controller.tables.messages import Counters, StageDone, SwitchRules
+
+LINKS_QUIET_S = 0.2
+"""Links that come (not those that are lost) wait for others: thousands come when a fabric is found."""
+
+
+class Intake:
+    """``now`` is monotonic seconds."""
+
+    def __init__(self, config: Config, state: State, derived: Derived) -> None:
+        self._config = config
+        self._state = state
+        self._derived = derived
+
+    def take(self, message: Message, now: float) -> Effects:
+        """Errors of a request become its reply; anything else that raises is a bug."""
+        match message:
+            case Planned():
+                return self._planned(message, now)
+            case Compared():
+                self._state.cycle.take_comparison(message)
+                return NOTHING
+            case Tick():
+                return self._tick(now)
+            case _ if isinstance(message, Request):
+                try:
+                    return self._request(message, now)
+                except SignalboxError as error:
+                    return commands(Reply(message.reply, error))
+            case _:
+                return self._network(message, now)
+
+    def pass_time(self, now: float) -> Effects:
+        """What is due between two ticks: switches that are given up, phases that end."""
+        s = self._state
+        s.phases.pass_time(now)
+        gone = s.departures.due(now)
+        for dpid in gone:
+            s.topology.switch_left(dpid, now)
+        return self._changed(now) if gone else NOTHING
+
+    def links_came(self, now: float) -> Effects:
+        """Rules and then the plan follow, when no more links come."""
+        if not self._state.topology.has_news():
+            return NOTHING
+        quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
+        return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
+
+    def _changed(self, now: float) -> Effects:
+        """Rules follow at once, the plan when it is quiet."""
+        self._state.topology.has_news()  # whatever it is, this covers it
+        return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
+
+    # ---- the network
+
+    def _network(self, message: Message, now: float) -> Effects:
+        s = self._state
+        match message:
+            case SwitchConnected():
+                return self._connected(message, now)
+            case SwitchLeft(dpid) | MastershipLost(dpid):
+                s.refusals.switch_left(message)
+                s.sync.left(dpid)
+                s.counters.switch_left(dpid)
+                return self._begin_adoption(now) if s.departures.left(dpid, s.fabric, now) else NOTHING
+            case PortChanged(dpid, port, removed):
+                return self._changed(now) if s.topology.port_changed(dpid, port, removed, now) else NOTHING
+            case LinkSeen(src, dst):
+                s.topology.link_seen(src, dst, now)
+                return self.links_came(now)
+            case LinkLost(src, dst):
+                s.topology.link_lost(src, dst, now)
+                return self._changed(now)
+            case SwitchRules():
+                return self._rules_read(message, now)
+            case StageDone():
+                s.sync.stage_done(message, now)
+                return at_once(Work.STAGE)
+            case Counters():
+                s.counters.take(s.fabric, message)
+            case PacketsRefused():
+                s.refusals.count_packets(message, s.fabric, now)
+            case ConnectionRefused():
+                s.refusals.count_connection(message, now)
+            case ArpSeen():
+                return self._arp(message, now)
+        return NOTHING
+
+    def _connected(self, message: SwitchConnected, now: float) -> Effects:
+        s, dpid = self._state, message.dpid
+        if s.phases.adopting:
+            s.adoption.switch_connected(dpid, now)
+        s.departures.returned(dpid)
+        s.topology.switch_connected(dpid, message.name, message.ports, now)
+        s.refusals.switch_connected(dpid)
+        return self._changed(now) | commands(s.sync.connected(dpid))
+
+    def _rules_read(self, message: SwitchRules, now: float) -> Effects:
+        s, dpid, rules = self._state, message.dpid, message.rules
+        news = s.sync.rules_read(message, s.fabric, now)
+        if news == "changed":
+            return at_once(Work.RULES)
+        if news != "first":
+            return NOTHING
+        late = s.adoption.rules_read(dpid, rules, now) and not s.phases.adopting
+        known = s.fabric.hosts
+        for ip, at in installed_hosts({dpid: rules}):
+            if ip not in known:
+                s.topology.place_host(ip, None, at)
+        return self._changed(now) | (self._begin_adoption(now) if late else NOTHING)
+
+    def _begin_adoption(self, now: float) -> Effects:
+        """What the switches hold counts, not what is known here."""
+        self._state.adoption.begin(now)
+        self._state.phases.take(Input.ADOPTION_NEEDED, now)
+        return at_once(Work.RULES)
+
+    def _arp(self, message: ArpSeen, now: float) -> Effects:
+        learned, answers, questions = self._state.hosts.arp_seen(message, now)
+        self._state.waiting.add_arp_answers(answers, now)
+        return commands(*questions) | (self._changed(now) if learned in ("new", "moved") else NOTHING)
+
+    # ---- planning
+
+    def _planned(self, message: Planned, now: float) -> Effects:
+        s = self._state
+        s.phases.take(Input.REPAIR_ANSWERED, now)
+        before = s.routes.routes, s.cycle.unplanned
+        replies = s.cycle.take(message, s.strategy, s.fabric)
+        s.routes.release(s.jobs.jobs.values())  # a job may have gone while it was planned for
+        effects = commands(*replies)
+        if (s.routes.routes, s.cycle.unplanned) != before:
+            effects |= at_once(Work.RULES)
+        return effects | at_once(Work.SAVE) if s.routes.shares != s.saved.shares else effects
+
+    # ---- requests
+
+    def _request(self, message: Request, now: float) -> Effects:
+        s = self._state
+        match message:
+            case RegisterJob():
+                return self._register(message, now)
+            case DeregisterJob(job_id, reply):
+                s.jobs.deregister(job_id)
+                self._release_routes()
+                return self._changed(now) | at_once(Work.SAVE) | commands(Reply(reply, None))
+            case RenewLease(job_id, reply):
+                return commands(Reply(reply, s.jobs.renew(job_id, now)))
+            case ReportIterations(job_id, iterations, reply):
+                s.jobs.report(job_id, iterations)
+                return commands(Reply(reply, None))
+            case Replan(reply):
+                s.cycle.supersede(reply)
+                return at_once(Work.PLAN)
+            case SetStrategy():
+                return self._set_strategy(message, now)
+            case Explain() | WhatIf():
+                network = Network(self._derived.problem(), s.fabric, s.topology.intact, s.cycle.limits)
+                return commands(Foresee(question(message, network, s.jobs.jobs), message.reply))
+
+    def _register(self, message: RegisterJob, now: float) -> Effects:
+        s, spec = self._state, message.spec
+        known = spec.job_id in s.jobs.jobs
+        job = s.jobs.register(spec, now)
+        replied = commands(Reply(message.reply, job.id))
+        if known:
+            return replied
+        claimed = s.strategy is Strategy.PLANNED and s.routes.claim(job)
+        if s.strategy is Strategy.PLANNED and not claimed and not missing_hosts(s.fabric.hosts, job.pairs):
+            s.cycle.wait_for_plan(job.id)
+        return self._changed(now) | at_once(Work.SAVE) | replied
+
+    def _release_routes(self) -> None:
+        """Jobs are gone, and their routes with them."""
+        s = self._state
+        s.routes.release(s.jobs.jobs.values())
+        s.cycle.stop_waiting(s.cycle.unplanned - s.jobs.jobs.keys())
+
+    def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
+        s = self._state
+        s.strategy = message.strategy
+        superseded = s.waiting.wait_for_strategy(message.reply, message.strategy, s.cycle.cycles_done, now)
+        if message.strategy is not Strategy.PLANNED:
+            s.routes.replace({})
+            s.routes.drop_orphans()
+            s.cycle.stop_waiting(s.cycle.unplanned)
+        s.cycle.supersede()
+        return at_once(Work.RULES, Work.PLAN, Work.SAVE) | commands(*superseded)
+
+    # ---- time
+
+    def _tick(self, now: float) -> Effects:
+        s = self._state
+        effects = commands(*s.sync.tick(now))
+        if s.sync.retrying:
+            effects |= at_once(Work.STAGE)
+        s.refusals.pass_time(now)
+        s.topology.advance(now)
+        expired = s.jobs.expire(now)
+        if expired:
+            self._release_routes()
+            effects |= self._changed(now) | at_once(Work.SAVE)
+        if s.phases.adopting:
+            effects |= self._adopt_if_complete(now)
+        elif s.adoption.lease_over(now):
+            s.routes.drop_orphans()
+            effects |= at_once(Work.RULES)
+        missing = [ip for hosts in self._derived.missing().values() for ip in hosts]
+        effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
+        s.counters.measure(s.fabric, self._derived.nominal_bps(), now)
+        return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
+
+    def _adopt_if_complete(self, now: float) -> Effects:
+        """Take what the switches hold for the running plan, once all of it is known."""
+        s = self._state
+        if s.departures.waiting or not s.sync.installed:
+            return NOTHING
+        if not s.adoption.is_complete(s.fabric, s.sync.installed, s.sync.all_read, now):
+            return NOTHING
+        s.adoption.end(now)
+        s.phases.take(Input.ADOPTED, now)
+        s.cycle.stop_waiting(s.routes.adopt(s.fabric, s.sync.installed, s.jobs.jobs.values()))
+        if not s.adoption.is_first:  # no job has been forgotten: pins of other jobs are not expected to be claimed
+            s.routes.forget_orphans()
+        if s.strategy is not Strategy.PLANNED:
+            s.routes.replace({})
+        return self._changed(now)

@@ -1,0 +1,129 @@
+"""What the controller knows: each kind of state has one owner, and only the owner's methods change it.
+
+What follows from this state is declared in ``derived``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from controller.config import Config, Strategy
+from controller.core.adoption import Adoption, Departures
+from controller.core.confirmed import Confirmed
+from controller.core.link_losses import LinkLosses
+from controller.core.phases import Phases
+from controller.core.planning_cycle import PlanningCycle
+from controller.core.refusals import Refusals
+from controller.core.waiting import Waiting
+from controller.fabric.host_discovery import HostDiscovery
+from controller.fabric.link_load import LinkLoad, Uses
+from controller.fabric.topology import Dpid, Fabric, Port, Switch
+from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.jobs.messages import SavedState
+from controller.jobs.registry import JobRegistry
+from controller.tables.counters import CounterIntake
+from controller.tables.pinned_table import Pin
+from controller.tables.rules import RuleSet
+from controller.tables.running_routes import RunningRoutes
+from controller.tables.switch_sync import SwitchSync
+
+UNKNOWN_PORT_BPS = 10e9
+"""Of a port that does not say its speed."""
+
+
+class Wanted(NamedTuple):
+    """What switches should hold, as last derived, less the next hops that have been lost since. ``pins``: those that
+    ``rules`` were derived from."""
+
+    pins: tuple[Pin, ...]
+    rules: Mapping[Dpid, RuleSet]
+
+
+@dataclass(slots=True)
+class State:
+    """``strategy``: what becomes of plans. ``saved``: as last given to the store. ``topology``: switches, ports, links
+    and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``routes``: the running
+    routes. ``load``: samples of counters. ``counters``: which counter counts what, and the measured background.
+    ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold. ``sync``: what every
+    switch holds, and changes under way. ``confirmed``: the wanted pins and routes that switches have confirmed.
+    ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far what is known of the network can be
+    trusted. ``refusals``: packets and connections that were refused. ``waiting``: replies that wait for switches."""
+
+    strategy: Strategy
+    saved: SavedState
+    topology: TopologyState
+    hosts: HostDiscovery
+    jobs: JobRegistry
+    routes: RunningRoutes
+    load: LinkLoad
+    counters: CounterIntake
+    cycle: PlanningCycle
+    wanted: Wanted
+    sync: SwitchSync
+    confirmed: Confirmed
+    losses: LinkLosses
+    phases: Phases
+    adoption: Adoption
+    departures: Departures
+    refusals: Refusals
+    waiting: Waiting
+
+    @property
+    def fabric(self) -> Fabric:
+        """The current snapshot of the topology."""
+        return self.topology.fabric
+
+    def want(
+        self, pins: tuple[Pin, ...], rules: Mapping[Dpid, RuleSet], counted_links: Callable[[], Uses], now: float
+    ) -> None:
+        """What switches should hold from ``now`` on. ``counted_links``: per rule that counts the links that its packets
+        may use; called when counters are evaluated next."""
+        self.wanted = Wanted(pins, rules)
+        self.load.routes_changed(now, counted_links)
+
+
+def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> State:
+    """The state of a controller that has just started. ``now``: monotonic seconds."""
+    settings = TopologySettings(
+        (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
+        config.discovery.edge_after_s,
+        partial(_capacity_bps, config),
+    )
+    topology = TopologyState(settings, declared)
+    jobs = JobRegistry(config.jobs.max_jobs)
+    for spec in saved.specs:
+        jobs.register(spec, now)
+    routes = RunningRoutes(saved.shares)
+    load = LinkLoad(config.counters.window_s, config.counters.noise_fraction)
+    is_restart = saved != SavedState()
+    return State(
+        strategy=saved.strategy or config.planning.strategy,
+        saved=saved,
+        topology=topology,
+        hosts=HostDiscovery(topology),
+        jobs=jobs,
+        routes=routes,
+        load=load,
+        counters=CounterIntake(load, config.counters.interval_s, now),
+        cycle=PlanningCycle(config.planning, routes),
+        wanted=Wanted((), {}),
+        sync=SwitchSync(config.openflow.audit_interval_s),
+        confirmed=Confirmed(),
+        losses=LinkLosses(),
+        phases=Phases(),
+        adoption=Adoption(config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, is_restart, now),
+        departures=Departures(),
+        refusals=Refusals(),
+        waiting=Waiting(),
+    )
+
+
+def _capacity_bps(config: Config, switch: Switch, port: Port, at_edge: bool) -> float:
+    """Of what is plugged into a port, each way: as configured, else as the port says. ``at_edge``: it is a host."""
+    for link in config.fabric.link:
+        if (link.switch, link.port) == (switch.name, port.name):
+            return link.bps
+    return (config.fabric.host_link_bps if at_edge else config.fabric.link_bps) or port.speed_bps or UNKNOWN_PORT_BPS

@@ -1,0 +1,212 @@
+"""What is cabled to what, for every topology once: the emulation, the planner, the simulator and the tests share it.
+
+In: sizes and rates. Out: a ``Topology``, where every switch, cable and host has its name and numbers. Two schemes of
+numbers exist: ``EMULATED`` for fabrics of Mininet and Open vSwitch, ``OFFLINE`` for fabrics of workload files.
+``offline.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet one. Only the standard
+library is imported, because ``mn`` loads this with the system's Python.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from itertools import product
+from typing import NamedTuple
+
+from controller.errors import FieldProblem, InvalidInput
+
+_NETWORK = int(IPv4Address("10.0.0.0"))
+_ADDRESSES = 1 << 24
+_SMALLEST_PREFIX = 256
+_MOST_CABLES = 1_000_000
+"""NICs too. One takes about 0.5 kB before any planning; 512 leaves, 128 spines, 256 hosts each: 200,000."""
+
+
+class Switch(NamedTuple):
+    """``tier``: 0 for switches that may have hosts."""
+
+    name: str
+    dpid: int
+    tier: int
+
+
+class Cable(NamedTuple):
+    """From ``a`` to ``b``, which is one tier further up. ``number``: which of the parallel cables between the two.
+    ``bps``: each way."""
+
+    a: str
+    b: str
+    number: int
+    a_port: int
+    b_port: int
+    bps: float
+
+
+class Host(NamedTuple):
+    """``leaf``: the switch that it is plugged into (in a fat-tree an edge switch), at ``port``. ``bps``: each way."""
+
+    name: str
+    ip: str
+    leaf: str
+    port: int
+    bps: float
+
+    @property
+    def mac(self) -> str:
+        """02:00:00 and the last three bytes of the address."""
+        return "02:00:00:" + ":".join(f"{int(byte):02x}" for byte in self.ip.split(".")[1:])
+
+    @property
+    def cable(self) -> Cable:
+        """Its cable to the leaf, from its only port, which is number 0."""
+        return Cable(self.name, self.leaf, 1, 0, self.port, self.bps)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Switches tier by tier; cables between switches; hosts leaf by leaf."""
+
+    switches: tuple[Switch, ...]
+    cables: tuple[Cable, ...]
+    hosts: tuple[Host, ...]
+
+
+class Scheme(NamedTuple):
+    """How the parts are numbered.
+
+    ``first``: number of the first switch of a tier, of the first leaf's prefix, and of the first parallel cable.
+    ``tier_dpids``: distance between the dpids of two tiers; None for consecutive dpids. They start at 1.
+    ``hosts_first``: whether a leaf's first ports are those of its hosts or of its uplinks.
+
+    Host k (from 1) of leaf n is ``h<n>_<k>`` with the address 10.0.0.0 + n B + k. B is 256, or the next power of two
+    that holds the hosts of the fullest leaf and the two addresses that no host may have: every leaf owns a prefix.
+    """
+
+    first: int
+    tier_dpids: int | None
+    hosts_first: bool
+
+    @property
+    def most(self) -> int | None:
+        """How many switches a tier, and hosts a leaf, may have: dpids and emulated addresses must differ."""
+        return None if self.tier_dpids is None else self.tier_dpids - 2
+
+
+EMULATED = Scheme(first=1, tier_dpids=0x100, hosts_first=True)
+OFFLINE = Scheme(first=0, tier_dpids=None, hosts_first=False)
+
+
+def leaf_spine(
+    leaves: int,
+    spines: int,
+    hosts_per_leaf: int,
+    host_bps: float,
+    fabric_bps: float,
+    cables: int = 1,
+    scheme: Scheme = EMULATED,
+) -> Topology:
+    """``leaf<n>`` and ``spine<n>``, with ``cables`` parallel cables between every leaf and every spine. Ports of a leaf
+    to spines go spine by spine, those of a spine leaf by leaf. Raises ``InvalidInput`` for sizes below one, and for
+    those that the scheme or the memory cannot hold."""
+    _check_sizes(scheme, leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, cables=cables)
+    _check_memory(leaves * spines * cables + leaves * hosts_per_leaf)
+    uplinks = product(range(leaves), range(leaves, leaves + spines), range(cables))
+    nics = product(range(leaves), range(hosts_per_leaf))
+    return wire(
+        _switches(scheme, leaf=leaves, spine=spines),
+        ((leaf, spine, fabric_bps) for leaf, spine, _ in uplinks),
+        ((leaf, host_bps) for leaf, _ in nics),
+        scheme,
+    )
+
+
+def fat_tree(k: int, host_bps: float, fabric_bps: float, scheme: Scheme = EMULATED) -> Topology:
+    """k pods of k/2 ``edge<n>`` and k/2 ``agg<n>`` switches, (k/2)^2 ``core<n>`` switches, k/2 hosts per edge switch;
+    all are numbered pod by pod. Core c, counted from 0, is connected to aggregation switch c // (k/2) of every pod.
+    Ports of an aggregation switch go to its pod's edge switches first.
+
+    Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008, section 3.
+    Raises ``InvalidInput`` when k is not an even number from 2, or too large.
+    """
+    if k < 2 or k % 2:
+        raise InvalidInput((FieldProblem("k", f"must be an even number, at least 2 (given: {k})"),))
+    half = k // 2
+    each = k * half
+    _check_sizes(scheme, **{"edge switches": each})
+    _check_memory(3 * each * half)
+    places = list(product(range(k), range(half), range(half)))
+    to_edges = [(pod * half + edge, each + pod * half + agg, fabric_bps) for pod, edge, agg in places]
+    to_cores = [(each + pod * half + agg, 2 * each + agg * half + core, fabric_bps) for pod, agg, core in places]
+    nics = ((edge, host_bps) for edge, _ in product(range(each), range(half)))
+    switches = _switches(scheme, edge=each, agg=each, core=half * half)
+    return wire(switches, to_edges + to_cores, nics, scheme)
+
+
+def wire(
+    switches: Sequence[Switch],
+    cables: Iterable[tuple[int, int, float]],
+    nics: Iterable[tuple[int, float]],
+    scheme: Scheme,
+) -> Topology:
+    """Number the ports and hosts. ``cables``: the two switches, by their place in ``switches``, and the rate; ``nics``:
+    the switch and the rate. Ports count from 1 in the order of the cables and of the NICs. Raises ``InvalidInput`` when
+    the addresses do not suffice."""
+    nics = list(nics)
+    hosts_at = Counter(leaf for leaf, _ in nics)
+    prefix = _prefix(len(switches), max(hosts_at.values(), default=0))
+    ports = Counter(hosts_at) if scheme.hosts_first else Counter[int]()
+    parallel: Counter[tuple[int, int]] = Counter()
+    wired: list[Cable] = []
+    for a, b, bps in cables:
+        ports[a] += 1
+        ports[b] += 1
+        number = scheme.first + parallel[a, b]
+        parallel[a, b] += 1
+        wired.append(Cable(switches[a].name, switches[b].name, number, ports[a], ports[b], bps))
+    if scheme.hosts_first:
+        ports.clear()
+    placed: Counter[int] = Counter()
+    hosts: list[Host] = []
+    for leaf, bps in nics:
+        ports[leaf] += 1
+        placed[leaf] += 1
+        number, k = scheme.first + leaf, placed[leaf]
+        ip = str(IPv4Address(_NETWORK + number * prefix + k))
+        hosts.append(Host(f"h{number}_{k}", ip, switches[leaf].name, ports[leaf], bps))
+    return Topology(tuple(switches), tuple(wired), tuple(hosts))
+
+
+def _switches(scheme: Scheme, **tiers: int) -> list[Switch]:
+    """The switches of each tier, named after it."""
+    found: list[Switch] = []
+    for tier, (kind, count) in enumerate(tiers.items()):
+        base = 1 + (len(found) if scheme.tier_dpids is None else tier * scheme.tier_dpids)
+        found += [Switch(f"{kind}{scheme.first + i}", base + i, tier) for i in range(count)]
+    return found
+
+
+def _prefix(switches: int, hosts: int) -> int:
+    prefix = max(_SMALLEST_PREFIX, 1 << (hosts + 1).bit_length())
+    if switches * prefix > _ADDRESSES:
+        message = f"{switches} switches with up to {hosts} hosts each do not fit into 10.0.0.0/8"
+        raise InvalidInput((FieldProblem("fabric", message),))
+    return prefix
+
+
+def _check_sizes(scheme: Scheme, **sizes: int) -> None:
+    allowed = "at least 1" if scheme.most is None else f"from 1 to {scheme.most}"
+    problems = tuple(
+        FieldProblem(name, f"must be {allowed} (given: {size})")
+        for name, size in sizes.items()
+        if size < 1 or (scheme.most is not None and size > scheme.most)
+    )
+    if problems:
+        raise InvalidInput(problems)
+
+
+def _check_memory(cables: int) -> None:
+    if cables > _MOST_CABLES:
+        message = f"has {cables:,} cables and NICs; at most {_MOST_CABLES:,} can be planned here"
+        raise InvalidInput((FieldProblem("fabric", message),))

@@ -1,0 +1,251 @@
+"""A fabric of fake switches that hold rules and forward packets, driven by a real control loop.
+
+Milliseconds instead of Open vSwitch: messages and commands pass synchronously, time is a number.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from controller.config import Config
+from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message, Reply, Tick
+from controller.fabric.messages import (
+    ArpSeen,
+    LinkSeen,
+    PortChanged,
+    SendArpReply,
+    SendArpRequest,
+    SwitchConnected,
+    SwitchLeft,
+)
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.fabric.topology_update import DeclaredHost
+from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.spec import JobSpec
+from controller.offline.topologies import EMULATED, Topology, leaf_spine
+from controller.planning.first_aid import repair_first
+from controller.planning.messages import Planned, SolvePlan
+from controller.planning.planner import plan
+from controller.planning.problem import FlowId
+from controller.status import Status
+from controller.tables.messages import (
+    Counters,
+    InstallStage,
+    PortCount,
+    ReadRules,
+    StageDone,
+    SwitchResult,
+    SwitchRules,
+)
+from controller.tables.pinned_table import pin_key
+from controller.tables.rules import FlowKey, RuleMod, Stage, Table
+from tests.support.fake_switch import FakeSwitch, Packet
+
+FABRIC_BPS = 5e6
+
+
+UPLINKS_FIRST = EMULATED._replace(hosts_first=False)
+
+
+class FakeFabric:
+    """``leaves`` x ``spines`` with ``hosts_per_leaf``, numbered as in the lab but with a leaf's uplinks on its first
+    ports, or any other ``topology``."""
+
+    def __init__(
+        self, leaves: int = 4, spines: int = 4, hosts_per_leaf: int = 3, topology: Topology | None = None
+    ) -> None:
+        self.now = 1000.0
+        topology = topology or leaf_spine(leaves, spines, hosts_per_leaf, FABRIC_BPS, FABRIC_BPS, scheme=UPLINKS_FIRST)
+        dpids = {switch.name: Dpid(switch.dpid) for switch in topology.switches}
+        self.hosts = {host.ip: PortRef(dpids[host.leaf], PortNo(host.port)) for host in topology.hosts}
+        peers: dict[Dpid, dict[PortNo, PortRef | None]] = {dpid: {} for dpid in dpids.values()}
+        for at in self.hosts.values():
+            peers[at.dpid][at.port] = None
+        for cable in topology.cables:
+            a, b = PortRef(dpids[cable.a], PortNo(cable.a_port)), PortRef(dpids[cable.b], PortNo(cable.b_port))
+            peers[a.dpid][a.port], peers[b.dpid][b.port] = b, a
+        self.switches = {
+            dpid: FakeSwitch(dpid, name, dict(sorted(peers[dpid].items())), dict.fromkeys(sorted(peers[dpid]), True))
+            for name, dpid in dpids.items()
+        }
+        self.saved = SavedState()
+        self.declared: tuple[DeclaredHost, ...] = ()
+        self.replies: list[Reply] = []
+        self.arp_replies: list[SendArpReply] = []
+        self.stages: list[InstallStage] = []
+        self.after_each_mod: Callable[[], object] = lambda: None
+        self.order: random.Random | None = None
+        self.silent_hosts: set[str] = set()
+
+    # ---- the controller's life
+
+    def start(self, config: Config | None = None, late: Iterable[Dpid] = ()) -> None:
+        """A new controller process: everything it knows it gets from the switches and the saved state. Switches that
+        are ``late`` do not connect yet."""
+        self.loop = ControlLoop(config or Config(), self.saved, self.declared, self.now)
+        self._connected: set[Dpid] = set()
+        self.connect(*(dpid for dpid in self.switches if dpid not in set(late)))
+
+    def connect(self, *dpids: Dpid) -> None:
+        """Switches connect; then probes pass between all that are connected."""
+        self._connected |= set(dpids)
+        for dpid in dpids:
+            self.send(SwitchConnected(dpid, self.switches[dpid].name, self.switches[dpid].ports()))
+        for dpid in self._connected:
+            self.probe(self.switches[dpid])
+
+    def probe(self, switch: FakeSwitch) -> None:
+        """LLDP out of every port of a switch that is up."""
+        for port, peer in switch.peers.items():
+            if peer and switch.up[port] and peer.dpid in self._connected and self.switches[peer.dpid].up[peer.port]:
+                self.send(LinkSeen(PortRef(switch.dpid, port), peer))
+
+    def run(self, seconds: float, step: float = 0.1) -> None:
+        for _ in range(round(seconds / step)):
+            self.now += step
+            self.send(Tick())
+
+    def send(self, message: Message) -> None:
+        """Hand over a message and everything that follows from it."""
+        inbox = deque([message])
+        while inbox:
+            for command in self.loop.handle([inbox.popleft()], self.now):
+                inbox.extend(self._carry_out(command))
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        match command:
+            case ReadRules(dpid):
+                return [SwitchRules(dpid, self.switches[dpid].rules(), 0)]
+            case InstallStage():
+                return [self._install(command)]
+            case SolvePlan():
+                repaired, request = repair_first(command)
+                return [*filter(None, [repaired]), Planned(plan(request.problem, request.limits))]
+            case SendArpRequest(ip, ports):
+                asked = self.hosts.get(ip) in ports and ip not in self.silent_hosts
+                return [ArpSeen(self.hosts[ip], "reply", ip, self.mac(ip), "0.0.0.0")] if asked else []
+            case SendArpReply():
+                self.arp_replies.append(command)
+                assert self.trace(command.asker_ip, command.ip), "told of a host that packets do not reach yet"
+                assert self.trace(command.ip, command.asker_ip), "nor its answers come back"
+            case SaveState(state):
+                self.saved = state
+            case Reply():
+                self.replies.append(command)
+        return []
+
+    def _install(self, command: InstallStage) -> StageDone:
+        self.stages.append(command)
+        rejected: dict[Dpid, list[tuple[RuleMod, str]]] = {dpid: [] for dpid in command.stage.mods}
+        for dpid, mod in ordered(command.stage, self.order):
+            reason = self.switches[dpid].apply(mod)
+            if reason:
+                rejected[dpid].append((mod, reason))
+            self.after_each_mod()
+        return StageDone(command.change_id, {dpid: SwitchResult(tuple(mods)) for dpid, mods in rejected.items()})
+
+    # ---- what happens to the network
+
+    def mac(self, ip: str) -> str:
+        return "02:00:" + ":".join(f"{int(part):02x}" for part in ip.split("."))
+
+    def cut(self, a: Dpid, port: PortNo) -> None:
+        """Both ends of a cable lose their carrier."""
+        self._set_carrier(a, port, up=False)
+
+    def plug(self, a: Dpid, port: PortNo) -> None:
+        self._set_carrier(a, port, up=True)
+        peer = self.switches[a].peers[port]
+        assert peer
+        self.send(LinkSeen(PortRef(a, port), peer))
+        self.send(LinkSeen(peer, PortRef(a, port)))
+
+    def _set_carrier(self, a: Dpid, port: PortNo, up: bool) -> None:
+        peer = self.switches[a].peers[port]
+        assert peer
+        ends = (PortRef(a, port), peer)
+        for end in ends:
+            self.switches[end.dpid].set_up(end.port, up)
+        for end in ends:
+            switch = self.switches[end.dpid]
+            self.send(PortChanged(end.dpid, next(p for p in switch.ports() if p.number == end.port)))
+
+    def lose(self, dpid: Dpid) -> None:
+        self.send(SwitchLeft(dpid))
+
+    def count(self, ports: dict[PortRef, int], flows: dict[tuple[str, str], int]) -> None:
+        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules by (src, dst)."""
+        self.count_rules(ports, {pin_key(FlowId(*pair)): total for pair, total in flows.items()})
+
+    def count_rules(self, ports: dict[PortRef, int], rules: dict[FlowKey, int]) -> None:
+        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules."""
+        for switch in self.switches.values():
+            tx = {port: PortCount(ports.get(PortRef(switch.dpid, port), 0), 0) for port in switch.peers}
+            pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src]
+            self.send(Counters(switch.dpid, self.now, tx, {key: rules.get(key, 0) for key in pinned}))
+
+    # ---- what can be seen
+
+    @property
+    def status(self) -> Status:
+        """What the controller publishes now."""
+        return self.loop.status(self.now)
+
+    def trace(self, src: str, dst: str, entropy: int = 0, arp: bool = False) -> list[str] | None:
+        """The switches a packet (IP, or a broadcast ARP request) passes, or None when it is lost."""
+        return self.follow(Packet(src, dst, entropy, arp))
+
+    def follow(self, packet: Packet) -> list[str] | None:
+        """The switches a packet passes (none between two addresses at one port), or None when it is lost."""
+        if self.hosts[packet.src] == self.hosts[packet.dst]:
+            return []
+        at: PortRef | None = self.hosts[packet.src]
+        names, seen = [], set()
+        while at is not None:
+            switch = self.switches[at.dpid]
+            names.append(switch.name)
+            assert at not in seen, f"loop: {names}"
+            seen.add(at)
+            port = switch.forward(at.port, packet)
+            if port is None:
+                return None
+            if PortRef(switch.dpid, port) == self.hosts[packet.dst]:
+                return names
+            at = switch.peers[port]
+        return None
+
+    @property
+    def mods(self) -> list[RuleMod]:
+        """Everything that was sent to any switch, since the last ``forget_mods``."""
+        return [mod for switch in self.switches.values() for mod in switch.mods]
+
+    def forget_mods(self) -> None:
+        for switch in self.switches.values():
+            switch.mods.clear()
+
+
+def ordered(stage: Stage, order: random.Random | None = None) -> Iterator[tuple[Dpid, RuleMod]]:
+    """Each switch carries out its own mods as they are; switches one after the other, or mixed as ``order`` draws."""
+    waiting = {dpid: deque(mods) for dpid, mods in stage.mods.items() if mods}
+    while waiting:
+        dpid = order.choice(sorted(waiting)) if order else next(iter(waiting))
+        yield dpid, waiting[dpid].popleft()
+        if not waiting[dpid]:
+            del waiting[dpid]
+
+
+def ring_job(job_id: str, ips: list[str], lease_s: float = 60.0, **more: Any) -> JobSpec:
+    return JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": ips,
+            "groups": [{"name": "dp", "ranks": list(range(len(ips)))}],
+            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1_000_000}],
+            "lease_s": lease_s,
+            **more,
+        }
+    )

@@ -1,0 +1,118 @@
+"""A status with something of everything: two leaves, a spine, two hosts, one pinned job, one that waits for a host."""
+
+from __future__ import annotations
+
+from controller.alarms import Alarm, AlarmKind
+from controller.config import Strategy
+from controller.fabric.messages import RefusedPacket
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.jobs.spec import JobId, JobSpec
+from controller.planning.plan import EcmpLevel, Plan, PlanTimes
+from controller.planning.problem import FlowId, whole
+from controller.status import JobStatus, LinkStatus, Repair, Status, SwitchStatus
+
+LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
+UP1 = LinkId(LEAF1, PortNo(2))
+HOST_UP = LinkId(LEAF1, PortNo(1), "in")
+
+
+def link(src: Dpid, src_port: int, dst: Dpid, dst_port: int) -> Link:
+    return Link(PortRef(src, PortNo(src_port)), PortRef(dst, PortNo(dst_port)), 5e6)
+
+
+def switch(dpid: Dpid, name: str) -> Switch:
+    return Switch(dpid, name, {PortNo(n): Port(PortNo(n), f"{name}-eth{n}", "", True, 1e10) for n in (1, 2)})
+
+
+def fabric(*, second_leaf_name: str = "leaf2") -> Fabric:
+    links = (link(LEAF1, 2, SPINE, 1), link(SPINE, 1, LEAF1, 2), link(LEAF2, 2, SPINE, 2), link(SPINE, 2, LEAF2, 2))
+    hosts = (
+        Host("10.0.1.1", None, PortRef(LEAF1, PortNo(1)), 5e6),
+        Host("10.0.2.1", None, PortRef(LEAF2, PortNo(1)), 5e6),
+    )
+    return Fabric(
+        generation=7,
+        switches={
+            LEAF1: switch(LEAF1, "leaf1"),
+            LEAF2: switch(LEAF2, second_leaf_name),
+            SPINE: switch(SPINE, "spine1"),
+        },
+        links={each.id: each for each in links},
+        hosts={host.ip: host for host in hosts},
+    )
+
+
+def job(job_id: str, *, pinned: bool) -> JobStatus:
+    spec = JobSpec.parse(
+        {
+            "job_id": job_id,
+            "endpoints": ["10.0.1.1", "10.0.2.1"],
+            "groups": [{"name": "all", "ranks": [0, 1]}],
+            "collectives": [{"algorithm": "ring_all_reduce", "groups": ["all"], "bytes_per_iteration": 1_000_000}],
+        }
+    )
+    path = (UP1, LinkId(SPINE, PortNo(2)))
+    return JobStatus(
+        spec=spec,
+        state="pinned" if pinned else "pending",
+        missing_hosts=() if pinned else ("10.0.2.1",),
+        lease_ends_at=60.0,
+        level=1.25 if pinned else 0.0,
+        ideal_communication_s=2.0 if pinned else 0.0,
+        iterations=5 if pinned else 0,
+        last_communication_s=2.6 if pinned else 0.0,
+        mean_communication_s=2.5 if pinned else 0.0,
+        routes={FlowId("10.0.1.1", "10.0.2.1"): whole(path), FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
+        routes_generation=1,
+    )
+
+
+def plan() -> Plan:
+    return Plan(
+        generation=7,
+        routes={},
+        unrouted=(),
+        job_level={JobId("llama"): 1.25},
+        bound=1.0,
+        fluid_bound=1.0,
+        integer_bound=1.0,
+        certificate="gap",
+        levels_proven=0,
+        moves=0,
+        solver="cp-sat",
+        ecmp=EcmpLevel(mean=2.1, p95=3.0),
+        times=PlanTimes(build_ms=10, solve_ms=200, check_ms=5),
+    )
+
+
+def status(of: Fabric | None = None) -> Status:
+    return Status(
+        fabric=of or fabric(),
+        strategy=Strategy.PLANNED,
+        switches={
+            LEAF1: SwitchStatus(True, 30, 0),
+            LEAF2: SwitchStatus(False, 28, 2),
+            SPINE: SwitchStatus(True, 12, 0),
+        },
+        links={UP1: LinkStatus(1_000_000, 4e6, 8e5), HOST_UP: LinkStatus(2_000_000, 4e6, 0.0)},
+        jobs={JobId("llama"): job("llama", pinned=True), JobId("bert"): job("bert", pinned=False)},
+        plan=plan(),
+        plan_installed=True,
+        baseline_levels={"ecmp": 2.1, "greedy": 2.0},
+        pins=1,
+        moved_flows_total=3,
+        plans_total=9,
+        repair=Repair(flows=2, plan_ms=4.0),
+        repair_s=0.05,
+        repairs_total=1,
+        repaired_flows_total=2,
+        counters_at=100.0,
+        refused_connections={"malformed": 3},
+        refused_packets={
+            RefusedPacket(PortRef(LEAF1, PortNo(1)), "forged"): 4,
+            RefusedPacket(PortRef(Dpid(99), PortNo(1)), "forged"): 1,
+        },
+        punt_drops={PortRef(LEAF1, PortNo(3)): 77},
+        refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
+        alarms=(Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 2}),),
+    )

@@ -1,0 +1,48 @@
+"""A southbound process that fake switches connect to, once on Ryu and once on os-ken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from controller.config import Config
+from controller.fabric.messages import SwitchConnected
+from mininet_topos.demo.parts import free_port
+from tests.support.wire.fake_switch import FakeSwitch
+from tests.support.wire.openflow_controller import Southbound, southbound
+
+
+def config(**openflow: Any) -> Config:
+    return Config.model_validate(
+        {
+            "openflow": {"port": free_port(), "barrier_timeout_s": 0.5, **openflow},
+            "discovery": {"probe_interval_s": 0.1, "link_timeout_s": 0.5},
+            "counters": {"interval_s": 0.2},
+        }
+    )
+
+
+class Bench(NamedTuple):
+    controller: Southbound
+    port: int
+
+    @contextmanager
+    def switch(self, dpid: int, ports: int = 1) -> Iterator[FakeSwitch]:
+        """A switch that is connected, and known to be."""
+        since = len(self.controller.received)
+        switch = FakeSwitch(self.port, dpid).connect(ports)
+        try:
+            self.controller.first(SwitchConnected, since, dpid=dpid)
+            yield switch
+        finally:
+            switch.close()
+
+
+@pytest.fixture(scope="module", params=["ryu", "os_ken"])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    settings = config()
+    with southbound(settings, request.param) as controller:
+        yield Bench(controller, settings.openflow.port)

@@ -1,0 +1,182 @@
+"""A control loop for the API's tests: a thread that answers messages from a real ``JobRegistry`` and publishes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from controller.alarms import Alarm, AlarmKind
+from controller.api.server import ApiServer
+from controller.config import ApiConfig
+from controller.core.messages import Message
+from controller.errors import SignalboxError
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.spec import JobId
+from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
+from controller.planning.plan import EcmpLevel, Plan, PlanTimes
+from controller.planning.problem import FlowId, Route, whole
+from controller.status import JobStatus, LinkStatus, Status, StatusBoard, SwitchStatus
+
+LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(11)
+H1, H2 = "10.0.1.1", "10.0.2.1"
+VIA_SPINE: Path = (LinkId(LEAF1, PortNo(1)), LinkId(SPINE, PortNo(2)))
+BACK: Path = (LinkId(LEAF2, PortNo(1)), LinkId(SPINE, PortNo(1)))
+
+
+def two_leaves_and_a_spine() -> Fabric:
+    def port(number: int) -> Port:
+        return Port(PortNo(number), f"eth{number}", f"02:00:00:00:00:0{number}", True, 1e10)
+
+    def link(src: tuple[int, int], dst: tuple[int, int]) -> Link:
+        return Link(PortRef(Dpid(src[0]), PortNo(src[1])), PortRef(Dpid(dst[0]), PortNo(dst[1])), 5e6)
+
+    ports = {PortNo(n): port(n) for n in (1, 2)}
+    links = [link((1, 1), (11, 1)), link((11, 1), (1, 1)), link((2, 1), (11, 2)), link((11, 2), (2, 1))]
+    return Fabric(
+        generation=7,
+        switches={d: Switch(d, name, ports) for d, name in ((LEAF1, "leaf1"), (LEAF2, "leaf2"), (SPINE, "spine1"))},
+        links={one.id: one for one in links},
+        hosts={
+            H1: Host(H1, "02:00:00:00:01:01", PortRef(LEAF1, PortNo(2)), 5e6),
+            H2: Host(H2, None, PortRef(LEAF2, PortNo(2)), 5e6),
+        },
+    )
+
+
+def example_plan() -> Plan:
+    return Plan(
+        generation=7,
+        routes={FlowId(H1, H2): whole(VIA_SPINE), FlowId(H2, H1): whole(BACK)},
+        unrouted=(FlowId(H1, "10.0.9.9"),),
+        job_level={JobId("ring"): 1.25},
+        bound=1.0,
+        fluid_bound=1.0,
+        integer_bound=1.0,
+        certificate="gap",
+        levels_proven=0,
+        moves=1,
+        solver="cpsat",
+        ecmp=EcmpLevel(1.5, 2.0),
+        times=PlanTimes(1.0, 20.0, 2.0),
+    )
+
+
+@dataclass
+class ControlStandIn:
+    """``routes``: what the jobs are pinned to, set by ``set_route``. An iteration with index 666 is a defect."""
+
+    board: StatusBoard
+    registry: JobRegistry = field(default_factory=lambda: JobRegistry(max_jobs=3))
+    inbox: queue.Queue[Any] = field(default_factory=queue.Queue)
+    status: Status = field(
+        default_factory=lambda: Status(
+            fabric=two_leaves_and_a_spine(),
+            switches={LEAF1: SwitchStatus(True, 12, 1)},
+            links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
+            counters_at=time.monotonic(),
+            alarms=(Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2}),),
+        )
+    )
+    routes: dict[FlowId, Route] = field(default_factory=dict)
+    routes_generation: int = 1
+
+    def run(self) -> None:
+        self.publish()
+        while (message := self.inbox.get()) is not None:
+            if callable(message):
+                message()
+                self.publish()
+                continue
+            try:
+                answer = self.answer(message)
+            except (SignalboxError, ZeroDivisionError) as error:
+                message.reply.set_exception(error)
+            else:
+                self.publish()
+                message.reply.set_result(answer)
+
+    def answer(self, message: Any) -> object:
+        now = time.monotonic()
+        match message:
+            case RegisterJob(spec=spec):
+                return self.registry.register(spec, now).id
+            case DeregisterJob(job_id=job_id):
+                self.registry.deregister(job_id)
+            case RenewLease(job_id=job_id):
+                return self.registry.renew(job_id, now)
+            case ReportIterations(job_id=job_id, iterations=iterations):
+                if any(i.index == 666 for i in iterations):
+                    raise ZeroDivisionError("a defect of the loop")
+                self.registry.report(job_id, iterations)
+            case Replan():
+                self.status = replace(self.status, plan=example_plan(), plan_installed=True)
+                return ReplanOutcome("adopted", "better", self.status.plan)
+            case SetStrategy(strategy=strategy):
+                self.status = replace(self.status, strategy=strategy)
+                return StrategySet(strategy, 0.25, 4)
+        return None
+
+    def job_status(self, job: Job) -> JobStatus:
+        missing = tuple(ip for ip in job.spec.endpoints if ip not in self.status.fabric.hosts)
+        routes = {FlowId(*pair): self.routes.get(FlowId(*pair)) for pair in job.pairs}
+        pinned = all(path is not None for path in routes.values())
+        return JobStatus(
+            spec=job.spec,
+            state="pending" if missing else "pinned" if pinned else "ecmp",
+            missing_hosts=missing,
+            lease_ends_at=job.lease_ends_at,
+            level=0.0 if missing else 1.25,
+            ideal_communication_s=0.5,
+            iterations=job.iterations,
+            last_communication_s=job.last_communication_s,
+            mean_communication_s=job.mean_communication_s,
+            routes=routes,
+            routes_generation=self.routes_generation,
+        )
+
+    def publish(self) -> None:
+        jobs = {job_id: self.job_status(job) for job_id, job in self.registry.jobs.items()}
+        self.status = replace(self.status, jobs=jobs)
+        self.board.publish(self.status)
+
+    def put(self, message: Message | Callable[[], None]) -> None:
+        self.inbox.put(message)
+
+    def set_route(self, flow: FlowId, path: Path) -> None:
+        """Pin a flow, as if the switches had confirmed it."""
+
+        def pin() -> None:
+            self.routes[flow] = whole(path)
+            self.routes_generation += 1
+
+        self.inbox.put(pin)
+
+
+@dataclass(frozen=True)
+class Running:
+    addresses: tuple[str, ...]
+    control: ControlStandIn
+    server: ApiServer
+
+
+@contextmanager
+def running_api(*listen: str, **config: Any) -> Iterator[Running]:
+    """The real server on the addresses, in front of the stand-in."""
+    board = StatusBoard()
+    control = ControlStandIn(board)
+    thread = threading.Thread(target=control.run, name="control-stand-in")
+    thread.start()
+    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put)
+    try:
+        yield Running(server.start(), control, server)
+    finally:
+        server.stop(grace_s=0.2)
+        control.inbox.put(None)
+        thread.join()

@@ -1,0 +1,144 @@
+"""A switch that speaks OpenFlow 1.3 in bytes that are packed here, independently of Ryu."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from contextlib import suppress
+from typing import NamedTuple, Self
+
+from tests.support.wire.openflow_controller import DEADLINE_S
+
+HELLO, ERROR, ECHO_REQUEST, ECHO_REPLY, FEATURES_REQUEST, FEATURES_REPLY = 0, 1, 2, 3, 5, 6
+PACKET_IN, PORT_STATUS, PACKET_OUT, FLOW_MOD, GROUP_MOD = 10, 12, 13, 14, 15
+MULTIPART_REQUEST, MULTIPART_REPLY, BARRIER_REQUEST, BARRIER_REPLY, METER_MOD = 18, 19, 20, 21, 29
+ROLE_REQUEST, ROLE_REPLY = 24, 25
+NOCHANGE, EQUAL, MASTER, SLAVE = range(4)
+FLOW_STATS, AGGREGATE, GROUP_DESC, METER_CONFIG, PORT_DESC = 1, 2, 7, 10, 13
+LOCAL = 0xFFFFFFFE
+PORT_DOWN = 1
+
+
+class Heard(NamedTuple):
+    kind: int
+    xid: int
+    body: bytes
+
+
+class FakeSwitch:
+    """One OpenFlow connection, through TLS with a context. Answers echoes and role requests while it
+    waits, unless ``mute``."""
+
+    def __init__(self, port: int, dpid: int, mute: bool = False, tls: ssl.SSLContext | None = None) -> None:
+        self.dpid = dpid
+        self.mute = mute
+        self.generation = (1 << 64) - 1
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket)
+        self._buffer = b""
+
+    def connect(self, ports: int = 1) -> Self:
+        """The whole handshake, by the byte."""
+        self.send(HELLO, b"")
+        asked = self.expect(FEATURES_REQUEST)
+        self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
+        asked = self.expect_multipart(PORT_DESC)
+        descs = [port_desc(LOCAL, f"fake{self.dpid}"), *(port_desc(n, f"eth{n}") for n in range(1, ports + 1))]
+        self.reply_multipart(asked, PORT_DESC, b"".join(descs))
+        if not self.mute:
+            self.accept_master(self.generation)
+        return self
+
+    def accept_master(self, generation: int) -> int:
+        """Lets the controller be the master, after a master of this generation; returns the generation it claims."""
+        asked = self.expect(ROLE_REQUEST)
+        self.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, generation), asked.xid)
+        claim = self.expect(ROLE_REQUEST)
+        self.send(ROLE_REPLY, claim.body, claim.xid)
+        role, claimed = struct.unpack("!I4xQ", claim.body)
+        assert role == MASTER
+        return int(claimed)
+
+    def send(self, kind: int, body: bytes, xid: int = 0) -> None:
+        self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
+
+    def pour(self, garbage: bytes) -> None:
+        """Bytes and then the end, unless the controller ended the connection before."""
+        with suppress(OSError):
+            self.socket.sendall(garbage)
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def hear(self) -> Heard:
+        """The next message. Raises ``EOFError`` when the controller ended the connection."""
+        head = self._take(8)
+        _, kind, length, xid = struct.unpack("!BBHI", head)
+        return Heard(kind, xid, self._take(length - 8))
+
+    def expect(self, kind: int) -> Heard:
+        while True:
+            heard = self.hear()
+            if heard.kind == kind:
+                return heard
+            if not self.mute:
+                self.answer(heard)
+
+    def answer(self, heard: Heard) -> None:
+        """What every switch answers by itself: echoes, and roles, which it lets the controller have."""
+        if heard.kind == ECHO_REQUEST:
+            self.send(ECHO_REPLY, heard.body, heard.xid)
+        elif heard.kind == ROLE_REQUEST:
+            self.send(ROLE_REPLY, heard.body, heard.xid)
+
+    def expect_multipart(self, kind: int) -> Heard:
+        while True:
+            heard = self.expect(MULTIPART_REQUEST)
+            if heard.body[:2] == struct.pack("!H", kind):
+                return heard
+
+    def reply_multipart(self, asked: Heard, kind: int, body: bytes, more: bool = False) -> None:
+        self.send(MULTIPART_REPLY, struct.pack("!HH4x", kind, more) + body, asked.xid)
+
+    def packet_in(self, port: int, frame: bytes) -> None:
+        match = struct.pack("!HHHBBI4x", 1, 12, 0x8000, 0, 4, port)
+        self.send(PACKET_IN, struct.pack("!IHBBQ", 0xFFFFFFFF, len(frame), 1, 0, 0) + match + b"\0\0" + frame)
+
+    def expect_frame(self) -> tuple[int, bytes]:
+        """The port and the frame of the next packet-out."""
+        body = self.expect(PACKET_OUT).body
+        actions = struct.unpack_from("!H", body, 8)[0]
+        return struct.unpack_from("!I", body, 20)[0], body[16 + actions :]
+
+    def wait_closed(self) -> None:
+        while True:
+            try:
+                self.hear()
+            except (EOFError, ConnectionError):
+                return
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            got = self.socket.recv(65536)
+            if not got:
+                raise EOFError
+            self._buffer += got
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+
+def port_desc(number: int, name: str, config: int = 0) -> bytes:
+    mac = bytes.fromhex("020000000001")
+    return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
+
+
+def flow_stats(priority: int, owner: int) -> bytes:
+    """An entry of table 2 that outputs to port 1."""
+    match = struct.pack("!HH4x", 1, 4)
+    actions = struct.pack("!HH4xHHIH6x", 4, 24, 0, 16, 1, 0)
+    size = 48 + len(match) + len(actions)
+    return struct.pack("!HBxIIHHHH4xQQQ", size, 2, 0, 0, priority, 0, 0, 0, owner, 0, 0) + match + actions

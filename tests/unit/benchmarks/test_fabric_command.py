@@ -1,0 +1,340 @@
+"""The fabric benchmark without Open vSwitch: what it observes and concludes, and its errors when it cannot run."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.__main__ import main
+from benchmarks.fabric import figures
+from benchmarks.fabric.blueprint import Blueprint, Cut, job_spec, lost_hops, workload
+from benchmarks.fabric.echo_switch import EchoSwitch
+from benchmarks.fabric.figures import TARGETS, Dead, Figures, Spread, rows
+from benchmarks.fabric.observed import Observed
+from benchmarks.fabric.snooper import KEPT, RECORD, Stream
+from benchmarks.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
+from controller.fabric.topology import Dpid, LinkId, PortNo
+from controller.jobs.collectives import virtual_links
+from controller.offline.fabrics import fat_tree, leaf_spine
+from controller.planning.problem import FlowId
+from controller.southbound.openflow_encode import mod_message
+from controller.tables.default_table import destination_rules, ecmp_group
+from controller.tables.pinned_table import path_group, pin_key
+from controller.tables.pipeline import ecmp_group_id, path_group_id
+from controller.tables.rules import FlowRule, GroupRule, Prefix, Rule, RuleMod, Table, ToGroup, cookie
+
+LINK_BPS = 1e9
+HOST = "10.0.{}.1"
+
+
+def blueprint(leaves: int = 4, spines: int = 3, hosts: int = 2) -> Blueprint:
+    return Blueprint(leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS), "tst")
+
+
+class Wire:
+    """Sends the controller's own messages past an observer; time goes on by a second per message."""
+
+    def __init__(self, plan: Blueprint) -> None:
+        self.plan = plan
+        self.observed = Observed(plan.dpids)
+        self.now = 100.0
+
+    def pass_by(self, dpid: Dpid, data: bytes) -> float:
+        self.now += 1
+        self.observed.message(self.now, self.plan.dpids.index(dpid), data)
+        return self.now
+
+    def mod(self, dpid: Dpid, rule: Rule, op: str = "add") -> None:
+        self.pass_by(dpid, bytes(mod_message(RuleMod(op, rule)).buf))  # type: ignore[arg-type]
+
+    def barrier(self, dpid: Dpid) -> float:
+        self.pass_by(dpid, message(Type.BARRIER_REQUEST, 7))
+        return self.pass_by(dpid, message(Type.BARRIER_REPLY, 7))
+
+    def port_gone(self, dpid: Dpid, port: PortNo) -> float:
+        return self.pass_by(dpid, message(Type.PORT_STATUS, 0, b"\x01" + b"\0" * 7 + struct.pack("!I", port)))
+
+
+def routed(plan: Blueprint) -> Wire:
+    """Every switch has its groups, confirmed."""
+    wire = Wire(plan)
+    for (dpid, destination), ports in plan.next_hops().items():
+        wire.mod(dpid, group(dpid, destination, ports))
+        for rule in destination_rules(Prefix(f"10.0.{destination - 1}.0", 24), ToGroup(ecmp_group_id(destination)), 1):
+            wire.mod(dpid, rule)
+    for dpid in plan.dpids:
+        wire.barrier(dpid)
+    return wire
+
+
+def group(dpid: Dpid, destination: Dpid, ports: Iterable[PortNo]) -> GroupRule:
+    return ecmp_group(ecmp_group_id(destination), tuple(LinkId(dpid, port) for port in ports), 1)
+
+
+def first_cut(plan: Blueprint) -> Cut:
+    return next(plan.draw_cuts(seed=3))
+
+
+# ---- what correct switches hold, and cuts
+
+
+def test_next_hops_are_all_shortest_ways() -> None:
+    plan = blueprint(leaves=3, spines=2)
+    hops = plan.next_hops()
+    leaf, other, spine = Dpid(1), Dpid(2), Dpid(4)
+    assert hops[leaf, other] == {1, 2}
+    assert hops[spine, other] == {2}
+    assert len(hops) == 3 * 2 + 2 * 3
+
+
+@pytest.mark.parametrize("plan", [blueprint(), Blueprint(fat_tree(4, LINK_BPS, LINK_BPS), "tst")])
+def test_cuts_leave_every_pair_of_hosts_a_way_that_is_as_short(plan: Blueprint) -> None:
+    cuts = list(plan.draw_cuts(seed=1))
+    assert cuts
+    assert len({cut.cable for cut in cuts}) == len(cuts)
+    for before, after in pairwise(cuts):
+        assert before.after == after.before
+    full, last = plan.next_hops(), cuts[-1].after
+    assert last == plan.next_hops([cut.cable for cut in cuts])
+    for here in plan.destinations:
+        for there in plan.destinations:
+            assert here == there or (last[here, there] and last[here, there] <= full[here, there])
+
+
+def test_a_cable_that_nobody_uses_any_more_is_not_cut() -> None:
+    cuts = list(blueprint(leaves=2, spines=3).draw_cuts(seed=1))
+    assert len({cut.cable.b.dpid for cut in cuts}) == len(cuts) == 2
+
+
+def test_names_fit_into_interfaces() -> None:
+    plan = Blueprint(leaf_spine(64, 32, 32, LINK_BPS, LINK_BPS), "tst")
+    names = [plan.interface(link.src) for link in plan.fabric.links.values()]
+    names += [plan.interface(host.at) for host in plan.fabric.hosts.values()]
+    assert len(set(names)) == len(names) == 4096 + 2048
+    assert max(map(len, names)) <= 15
+
+
+def test_jobs_announce_the_flows_of_the_workload() -> None:
+    fabric = leaf_spine(16, 8, 8, LINK_BPS, LINK_BPS)
+    for job in workload(fabric, None, seed=1):
+        announced = {(link.src_ip, link.dst_ip): link.bytes for link in virtual_links(job_spec(job))}
+        wanted = {(link.src_ip, link.dst_ip): link.bytes for link in job.virtual_links}
+        assert announced.keys() == wanted.keys()
+        assert all(wanted[pair] <= sent <= wanted[pair] + 1 for pair, sent in announced.items())
+
+
+# ---- what is observed
+
+
+def test_a_fabric_is_complete_when_every_way_is_used() -> None:
+    wire = routed(blueprint())
+    plan, observed = wire.plan, wire.observed
+    hops = plan.next_hops()
+    assert figures.missing_hops(observed, hops, plan.switch_of_address) == 0
+    assert figures.links_in_use(observed, plan.ends) == len(plan.fabric.links)
+    leaf, other = plan.destinations[:2]
+    wire.mod(leaf, group(leaf, other, sorted(hops[leaf, other])[:1]), "modify")
+    assert figures.missing_hops(observed, hops, plan.switch_of_address) == 2
+    assert figures.shrunk(observed.changes) == 1
+
+
+def test_an_install_lasts_from_the_first_change_to_the_last_confirmation() -> None:
+    wire = Wire(blueprint())
+    wire.mod(Dpid(1), group(Dpid(1), Dpid(2), [PortNo(1)]))
+    first = wire.now
+    wire.mod(Dpid(2), group(Dpid(2), Dpid(1), [PortNo(1)]))
+    wire.barrier(Dpid(1))
+    found = figures.install(wire.observed.changes)
+    assert found == (first, None, 2)
+    last = wire.barrier(Dpid(2))
+    assert figures.install(wire.observed.changes) == (first, last, 2)
+
+
+def pinned(wire: Wire, cut: Cut) -> tuple[Dpid, FlowRule, GroupRule]:
+    """A flow over the cable that will be cut, from the leaf at its one end."""
+    leaf, port = cut.cable.a
+    other = next(dpid for dpid in wire.plan.destinations if dpid != leaf)
+    path = path_group(path_group_id(other, port), port, True, ecmp_group_id(other), 2)
+    key = pin_key(FlowId(HOST.format(leaf - 1), HOST.format(other - 1)))
+    pin = FlowRule(key, cookie(Table.PINNED, 1), (ToGroup(path.group_id),))
+    wire.mod(leaf, path)
+    wire.mod(leaf, pin)
+    wire.barrier(leaf)
+    return leaf, pin, path
+
+
+def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
+    wire = routed(blueprint())
+    plan, observed = wire.plan, wire.observed
+    cut = first_cut(plan)
+    leaf, pin, path = pinned(wire, cut)
+    assert observed.pins() == 1
+    dead = Dead.of(observed, lost_hops(cut.before, cut.after), plan.switch_of_address)
+    others = len(plan.destinations) - 1
+    assert len(dead.groups) == 2 * others + 1  # on this leaf towards all others, on all others towards this, the path's
+    assert len(dead.pins) == 1
+    ports, changes = len(observed.ports), len(observed.changes)
+
+    def repair() -> figures.Repair | None:
+        return figures.repair(dead, [cut.cable], observed, ports, changes)
+
+    seen = wire.port_gone(*cut.cable.a)
+    wire.port_gone(*cut.cable.b)
+    for dpid, destination, _ in lost_hops(cut.before, cut.after):
+        wire.mod(dpid, group(dpid, destination, cut.after[dpid, destination]), "modify")
+    for dpid in plan.dpids:
+        wire.barrier(dpid)
+    assert repair() is None  # the path's group still leads to the cable
+    (port,) = {port for dpid, _, port in lost_hops(cut.before, cut.after) if dpid == leaf}
+    other = next(dpid for dpid in plan.destinations if dpid != leaf)
+    wire.mod(leaf, path_group(path.group_id, port, False, ecmp_group_id(other), 2), "modify")
+    assert repair() is None  # not confirmed yet
+    done = wire.barrier(leaf)
+    assert repair() == (seen, done - seen, None)
+    wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(ecmp_group_id(other)),)), "modify")
+    # Its new group lost a next hop too; a group that the cut did not touch is another way.
+    assert repair() == (seen, done - seen, None)
+    elsewhere = path_group(path_group_id(other, PortNo(99)), PortNo(99), True, ecmp_group_id(other), 2)
+    wire.mod(leaf, elsewhere)
+    wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(elsewhere.group_id),)), "modify")
+    moved = wire.barrier(leaf)
+    assert repair() == (seen, done - seen, moved - seen)
+
+
+def test_a_switch_was_read_back_when_it_told_flows_and_groups() -> None:
+    wire = Wire(blueprint(leaves=2, spines=1))
+    told = 0.0
+    since = wire.now
+    for dpid in wire.plan.dpids:
+        wire.pass_by(dpid, message(Type.FEATURES_REPLY, 1, b"\0" * 8))
+        for xid, kind in enumerate((Multipart.FLOW, Multipart.GROUP_DESC)):
+            assert wire.observed.read_back(since) is None
+            wire.pass_by(dpid, message(Type.MULTIPART_REQUEST, xid, struct.pack("!HH4x", kind, 0)))
+            wire.pass_by(dpid, message(Type.MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, 1)))
+            assert wire.observed.read_back(since) is None
+            told = wire.pass_by(dpid, message(Type.MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, 0)))
+    assert wire.observed.read_back(since) == told
+    assert wire.observed.read_back(told + 1) is None
+
+
+def test_a_lost_connection_confirms_nothing() -> None:
+    wire = Wire(blueprint())
+    wire.mod(Dpid(1), group(Dpid(1), Dpid(2), [PortNo(1)]))
+    wire.pass_by(Dpid(1), message(Type.FEATURES_REPLY, 1, b"\0" * 8))
+    wire.barrier(Dpid(1))
+    assert wire.observed.changes[0].confirmed is None
+
+
+@given(st.lists(st.sampled_from(sorted(Type)), max_size=20), st.lists(st.integers(0, 400), max_size=20))
+def test_records_do_not_depend_on_how_the_stream_is_cut(kinds: list[Type], cuts: list[int]) -> None:
+    sent = b"".join(message(kind, xid, bytes(xid % 50)) for xid, kind in enumerate(kinds))
+    whole, parts = bytearray(), bytearray()
+    Stream(5).received(sent, 1, whole)
+    stream = Stream(5)
+    ends = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
+    for start, end in pairwise(ends):
+        stream.received(sent[start:end], 1, parts)
+    assert parts == whole
+    assert len(whole) == sum(
+        RECORD.size + min(KEPT[kind], 8 + xid % 50) for xid, kind in enumerate(kinds) if kind in KEPT
+    )
+
+
+def test_percentiles_are_values_that_were_measured() -> None:
+    assert Spread.of([]) is None
+    assert Spread.of([3.0]) == (3.0, 3.0, 3.0)
+    assert Spread.of([float(n) for n in range(200, 0, -1)]) == (100.0, 198.0, 200.0)
+
+
+def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
+    empty = Figures(switches=4, links_expected=16)
+    full = Figures(switches=4, links_expected=16, echo_ms=Spread(1.0, 2.0, 3.0))
+    names = [name for name, _ in rows(empty)]
+    assert names == [name for name, _ in rows(full)]
+    assert TARGETS.keys() <= set(names)
+    assert dict(rows(full))["echo_ms p99"] == 2.0
+    assert full.data()["echo_ms"] == {"p50": 1.0, "p99": 2.0, "max": 3.0}
+    assert empty.data()["repair_ms"] is None
+
+
+# ---- the switch that asks for echoes
+
+
+def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
+    switch = EchoSwitch(dpid=9)
+    (rule, _) = destination_rules(Prefix("10.0.1.0", 24), ToGroup(5), 1)
+    assert switch.answer(bytes(mod_message(RuleMod("add", rule)).buf)) == b""
+    request = struct.pack("!HH4xB3xII4xQQ4s", Multipart.AGGREGATE, 0, ANY_TABLE, 0, 0, 0, 0, b"\0\1\0\4")
+    assert switch.answer(message(Type.MULTIPART_REQUEST, 3, request))[32:36] == struct.pack("!I", 1)
+    flows = switch.answer(message(Type.MULTIPART_REQUEST, 4, struct.pack("!H", Multipart.FLOW) + request[2:]))
+    sent = bytes(mod_message(RuleMod("add", rule)).buf)
+    assert flows.endswith(sent[48:])
+    assert switch.answer(bytes(mod_message(RuleMod("delete", rule)).buf)) == b""
+    assert switch.answer(message(Type.MULTIPART_REQUEST, 5, request))[32:36] == struct.pack("!I", 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        (Type.FEATURES_REQUEST, Type.FEATURES_REPLY),
+        (Type.ECHO_REQUEST, Type.ECHO_REPLY),
+        (Type.BARRIER_REQUEST, Type.BARRIER_REPLY),
+        (Type.GET_CONFIG_REQUEST, Type.GET_CONFIG_REPLY),
+    ],
+)
+def test_the_echo_switch_answers(asked: Type, answered: Type) -> None:
+    answer = EchoSwitch(dpid=9).answer(message(asked, 77))
+    assert list(messages(answer)) == [(answered, 0, len(answer))]
+    assert answer[4:8] == struct.pack("!I", 77)
+
+
+# ---- the command
+
+Benchmark = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def benchmark(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", "fabric", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return int(stopped.value.code or 0), capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "error: --leaves: is needed to know the fabric\nerror: --spines: is needed to know the fabric\n"),
+        (("--fabric", "fat-tree"), "error: --k: is needed to know the fabric\n"),
+        (("--leaves", "4", "--spines", "2", "--k", "4"), "error: --k: does not apply to a leaf-spine\n"),
+        (("--fabric", "fat-tree", "--k", "3"), "error: k: must be an even number, at least 2 (given: 3)\n"),
+    ],
+)
+def test_a_fabric_that_is_not_described(benchmark: Benchmark, arguments: tuple[str, ...], said: str) -> None:
+    assert benchmark(*arguments) == (1, said)
+
+
+def test_without_root_it_says_so(benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    status, said = benchmark("--leaves", "4", "--spines", "2")
+    assert (status, said) == (1, "error: the fabric benchmark needs root: it makes Open vSwitch bridges\n")
+
+
+def test_without_open_vswitch_it_says_how_to_start_it(
+    benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setenv("OVS_RUNDIR", str(tmp_path))
+    status, said = benchmark("--leaves", "4", "--spines", "2")
+    assert status == 1
+    assert "scripts/openvswitch.sh run" in said

@@ -1,0 +1,358 @@
+"""What the benchmark ``plan`` measures: the failures and workloads that its docs name, rows that agree with the plan,
+targets that can be missed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.plan import workloads as bench_workloads
+from benchmarks.plan.changes import PIECES, Change, ChangeRow, changed, changes_of, small_settings
+from benchmarks.plan.measure import (
+    Case,
+    GrowthRow,
+    Missing,
+    Row,
+    Runs,
+    Times,
+    cases,
+    measure,
+    peak_mib,
+    timed_runs,
+    undisturbed,
+)
+from benchmarks.plan.plots import draw
+from benchmarks.plan.results import Results, change_lines, lines, targets
+from benchmarks.plan.workloads import (
+    FAILURES,
+    ONE_JOB,
+    Failure,
+    Setting,
+    failed,
+    few,
+    leaves_of_one_job,
+    workloads,
+)
+from controller.errors import InvalidInput
+from controller.offline.fabric_options import Placement
+from controller.offline.fabrics import leaf_spine
+from controller.offline.generator import generate, jobs_of
+from controller.offline.options import problem_of
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.schemes import SCHEMES
+
+LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    """8 leaves of 4 hosts, 4 spines; a job that fills four leaves, and one on three others."""
+    fabric = leaf_spine(8, 4, 4, 100e9, 100e9)
+    jobs = jobs_of(generate(fabric, 2, 2, Placement.WHOLE_LEAF, seed=3, max_rings=6), fabric)
+    return Setting("whole-leaf", "two jobs", fabric, jobs, ("none", "1-spine"), even=True)
+
+
+def measured(setting: Setting, failure: str, strategy: str = "planned", pieces: int = 1) -> Row:
+    row = measure(Case(setting, failure, strategy, pieces), LIMITS)
+    assert isinstance(row, Row), row
+    return row
+
+
+# ---- workloads and failures
+
+
+@pytest.fixture(scope="module")
+def generated() -> bench_workloads.Workloads:
+    return workloads(None, generated=4)
+
+
+def test_half_of_the_generated_workloads_are_fragmented_twins(generated: bench_workloads.Workloads) -> None:
+    assert [setting.group for setting in generated.generated] == ["whole-leaf", "fragmented"] * 2
+    whole, spread = generated.generated[2:]
+    assert whole.name == spread.name
+    assert [job.id for job in whole.jobs] == [job.id for job in spread.jobs]
+    assert sum(len(job.pairs) for job in whole.jobs) == sum(len(job.pairs) for job in spread.jobs)
+    assert ONE_JOB in whole.failures
+    assert ONE_JOB not in spread.failures
+
+
+def test_irregular_settings_are_what_their_groups_say(generated: bench_workloads.Workloads) -> None:
+    by_group = {setting.group: setting for setting in generated.irregular}
+    assert tuple(by_group) == bench_workloads.IRREGULAR
+
+    def demands(group: str) -> set[float]:
+        problem = problem_of(by_group[group].fabric, by_group[group].jobs)
+        return {round(bps / 1e9, 3) for flow in problem.flows for _, bps in flow.demand_bps}
+
+    assert demands("sizes 3:1") == {100, 33.333}
+    assert demands("sizes 7:3:1") == {100, 42.857, 14.286}
+    assert demands("100 and 25 Gbit/s NICs") == {100, 25}
+    assert {link.capacity_bps for link in by_group["2:1 oversubscribed"].fabric.links.values()} == {50e9}
+    cables = Counter((link.src.dpid, link.dst.dpid) for link in by_group["two cables each"].fabric.links.values())
+    assert set(cables.values()) == {2}
+    assert len(by_group["fat-tree k=8"].fabric.switches) == 80
+
+
+def test_the_last_of_every_group_is_left_of_many(generated: bench_workloads.Workloads) -> None:
+    kept = few(generated)
+    assert kept.generated == generated.generated[2:]
+    assert [setting.group for setting in kept.irregular] == [*bench_workloads.IRREGULAR]
+
+
+def test_published_workloads_are_named_by_their_folders(tmp_path: Path) -> None:
+    for name in ("two/ring_size_2", "one/ring_size_2"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "job_0-BLOOM.txt").write_text("96 128 0 1 0 500 9 0\n128 96 1 0 0 500 9 0\n")
+    found = workloads(tmp_path, generated=0, irregular=False)
+    assert [setting.name for setting in found.published] == ["one/ring_size_2", "two/ring_size_2"]
+    assert not found.irregular
+
+
+def test_a_folder_without_workloads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"--workloads: .* holds no workload files"):
+        workloads(tmp_path, generated=0)
+
+
+def test_whole_spines_fail_from_the_highest_and_cables_among_the_rest(setting: Setting) -> None:
+    spines = [dpid for dpid, switch in setting.fabric.switches.items() if switch.name.startswith("spine")]
+    broken = failed(setting, Failure(spines=2, cables=3))
+    left = Counter(link.src.dpid for link in broken.links.values())
+    assert [left[spine] for spine in spines[2:]] == [0, 0]
+    assert sum(left[spine] for spine in spines[:2]) == 2 * 8 - 3
+    assert broken == failed(setting, Failure(spines=2, cables=3))
+
+
+def test_one_job_is_hit_and_no_other(setting: Setting) -> None:
+    alone = leaves_of_one_job(setting)
+    broken = failed(setting, Failure(of_one_job=2))
+    others = {setting.fabric.hosts[ip].at.dpid for pair in setting.jobs[1].pairs for ip in pair}
+    assert alone
+    assert not others & set(alone)
+    left = Counter(link.src.dpid for link in broken.links.values())
+    assert {left[leaf] for leaf in alone} == {2}
+    assert {left[leaf] for leaf in others} == {4}
+    assert leaves_of_one_job(replace(setting, jobs=setting.jobs[:1])) == []
+
+
+# ---- one plan
+
+
+def test_all_strategies_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
+    found = cases([setting], list(SCHEMES), ["1-spine", "8-spines"])
+    assert {case.failure for case in found} == {"1-spine"}
+    assert Counter(case.strategy for case in found if case.pieces == 1) == dict.fromkeys(SCHEMES, 1)
+    assert [(case.strategy, case.pieces) for case in found if case.pieces > 1] == [("planned", 2)]
+
+
+def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
+    whole, split = measured(setting, "1-spine"), measured(setting, "1-spine", pieces=2)
+    problem = problem_of(failed(setting, FAILURES["1-spine"]), setting.jobs)
+    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
+    most = max(Counter(flow.src_leaf for flow in crossing).values())
+    assert (whole.level, whole.closed_form) == (math.ceil(most / 3), math.ceil(most / 3))
+    assert split.level == pytest.approx(most / 3)
+    assert split.closed_form == pytest.approx(most / 3)
+    assert (whole.flows, whole.jobs, whole.failed_spines, whole.unrouted) == (len(problem.flows), 2, 1, 0)
+    assert whole.proven
+    assert whole.subflows == whole.least_subflows == whole.most_subflows == 1
+    assert 1 < split.least_subflows <= split.subflows <= split.most_subflows == 2
+    assert whole.ecmp_mean
+    assert whole.ecmp_mean > whole.level
+    assert split.ecmp_mean is None
+    assert whole.total_ms > 0
+    assert whole.runs == 5
+
+
+def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:
+    row = measured(setting, "1-spine", "greedy")
+    assert row.fluid_bound <= row.integer_bound <= row.level
+    assert row.ecmp_mean is None
+
+
+def test_what_has_no_plan_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        SCHEMES,
+        "ilp",
+        lambda problem, _: NoPlan(problem.generation, "no time"),
+    )
+    found = measure(Case(setting, "none", "ilp", 1), LIMITS)
+    assert found == Missing("whole-leaf", "two jobs", "none", "ilp", 1, "no time")
+
+
+def test_closed_forms_are_for_even_fabrics_that_lost_whole_spines(setting: Setting) -> None:
+    assert measured(replace(setting, even=False), "none").closed_form is None
+    one_job = replace(setting, failures=(ONE_JOB,))
+    assert measured(one_job, ONE_JOB).closed_form is None
+
+
+def test_every_run_has_a_problem_of_its_own(setting: Setting) -> None:
+    made: list[Problem] = []
+    asked: list[tuple[Problem, int]] = []
+
+    def make() -> Problem:
+        made.append(problem_of(setting.fabric, setting.jobs))
+        return made[-1]
+
+    def strategy(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+        asked.append((problem, limits.ecmp_draws))
+        return plan(problem, limits)
+
+    timed = timed_runs(make, strategy, LIMITS, Runs(most=3, budget_s=60))
+    assert len(made) == 4
+    assert all(problem is of for (problem, _), of in zip(asked, made, strict=True))
+    assert [draws for _, draws in asked] == [20, 0, 0, 0]
+    assert timed.times.runs == 3
+
+
+def test_a_slow_first_run_is_the_only_one(setting: Setting) -> None:
+    timed = timed_runs(lambda: problem_of(setting.fabric, setting.jobs), plan, LIMITS, Runs(most=3, budget_s=0))
+    assert timed.times.runs == 1
+    assert timed.times.total_ms > 0
+
+
+def test_the_garbage_collector_is_as_before_afterwards() -> None:
+    with undisturbed():
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+# ---- changes and growth
+
+
+@pytest.mark.parametrize("change", PIECES)
+@pytest.mark.parametrize("split", [False, True])
+def test_a_change_moves_no_more_than_a_plan_from_scratch(change: Change, split: bool) -> None:
+    setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
+    row = changed(setting, change, split, LIMITS)
+    assert row.certificate == "optimal"
+    assert row.level <= row.repair_level
+    assert row.level == pytest.approx(row.scratch_level)
+    assert row.moves <= row.scratch_moves
+    assert row.fewest or row.moves
+    assert (row.displaced > 0) == (change == "cable fails")
+    assert row.pieces == (PIECES[change] if split else 1)
+
+
+def test_moves_are_proven_to_be_the_fewest() -> None:
+    """A cable fails where every other one is full: something has to move, and less would not do."""
+    setting = next(of for of in small_settings() if of.name == "4x4x4 fragmented seed 3")
+    row = changed(setting, "cable fails", False, LIMITS)
+    assert row.moves > 0
+    assert row.fewest
+
+
+def test_the_only_job_does_not_leave(setting: Setting) -> None:
+    assert [*changes_of(setting)] == ["cable fails", "job leaves"]
+    assert [*changes_of(replace(setting, jobs=setting.jobs[:1]))] == ["cable fails"]
+
+
+def test_peak_memory_is_that_of_this_process() -> None:
+    before = peak_mib()
+    held = bytearray(64 << 20)
+    assert peak_mib() >= before
+    assert peak_mib() >= len(held) / (1 << 20)
+
+
+# ---- results
+
+
+@pytest.fixture(scope="module")
+def row(setting: Setting) -> Row:
+    return measured(setting, "1-spine", pieces=2)
+
+
+def change_row(**values: object) -> ChangeRow:
+    base = ChangeRow(
+        "small", "w", "cable fails", 1, 12, 1.0, 2, 2.0, 1.5, 1.0, 1.0, "optimal", 3, 3, 2, True, 4.0, 1.0, 5
+    )
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+def growth_row(**values: object) -> GrowthRow:
+    times = Times(snapshot_ms=900.0, build_ms=400.0, solve_ms=500.0, check_ms=300.0, total_ms=1200.0, runs=3)
+    base = GrowthRow(
+        flows=100_000,
+        jobs=100,
+        pieces=1,
+        level=2.0,
+        bound=2.0,
+        certificate="optimal",
+        levels_proven=100,
+        subflows=1.0,
+        peak_mib=900.0,
+        **asdict(times),
+    )
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+def met(name: str, **rows: object) -> tuple[int, int]:
+    given = {"rows": (), "changes": (), "growth": ()} | rows
+    found = [target for target in targets(**given) if name in target.name]  # type: ignore[arg-type]
+    assert len(found) == 1, found
+    return found[0].met, found[0].cases
+
+
+def test_targets_are_met_or_not(row: Row) -> None:
+    whole = replace(row, pieces=1, closed_form=2.0, level=2.0, most_subflows=1, flows=1200, total_ms=9.0)
+    assert met("max(1, D/S)", rows=[row, replace(row, most_subflows=3), replace(row, level=1.5)]) == (1, 3)
+    assert met("max(1, ceil(D/S))", rows=[whole, replace(whole, level=3.0)]) == (1, 2)
+    assert met("within 10 ms", rows=[whole, replace(whole, total_ms=11.0), replace(whole, flows=2000)]) == (1, 2)
+    cables = replace(row, failure="40-cables", closed_form=None, level=1.009, bound=1.0, most_subflows=8, pieces=8)
+    assert met("1.01 x bound", rows=[cables, replace(cables, level=1.011), replace(cables, most_subflows=9)]) == (1, 3)
+    proven = replace(whole, group="published", failure=ONE_JOB, certificate="optimal", total_ms=600.0)
+    unproven = replace(proven, certificate="gap")
+    assert met("hit one job", rows=[proven, unproven, replace(proven, total_ms=1001.0)]) == (1, 3)
+    assert met("proven within 500 ms", rows=[proven, replace(proven, total_ms=499.0)]) == (1, 2)
+    assert met("moves, proven", changes=[change_row(), change_row(fewest=False)]) == (1, 2)
+    assert met("1.5 s, 2 GiB", growth=[growth_row(), growth_row(peak_mib=2049.0), growth_row(flows=10)]) == (1, 2)
+
+
+def test_only_the_planner_is_held_to_targets(row: Row) -> None:
+    assert targets([replace(row, strategy="greedy")], [], []) == []
+
+
+def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
+    other = replace(row, workload="b", level=3.0, total_ms=50.0, certificate="gap")
+    gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
+    line, alone = lines([row, other, replace(row, strategy="greedy", pieces=1)], [gone])
+    assert (line.scheme, line.workloads, line.missing, line.proven) == ("planned, split", 2, 1, 1)
+    assert line.level == pytest.approx((row.level + 3) / 2)
+    assert (line.worst_level, line.worst_ms) == (3.0, max(50.0, row.total_ms))
+    assert (alone.scheme, alone.missing) == ("greedy", 0)
+    (summed,) = change_lines([change_row(), change_row(moves=4, fewest=False)])
+    assert (summed.moves, summed.most_moves, summed.fewest, summed.proven) == (3, 4, 1, 2)
+
+
+def test_results_are_whole_files_at_any_time(row: Row, tmp_path: Path) -> None:
+    file = tmp_path / "new" / "plan.json"
+    results = Results({"quick": True})
+    results.save(file)
+    assert json.loads(file.read_text())["plans"] == []
+    results.add(row)
+    results.add(Missing("g", "w", "none", "ilp", 1, "no time"))
+    results.changes.append(change_row())
+    results.growth.append(growth_row())
+    results.save(file)
+    found = json.loads(file.read_text())
+    assert [len(found[key]) for key in ("plans", "missing", "changes", "growth")] == [1, 1, 1, 1]
+    assert found["plans"][0]["level"] == row.level
+    assert not found["finished"]
+    assert [each.name for each in file.parent.iterdir()] == ["plan.json"]
+
+
+def test_pictures_show_what_there_is(row: Row, tmp_path: Path) -> None:
+    ecmp = replace(row, strategy="ecmp", pieces=1, mean_level=4.0)
+    assert {file.name for file in draw(tmp_path, [row, ecmp], [])} == {"slow_down.png", "slow_down.svg"}
+    text = (tmp_path / "slow_down.svg").read_text()
+    assert all(name in text for name in ("planned, split", "ecmp", "whole-leaf, 1 workload", "bound"))
+    files = draw(tmp_path, [], [growth_row(), growth_row(pieces=2, total_ms=1400.0), growth_row(flows=1000)])
+    assert {file.name for file in files} == {"growth.png", "growth.svg"}
+    assert "100,000" in (tmp_path / "growth.svg").read_text()

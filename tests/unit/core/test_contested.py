@@ -1,0 +1,104 @@
+"""What the control loop makes of a switch that somebody else claims, of full tables and of changes by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.alarms import text
+from controller.config import PlanningConfig
+from controller.core.refusals import DUPLICATES_RECENT_S
+from controller.fabric.messages import ConnectionRefused, MastershipLost, SwitchLeft
+from controller.fabric.topology import Dpid
+from controller.jobs.messages import RegisterJob
+from controller.serving.event_log import events
+from controller.tables.rules import Table
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG, RINGS, assert_no_collision
+
+SPINE = Dpid(257)
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Three jobs run, planned."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for number, ring in enumerate(RINGS):
+        fabric.send(RegisterJob(ring_job(f"job{number}", ring, lease_s=600)))
+    fabric.run(3)
+    return fabric
+
+
+def alarms(fabric: FakeFabric) -> str:
+    return "\n".join(map(text, fabric.status.alarms))
+
+
+def test_nothing_is_written_to_a_switch_that_another_controller_took(fabric: FakeFabric) -> None:
+    fabric.send(MastershipLost(SPINE, "spine1"))
+    fabric.forget_mods()
+    fabric.run(10)
+    assert fabric.switches[SPINE].mods == []
+    assert fabric.mods, "the others send around it"
+    assert "another controller has become the master of spine1" in alarms(fabric)
+    fabric.connect(SPINE)
+    fabric.run(5)
+    assert "another controller" not in alarms(fabric)
+    assert_no_collision(fabric)
+
+
+def test_the_alarm_goes_with_the_connection(fabric: FakeFabric) -> None:
+    fabric.send(MastershipLost(SPINE, "spine1"))
+    fabric.send(SwitchLeft(SPINE))
+    assert "another controller" not in alarms(fabric)
+
+
+def test_a_second_switch_with_a_dpid_is_told_of_while_it_keeps_coming_and_changes_nothing(fabric: FakeFabric) -> None:
+    fabric.forget_mods()
+    before = fabric.status
+    fabric.send(ConnectionRefused("192.0.2.5:40000", SPINE, "duplicate_dpid"))
+    after = fabric.status
+    assert "a second switch, at 192.0.2.5, has the dpid of spine1 (0x101); it is refused" in alarms(fabric)
+    assert after.refused_connections["duplicate_dpid"] == 1
+    assert (fabric.mods, after.fabric) == ([], before.fabric)
+    fabric.run(DUPLICATES_RECENT_S + 1, step=1)
+    assert "a second switch" not in alarms(fabric)
+
+
+def test_what_somebody_deletes_comes_back_with_the_next_audit_and_is_counted(fabric: FakeFabric) -> None:
+    leaf = fabric.switches[Dpid(1)]
+    gone = [key for key in leaf.flows if key.table == Table.PINNED and key.match.ipv4_src]
+    for key in gone:
+        del leaf.flows[key]
+    before = fabric.status
+    fabric.forget_mods()
+    fabric.run(CONFIG.openflow.audit_interval_s + 2, step=0.5)
+    after = fabric.status
+    assert set(gone) <= leaf.flows.keys()
+    assert {mod.rule for mod in leaf.mods} == {leaf.flows[key] for key in gone}
+    assert after.switches[Dpid(1)].healed_rules == len(gone)
+    told = dict(events(before, after))
+    assert told["rules changed by somebody else; put right"] == {"switch": "leaf1", "count": len(gone)}
+    assert {job.state for job in after.jobs.values()} == {"pinned"}
+
+
+def test_audits_that_find_nothing_cause_nothing() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG.model_copy(update={"planning": PlanningConfig(interval_s=1000)}))
+    fabric.run(CONFIG.jobs.orphan_lease_s + 10, step=1)
+    fabric.forget_mods()
+    desired, stages = fabric.loop.state.wanted.rules, len(fabric.stages)
+    fabric.run(CONFIG.openflow.audit_interval_s + 2, step=1)
+    assert (fabric.mods, len(fabric.stages)) == ([], stages)
+    assert fabric.loop.state.wanted.rules is desired, "nothing was worked out anew"
+
+
+def test_many_refused_rules_are_one_alarm(fabric: FakeFabric) -> None:
+    leaf = fabric.switches[Dpid(1)]
+    pins = {key for key in leaf.flows if key.table == Table.PINNED and key.match.ipv4_src}
+    leaf.flows = {key: rule for key, rule in leaf.flows.items() if key not in pins}
+    leaf.refuses = pins
+    fabric.connect(Dpid(1))
+    fabric.run(6)
+    refused = [alarm for alarm in alarms(fabric).splitlines() if "refused" in alarm]
+    assert refused == [f"leaf1 refused {len(pins)} rules (table full); what was to be pinned stays on ECMP"]

@@ -1,0 +1,109 @@
+"""Connections that end: one switch is given up at once, a large part of the fabric only when packets say so."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
+from controller.fabric.topology import Dpid
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.spec import JobId
+from controller.tables.rules import GroupRule
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG, RINGS, spines_used
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for number, ring in enumerate(RINGS):
+        fabric.send(RegisterJob(ring_job(f"job{number}", ring, lease_s=1000)))
+    fabric.run(5)
+    return fabric
+
+
+def test_one_switch_that_leaves_is_given_up_a_moment_later(fabric: FakeFabric) -> None:
+    fabric.send(SwitchLeft(Dpid(257)))
+    fabric.forget_mods()
+    fabric.run(0.3)
+    assert any(isinstance(mod.rule, GroupRule) for mod in fabric.mods)
+    assert not any(link.dpid == 257 for link in fabric.loop.fabric.links)
+
+
+def test_one_that_is_back_within_that_moment_was_never_given_up(fabric: FakeFabric) -> None:
+    fabric.send(SwitchLeft(Dpid(257)))
+    assert any(link.dpid == 257 for link in fabric.loop.fabric.links)
+
+
+def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFabric) -> None:
+    before = spines_used(fabric)
+    fabric.forget_mods()
+    for dpid in fabric.switches:
+        fabric.now += 0.01
+        fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+    fabric.run(2)
+    fabric._connected.clear()
+    for dpid in fabric.switches:
+        fabric.run(0.5)
+        fabric.connect(dpid)
+    fabric.run(10)
+    assert fabric.mods == []
+    assert spines_used(fabric) == before
+    assert not fabric.loop.state.phases.adopting
+
+
+def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabric) -> None:
+    """Three of four spines lose power: half of the connections end, and the leaves' ports go down."""
+    dead = [Dpid(257), Dpid(258), Dpid(259)]
+    for dpid in dead:
+        fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+        fabric._connected.discard(dpid)
+    for dpid in dead:
+        for at in filter(None, fabric.switches[dpid].peers.values()):
+            fabric.switches[at.dpid].up[at.port] = False
+            port = next(port for port in fabric.switches[at.dpid].ports() if port.number == at.port)
+            fabric.send(PortChanged(at.dpid, port))
+    fabric.run(0.5)
+    assert set(spines_used(fabric).values()) == {"spine4"}
+
+
+def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) -> None:
+    """Somebody who may connect comes and goes with one dpid after the other."""
+    for number in range(6):
+        dpid = Dpid(0xBAD0 + number)
+        fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
+        fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+    assert not fabric.loop.state.phases.adopting
+
+
+def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
+    """Three of eight, their ports stay up, and everybody else hears ticks meanwhile."""
+    before = spines_used(fabric)
+    fabric.run(70)
+    fabric.forget_mods()
+    gone = [Dpid(257), Dpid(258), Dpid(1)]
+    for dpid in gone:
+        fabric.now += 0.005
+        fabric.send(SwitchLeft(dpid))
+        fabric._connected.discard(dpid)
+    fabric.run(2)
+    assert fabric.mods == []
+    fabric.connect(*gone)
+    fabric.run(10)
+    assert fabric.mods == []
+    assert (spines_used(fabric), fabric.loop.state.phases.adopting) == (before, False)
+
+
+def test_what_a_job_leaves_behind_while_nobody_is_connected_goes_with_the_return(fabric: FakeFabric) -> None:
+    fabric.run(70)
+    for dpid in fabric.switches:
+        fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
+    fabric._connected.clear()
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.run(1)
+    fabric.connect(*fabric.switches)
+    fabric.run(10)
+    assert fabric.loop.state.routes.orphans == ()
+    assert len(fabric.loop.state.wanted.pins) == 16, "two jobs of four flows, both ways"

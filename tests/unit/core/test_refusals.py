@@ -1,0 +1,114 @@
+"""What is not believed changes nothing and is seen: in the status, as a metric, as an alarm that ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.alarms import AlarmKind, text
+from controller.core.messages import Command, Message
+from controller.core.refusals import PACKETS_RECENT_S
+from controller.fabric.messages import ArpSeen, PacketsRefused, ProbePorts, RefusedPacket
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.serving.event_log import events
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG
+
+LEAF, HOST_PORT = Dpid(1), PortNo(5)
+VICTIM, THIEF_MAC = "10.0.1.1", "02:00:00:00:99:99"
+
+
+class Fabric(FakeFabric):
+    """Remembers which switches' ports were to be probed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.probed: list[Dpid] = []
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        if isinstance(command, ProbePorts):
+            self.probed += command.dpids
+        return super()._carry_out(command)
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    fabric = Fabric()
+    fabric.start(CONFIG)
+    fabric.run(5)
+    for ip, at in fabric.hosts.items():
+        fabric.send(ArpSeen(at, "request", ip, fabric.mac(ip), "10.0.1.1"))
+    fabric.run(5)
+    return fabric
+
+
+def alarms(fabric: Fabric) -> str:
+    return "\n".join(map(text, fabric.status.alarms))
+
+
+def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
+    thief = fabric.hosts["10.0.2.2"]
+    before = fabric.status
+    fabric.forget_mods()
+    for _ in range(50):
+        fabric.send(ArpSeen(thief, "reply", VICTIM, THIEF_MAC, "10.0.3.1"))
+    fabric.run(2)
+    after = fabric.status
+    assert after.fabric.hosts[VICTIM].at == fabric.hosts[VICTIM]
+    assert after.refused_claims == {thief: 50}
+    assert "leaf2:6 claims addresses" in alarms(fabric)
+    assert [what for what, _ in events(before, after)] == ["alarm"]
+    assert fabric.mods == []
+    fabric.run(70)
+    assert not fabric.status.alarms
+    assert fabric.status.refused_claims == {thief: 50}, "counters stay"
+
+
+def test_an_address_whose_owner_is_silent_moves_with_its_routes(fabric: Fabric) -> None:
+    """A virtual machine that went to another port; the old port stays up."""
+    fabric.silent_hosts = {VICTIM}
+    fabric.send(ArpSeen(fabric.hosts["10.0.2.2"], "request", VICTIM, fabric.mac(VICTIM), "10.0.3.1"))
+    before = fabric.status
+    fabric.run(5)
+    fabric.hosts[VICTIM] = fabric.hosts["10.0.2.2"]
+    assert fabric.loop.fabric.hosts[VICTIM].at == fabric.hosts[VICTIM]
+    assert fabric.trace("10.0.3.1", VICTIM)
+    assert "host moved" in [what for what, _ in events(before, fabric.status)]
+
+
+def test_refused_packets_are_added_up_by_port_and_an_alarm_while_recent(fabric: Fabric) -> None:
+    here = PortRef(LEAF, HOST_PORT)
+    fabric.forget_mods()
+    for _ in range(2):
+        fabric.send(PacketsRefused({RefusedPacket(here, "forged"): 3, RefusedPacket(here, "foreign"): 1}))
+    status = fabric.status
+    assert status.refused_packets == {RefusedPacket(here, "forged"): 6, RefusedPacket(here, "foreign"): 2}
+    (alarm,) = status.alarms
+    assert (alarm.kind, alarm.subject, alarm.since) == (AlarmKind.LLDP_FORGED, "leaf1:5", fabric.now)
+    assert fabric.mods == []
+    fabric.run(PACKETS_RECENT_S + 1)
+    assert not fabric.status.alarms
+
+
+def test_what_everyday_life_brings_is_counted_and_no_alarm(fabric: Fabric) -> None:
+    here = PortRef(LEAF, HOST_PORT)
+    for reason in ("foreign", "not_a_port", "malformed_arp"):
+        fabric.send(PacketsRefused({RefusedPacket(here, reason): 1}))
+    assert len(fabric.status.refused_packets) == 3
+    assert not alarms(fabric)
+
+
+def test_ports_and_switches_that_nobody_described_take_no_memory(fabric: Fabric) -> None:
+    for number in range(1000, 1100):
+        fabric.send(PacketsRefused({RefusedPacket(PortRef(LEAF, PortNo(number)), "forged"): 1}))
+        fabric.send(PacketsRefused({RefusedPacket(PortRef(Dpid(number), HOST_PORT), "forged"): 1}))
+    assert fabric.status.refused_packets == {RefusedPacket(PortRef(LEAF, PortNo(0)), "forged"): 100}
+
+
+def test_the_ports_of_a_switch_are_probed_when_it_has_its_rules_once_per_connection(fabric: Fabric) -> None:
+    assert sorted(fabric.probed) == sorted(fabric.switches)
+    fabric.probed.clear()
+    fabric.run(5)
+    assert fabric.probed == []
+    fabric.connect(LEAF)
+    fabric.run(1)
+    assert fabric.probed == [LEAF]

@@ -1,0 +1,415 @@
+"""Split flows on fake switches: which packets go where, in every intermediate state, and after a restart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.config import JobsConfig, Strategy
+from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
+from controller.jobs.source_ports import port_classes
+from controller.jobs.spec import JobId
+from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
+from controller.planning.plan import Plan
+from controller.planning.planner import plan
+from controller.planning.problem import FlowId, Route, Routes, Subflow
+from controller.tables.pinned_table import PIN_PRIORITY, pin_key
+from controller.tables.pipeline import Pipeline, PipelineSettings
+from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
+from controller.tables.rules_diff import stages
+from controller.tables.running_routes import Pins, in_place, parts_of
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+from tests.support.fake_switch import Packet
+from tests.support.three_rings import CONFIG
+
+LEAVES, SPINES, HOSTS = 2, 3, 4
+RING = [f"10.0.{leaf}.{host}" for host in range(1, HOSTS + 1) for leaf in (1, 2)]
+FLOWS = [FlowId(src, RING[(i + 1) % len(RING)]) for i, src in enumerate(RING)]
+LISTENER = 45_000
+
+
+def started(**spec: object) -> FakeFabric:
+    """Four flows out of each of two leaves, over three spines, in one ring."""
+    fabric = FakeFabric(LEAVES, SPINES, HOSTS)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("ring", RING, lease_s=600, **spec)))
+    fabric.run(3)
+    return fabric
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    return started(max_subflows=4)
+
+
+def routes_of(fabric: FakeFabric) -> dict[FlowId, Route]:
+    (job,) = fabric.status.jobs.values()
+    return {flow: route for flow, route in job.routes.items() if route}
+
+
+def spine_of(path: tuple[LinkId, ...]) -> str:
+    """Leaves' uplinks are their first ports, spine by spine."""
+    return f"spine{path[0].port}"
+
+
+def data(flow: FlowId, port: int, entropy: int = 0, protocol: int = IP_TCP) -> Packet:
+    dst_port = 4791 if protocol == IP_UDP else LISTENER
+    return Packet(*flow, entropy, protocol=protocol, src_port=port, dst_port=dst_port)
+
+
+def answer(flow: FlowId, port: int, entropy: int = 0) -> Packet:
+    return Packet(flow.dst_ip, flow.src_ip, entropy, src_port=LISTENER, dst_port=port)
+
+
+def via(fabric: FakeFabric, packet: Packet) -> str:
+    passed = fabric.follow(packet)
+    assert passed, f"{packet} is lost"
+    return passed[1]
+
+
+def ports_in(number: int, count: int) -> Iterator[int]:
+    """Source ports of a class, even and odd."""
+    wanted = port_classes(count)[number]
+    return (port & ~wanted.mask | wanted.value for port in (32_768, 32_769, 40_000, 40_007, 60_998, 60_999))
+
+
+def test_four_flows_share_three_spines_evenly(fabric: FakeFabric) -> None:
+    status = fabric.status
+    assert status.network_efficiency == pytest.approx(3 / 4)
+    (job,) = status.jobs.values()
+    assert (job.state, job.pinned) == ("pinned", len(FLOWS))
+    assert len(FLOWS) < job.subflows <= 2 * len(FLOWS)
+    assert status.pins > 2 * len(FLOWS), "each subflow has a pin, and one for its acknowledgements"
+    whole = started(max_subflows=1).status
+    assert whole.network_efficiency == pytest.approx(1 / 2)
+
+
+def test_every_source_port_of_a_class_takes_its_subflows_path_and_answers_come_back_on_it(fabric: FakeFabric) -> None:
+    for flow, route in routes_of(fabric).items():
+        for number, piece in enumerate(route):
+            for port in ports_in(number, 4) if len(route) > 1 else (32_768, 33_333):
+                for entropy in range(3):
+                    assert via(fabric, data(flow, port, entropy)) == spine_of(piece.path)
+                    assert via(fabric, answer(flow, port, entropy)) == spine_of(piece.path)
+
+
+def test_packets_of_no_subflow_go_to_ecmp_and_are_counted(fabric: FakeFabric) -> None:
+    flow, route = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
+    unused = next(ports_in(3, 4))
+    assert {via(fabric, data(flow, unused, entropy)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
+    assert {via(fabric, Packet(*flow, entropy, protocol=1)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
+    leaf = fabric.switches[fabric.hosts[flow.src_ip].dpid]
+    assert leaf.flows[pin_key(flow)].goto == Table.DEFAULT
+    assert {key.priority for key in keys_of(fabric, flow)} == {PIN_PRIORITY, PIN_PRIORITY + 2}
+    assert len(keys_of(fabric, flow)) == 1 + len(route)
+
+
+def keys_of(fabric: FakeFabric, flow: FlowId) -> list[FlowKey]:
+    leaf = fabric.switches[fabric.hosts[flow.src_ip].dpid]
+    ends = [(key, key.match.ipv4_src, key.match.ipv4_dst) for key in leaf.flows]
+    return [key for key, src, dst in ends if src and dst and (src.address, dst.address) == flow]
+
+
+def test_whole_flows_have_the_rules_they_always_had() -> None:
+    fabric = started(max_subflows=1)
+    for flow in FLOWS:
+        assert keys_of(fabric, flow) == [pin_key(flow)]
+        assert pin_key(flow).match.ip_proto is None
+
+
+def test_roce_is_told_apart_by_the_source_port_of_udp_to_its_port() -> None:
+    fabric = started(max_subflows=2, transport="roce_v2")
+    flow, route = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
+    for number, piece in enumerate(route):
+        for port in ports_in(number, 2):
+            assert via(fabric, data(flow, port, 1, IP_UDP)) == spine_of(piece.path)
+            back = Packet(flow.dst_ip, flow.src_ip, 1, protocol=IP_UDP, src_port=port, dst_port=4791)
+            assert via(fabric, back) == spine_of(piece.path)
+    port = next(ports_in(0, 2))
+    assert len({via(fabric, data(flow, port, entropy)) for entropy in range(3)}) == 3, "TCP is none of it"
+
+
+def test_subflows_are_told_apart_at_spines_too_where_these_have_a_choice() -> None:
+    """Two cables between each leaf and the only spine: three flows share two lanes each way."""
+    fabric = FakeFabric(leaves=2, spines=2, hosts_per_leaf=3)
+    spine, _ = fabric.switches[Dpid(257)], fabric.switches.pop(Dpid(258))
+    for leaf in (Dpid(1), Dpid(2)):
+        port = PortNo(leaf + 2)
+        spine.peers[port] = PortRef(leaf, PortNo(2))
+        spine.up[port] = True
+        fabric.switches[leaf].peers[PortNo(2)] = PortRef(spine.dpid, port)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    ring = [f"10.0.{leaf}.{host}" for host in range(1, 4) for leaf in (1, 2)]
+    fabric.send(RegisterJob(ring_job("ring", ring, max_subflows=2)))
+    fabric.run(3)
+    assert fabric.status.network_efficiency == pytest.approx(2 / 3)
+    for flow, route in routes_of(fabric).items():
+        for number, piece in enumerate(route):
+            packet = data(flow, next(ports_in(number, 2)) if len(route) > 1 else 40_000, entropy=number)
+            at = fabric.hosts[flow.src_ip]
+            up = fabric.switches[at.dpid].forward(at.port, packet)
+            entered = fabric.switches[at.dpid].peers[up] if up else None
+            assert entered
+            assert (up, spine.forward(entered.port, packet)) == tuple(link.port for link in piece.path)
+    fabric.forget_mods()
+    before = routes_of(fabric)
+    fabric.start(CONFIG)
+    fabric.run(30)
+    assert (fabric.mods, routes_of(fabric)) == ([], before)
+
+
+def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabric: FakeFabric) -> None:
+    before = routes_of(fabric)
+    assert any(len({share for _, share in route}) > 1 for route in before.values()), "shares are not all equal"
+    fabric.forget_mods()
+    fabric.start(CONFIG)
+    fabric.run(30)
+    assert fabric.mods == []
+    assert routes_of(fabric) == before
+    assert not fabric.loop.state.phases.adopting
+
+
+def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_may_correct_them(
+    fabric: FakeFabric,
+) -> None:
+    paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
+    level = 1 / fabric.status.network_efficiency
+    fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
+    fabric.forget_mods()
+    fabric.start(CONFIG)
+    while fabric.loop.state.phases.adopting:
+        fabric.run(0.1)
+    adopted = fabric.loop.state.routes.routes
+    assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths
+    assert all(share == 1 / len(route) for route in adopted.values() for _, share in route)
+    fabric.run(5)
+    assert 1 / fabric.status.network_efficiency == pytest.approx(level)
+
+
+def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
+    before = routes_of(fabric)
+    spec = fabric.saved.specs[0]
+    fabric.saved = SavedState((), None, fabric.saved.shares)
+    fabric.forget_mods()
+    fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=30)}))
+    fabric.run(10)
+    fabric.send(RegisterJob(spec))
+    fabric.run(5)
+    assert fabric.mods == []
+    assert routes_of(fabric) == before
+    fabric.run(40)
+    assert fabric.mods == [], "the end of the orphans' lease is nothing to it"
+
+
+def test_orphans_of_a_job_that_does_not_come_back_are_removed(fabric: FakeFabric) -> None:
+    fabric.saved = SavedState()
+    fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=20)}))
+    fabric.run(15)
+    assert all(len(keys_of(fabric, flow)) > 0 for flow in FLOWS)
+    fabric.run(20)
+    assert not [key for flow in FLOWS for key in keys_of(fabric, flow)]
+
+
+def test_a_pair_that_passes_to_a_job_that_does_not_split_is_whole_again(fabric: FakeFabric) -> None:
+    fabric.after_each_mod = lambda: all_arrive(fabric)
+    fabric.send(DeregisterJob(JobId("ring")))
+    fabric.send(RegisterJob(ring_job("heir", RING)))
+    fabric.run(3)
+    for flow in FLOWS:
+        assert keys_of(fabric, flow) == [pin_key(flow)]
+    assert fabric.status.network_efficiency == pytest.approx(1 / 2)
+
+
+def all_arrive(fabric: FakeFabric) -> None:
+    for flow in FLOWS:
+        for port in range(32_768, 32_784, 2):
+            assert fabric.follow(data(flow, port)) is not None
+            assert fabric.follow(answer(flow, port)) is not None
+
+
+def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) -> None:
+    flow, (first, second) = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
+    generation = fabric.status.jobs[JobId("ring")].routes_generation
+    (command,) = fabric.loop.handle([Replan()], fabric.now)
+    assert isinstance(command, SolvePlan)
+    answer = plan(command.problem, command.limits)
+    assert isinstance(answer, Plan)
+    shifted = (Subflow(first.path, first.share / 2), Subflow(second.path, 1 - first.share / 2))
+    better = {job: level / 2 for job, level in answer.job_level.items()}
+    fabric.forget_mods()
+    fabric.send(Planned(replace(answer, routes={**answer.routes, flow: shifted}, job_level=better)))
+    fabric.run(0.1)
+    job = fabric.status.jobs[JobId("ring")]
+    assert (job.routes[flow], fabric.mods) == (shifted, [])
+    assert job.routes_generation > generation
+    assert fabric.saved.shares[flow] == (shifted[0].share, shifted[1].share)
+
+
+def test_strategies_change_without_a_lost_packet(fabric: FakeFabric) -> None:
+    before = routes_of(fabric)
+    fabric.after_each_mod = lambda: all_arrive(fabric)
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(1)
+    assert routes_of(fabric) == {}
+    assert all(keys_of(fabric, flow) == [pin_key(flow)] for flow in FLOWS)
+    fabric.send(SetStrategy(Strategy.PLANNED))
+    fabric.run(1)
+    assert routes_of(fabric).keys() == before.keys()
+
+
+def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabric: FakeFabric) -> None:
+    flow = next(flow for flow, route in routes_of(fabric).items() if len(route) == 2)
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(1)
+    second = parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])[1]
+    fabric.switches[fabric.hosts[flow.src_ip].dpid].refuses = {pin_key(flow, second)}
+    fabric.send(SetStrategy(Strategy.PLANNED))
+    fabric.run(2)
+    assert flow not in routes_of(fabric)
+    all_arrive(fabric)
+
+
+def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is_background(fabric: FakeFabric) -> None:
+    routes, parts = routes_of(fabric), parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])
+    rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can: its level is 4/3
+    ports: dict[PortRef, float] = {}
+    rules: dict[FlowKey, float] = {}
+    for _ in range(40):
+        fabric.run(1, step=0.5)
+        for flow, route in routes.items():
+            whole = len(route) == 1
+            for piece, part in zip(route, parts, strict=False):
+                sent = rate * piece.share
+                key = pin_key(flow, None if whole else part)
+                rules[key] = rules.get(key, 0) + sent
+                for link in piece.path:
+                    ports[link.at] = ports.get(link.at, 0) + sent
+            ports[fabric.hosts[flow.dst_ip]] = ports.get(fabric.hosts[flow.dst_ip], 0) + rate
+        fabric.count_rules({at: int(n) for at, n in ports.items()}, {key: int(n) for key, n in rules.items()})
+    status = fabric.status
+    assert {link: load.background_bps for link, load in status.links.items() if load.background_bps} == {}
+    busiest = max(load.rate_bps for link, load in status.links.items() if link in status.fabric.links)
+    assert busiest == pytest.approx(FABRIC_BPS, rel=0.02)
+    assert routes_of(fabric) == routes
+
+
+# ---- any change between any routes, rule by rule
+
+
+def paths(flow: FlowId) -> list[tuple[LinkId, ...]]:
+    src, dst = int(flow.src_ip.split(".")[2]), int(flow.dst_ip.split(".")[2])
+    return [
+        (LinkId(Dpid(src), PortNo(spine)), LinkId(Dpid(256 + spine), PortNo(dst))) for spine in range(1, SPINES + 1)
+    ]
+
+
+@st.composite
+def some_routes(draw: st.DrawFn) -> dict[FlowId, Route]:
+    routes = {}
+    for flow in FLOWS[:3]:
+        chosen = draw(st.lists(st.sampled_from(paths(flow)), max_size=SPINES, unique=True))
+        if chosen:
+            routes[flow] = tuple(Subflow(path, 1 / len(chosen)) for path in chosen)
+    return routes
+
+
+@pytest.fixture(scope="module")
+def connected() -> FakeFabric:
+    return started(max_subflows=3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(some_routes(), min_size=2, max_size=4), st.integers(0, 1000))
+def test_no_packet_is_lost_between_any_two_sets_of_routes(
+    connected: FakeFabric, changes: list[Routes], seed: int
+) -> None:
+    """Switches carry out a stage in any order, each its own mods in the order that they are sent."""
+    order, derived_pins = random.Random(seed), Pins()
+    jobs = list(connected.loop.state.jobs.jobs.values())
+    pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
+    for routes in changes:
+        pins = derived_pins(connected.loop.fabric, jobs, routes, ())
+        while True:
+            installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
+            left = stages(pipeline.desired(connected.loop.fabric, pins, installed), installed)
+            if not left:
+                break
+            for dpid in order.sample(sorted(left[0].mods), len(left[0].mods)):
+                for mod in left[0].mods[dpid]:
+                    assert connected.switches[dpid].apply(mod) is None
+                    for flow in FLOWS[:3]:
+                        for port in (32_768, 32_770, 32_772, 32_774):
+                            assert connected.follow(data(flow, port)) is not None
+                            assert connected.follow(answer(flow, port)) is not None
+        for flow, route in routes.items():
+            for number, piece in enumerate(route):
+                port = 32_768 | 2 * number
+                assert via(connected, data(flow, port)) == spine_of(piece.path)
+
+
+# ---- a subflow that stays keeps its class
+
+
+def test_subflows_stay_in_their_classes() -> None:
+    first, second, third = paths(FLOWS[0])
+    running = (Subflow(first, 0.5), Subflow(second, 0.3), Subflow(third, 0.2))
+    assert in_place((Subflow(third, 0.5), Subflow(second, 0.5)), running) == (Subflow(third, 0.5), Subflow(second, 0.5))
+    assert in_place((Subflow(second, 0.9), Subflow(first, 0.1)), running) == (Subflow(first, 0.1), Subflow(second, 0.9))
+    assert in_place(running[::-1], running) == running
+    assert in_place((Subflow(second, 0.5), Subflow(first, 0.5)), (Subflow(first, 1.0),))[0].path == first
+    assert in_place((Subflow(second, 1.0),), running) == (Subflow(second, 1.0),)
+
+
+@given(st.data())
+def test_whatever_the_order_the_subflows_are_the_same(data: st.DataObject) -> None:
+    chosen = st.lists(st.sampled_from(range(6)), min_size=1, max_size=6, unique=True)
+    route, running = (
+        tuple(Subflow((LinkId(Dpid(1), PortNo(n)),), 1 / (n + 2)) for n in data.draw(chosen)) for _ in range(2)
+    )
+    placed = in_place(route, running)
+    assert sorted(placed) == sorted(route)
+    if len(route) > 1:
+        kept = [piece for piece, was in zip(placed, running, strict=False) if piece.path == was.path]
+        possible = {piece.path for piece in running[: len(route)]} & {piece.path for piece in route}
+        assert len(kept) == len(possible)
+
+
+def test_a_plan_in_another_order_is_no_change(fabric: FakeFabric) -> None:
+    """The planner need not know of classes."""
+    fabric.forget_mods()
+    (command,) = fabric.loop.handle([Replan()], fabric.now)
+    assert isinstance(command, SolvePlan)
+    answer = plan(command.problem, command.limits)
+    assert isinstance(answer, Plan)
+    turned = {flow: route[::-1] for flow, route in answer.routes.items()}
+    fabric.send(Planned(replace(answer, routes=turned)))
+    assert fabric.mods == []
+    assert fabric.status.moved_flows_total == 0
+
+
+def test_shares_survive_an_adoption_in_mid_life(fabric: FakeFabric) -> None:
+    """No rule holds them, and what the last process saved has been forgotten long ago."""
+    routes, jobs = fabric.loop.state.routes, list(fabric.loop.state.jobs.jobs.values())
+    routes.drop_orphans()
+    uneven = {
+        flow: (Subflow(route[0].path, 0.9), *(Subflow(piece.path, 0.1 / (len(route) - 1)) for piece in route[1:]))
+        for flow, route in routes.routes.items()
+        if len(route) > 1
+    }
+    assert uneven
+    routes.routes = {**routes.routes, **uneven}
+    before = dict(routes.routes)
+    assert routes.adopt(fabric.loop.fabric, fabric.loop.state.sync.installed, jobs) == {JobId("ring")}
+    assert routes.routes == before
+    late = dict(fabric.loop.state.sync.installed)
+    del late[Dpid(257)]
+    routes.adopt(fabric.loop.fabric, late, jobs)
+    assert routes.routes == before, "subflows whose switch is late are not gone"

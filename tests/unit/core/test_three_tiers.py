@@ -1,0 +1,397 @@
+"""Three tiers: a fat-tree in which packets meet a choice at the edge and another one behind it.
+
+After every single rule change, in any order that a stage allows, and whatever ECMP hashes a packet to: nothing goes
+round in circles, nothing that arrived before is lost, and in the end everything arrives that has a way.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, permutations
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from controller.config import Config, Strategy
+from controller.fabric.messages import SwitchConnected, SwitchLeft
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.source_ports import port_classes
+from controller.jobs.spec import JobId
+from controller.offline.fabrics import without
+from controller.offline.topologies import fat_tree
+from controller.planning.messages import SetStrategy
+from controller.planning.problem import FlowId, Route, Subflow
+from controller.tables.narrowing import narrowed
+from controller.tables.pinned_table import Pin
+from controller.tables.pipeline import Pipeline, PipelineSettings
+from controller.tables.rules import RuleSet, Stage
+from controller.tables.rules_diff import NARROW, stages
+from controller.tables.running_routes import Pins
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
+from tests.support.fake_switch import Packet
+
+K = 4
+EDGES = range(1, K * K // 2 + 1)
+CONFIG = Config.model_validate({"fabric": {"link_bps": FABRIC_BPS, "host_link_bps": FABRIC_BPS}})
+LINKS = 2 * (2 * K * (K // 2) ** 2)
+RINGS = {f"job{host}": [f"10.0.{edge}.{host}" for edge in EDGES] for host in (1, 2)}
+SECOND_CLASS = port_classes(2)[1].value
+SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
+
+
+def ring_flows(ips: Sequence[str]) -> list[FlowId]:
+    return [FlowId(a, b) for a, b in zip(ips, [*ips[1:], ips[0]], strict=True)]
+
+
+class Watch:
+    """Walks every way that a packet may take between hosts, again for those that a change may have changed.
+
+    ``lost``: pairs of which a packet may be lost now.
+    """
+
+    def __init__(self, fabric: FakeFabric, hosts: Sequence[str]) -> None:
+        """Also packets of the second class of ports, both ways, between neighbours in a ring of the hosts: flows of two
+        pieces have a pin for each class."""
+        self._fabric = fabric
+        self._packets = [Packet(src, dst) for src, dst in permutations(hosts, 2)]
+        for src, dst in ring_flows(hosts):
+            self._packets += [Packet(src, dst, src_port=SECOND_CLASS), Packet(dst, src, dst_port=SECOND_CLASS)]
+        self._through: dict[Packet, set[Dpid]] = {}
+        self.lost: frozenset[Packet] = frozenset()
+        self.look()
+
+    def look(self) -> None:
+        """At everything; from now on the losses are those of now."""
+        self.lost = frozenset(packet for packet in self._packets if self._is_lossy(packet))
+
+    def look_after(self, changed: Iterable[Dpid]) -> None:
+        """Nothing may be lost that was not before."""
+        changed = set(changed)
+        again = [packet for packet in self._packets if not changed.isdisjoint(self._through[packet])]
+        lossy = {packet for packet in again if self._is_lossy(packet)}
+        assert lossy <= self.lost, f"lost: {sorted((p.src, p.dst) for p in lossy - self.lost)}"
+        self.lost = self.lost.difference(again) | lossy
+
+    @property
+    def through(self) -> set[Dpid]:
+        """Switches that some packet may pass."""
+        return set().union(*self._through.values())
+
+    def _is_lossy(self, packet: Packet) -> bool:
+        through: set[Dpid] = set()
+        target = self._fabric.hosts[packet.dst]
+        done: dict[PortRef, bool] = {}
+
+        def lossy(at: PortRef, trail: tuple[PortRef, ...]) -> bool:
+            assert at.dpid not in {ref.dpid for ref in trail}, f"{packet.src} > {packet.dst} goes round: {trail}"
+            if at in done:
+                return done[at]
+            switch = self._fabric.switches[at.dpid]
+            through.add(at.dpid)
+            found = False
+            for port in switch.possible(at.port, packet):
+                if port is None:
+                    found = True
+                elif PortRef(at.dpid, port) != target:
+                    peer = switch.peers[port]
+                    found |= peer is None or lossy(peer, (*trail, at))
+            done[at] = found
+            return found
+
+        result = lossy(self._fabric.hosts[packet.src], ())
+        self._through[packet] = through
+        return result
+
+
+# ---- the tables alone: any plan to any other, with any cables cut and plugged meanwhile
+
+
+@pytest.fixture(scope="module")
+def connected() -> FakeFabric:
+    """One host per edge switch is known, no job runs."""
+    fabric = FakeFabric(topology=fat_tree(K, FABRIC_BPS, FABRIC_BPS))
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("job1", RINGS["job1"], max_subflows=2)))
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(3)
+    return fabric
+
+
+@st.composite
+def some_state(draw: st.DrawFn) -> tuple[dict[FlowId, list[int]], list[int], list[int]]:
+    """(which candidate paths each flow takes, cables that are cut, switches above the edge that are off)."""
+    flows = draw(st.lists(st.sampled_from(ring_flows(RINGS["job1"])), max_size=4, unique=True))
+    choice = {flow: draw(st.lists(st.integers(0, 3), min_size=1, max_size=2, unique=True)) for flow in flows}
+    cut = draw(st.lists(st.integers(0, LINKS // 2 - 1), max_size=4, unique=True))
+    off = draw(st.lists(st.sampled_from([0x101, 0x102, 0x103, 0x201, 0x202, 0x203]), max_size=2, unique=True))
+    return choice, cut, off
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(some_state(), min_size=2, max_size=4), st.integers(0, 1000))
+@example([({FlowId("10.0.4.1", "10.0.5.1"): [0]}, [27], [0x103, 0x203]), ({}, [], [])], 0).via(
+    "a pin to a detour through a third pod, given up when the short way is back"
+)
+def test_no_packet_is_lost_or_turns_between_any_two_plans_and_fabrics(
+    connected: FakeFabric,
+    states: list[tuple[dict[FlowId, list[int]], list[int], list[int]]],
+    seed: int,
+) -> None:
+    order, fabric = random.Random(seed), connected.loop.fabric
+    intact = fabric
+    jobs = list(connected.loop.state.jobs.jobs.values())
+    pipeline, derived_pins = Pipeline(SETTINGS), Pins()
+    watch = Watch(connected, RINGS["job1"])
+    cables = sorted(link for link in intact.links if intact.links[link].src < intact.links[link].dst)
+    for choice, cut, off in [*states, ({}, [], [])]:
+        dead = {cables[n] for n in cut} | {link for link in intact.links if link.dpid in off}
+        before, fabric = fabric, without(intact, dead)
+        set_carriers(connected, fabric)
+        watch.look()
+        first_aid(connected, before, before.links.keys() - fabric.links, order, watch)
+        routes = {flow: route for flow, which in choice.items() if (route := routed(fabric, flow, which))}
+        pins = derived_pins(fabric, jobs, routes, ())
+        settle(connected, pipeline, fabric, pins, order, watch)
+        assert {(p.src, p.dst) for p in watch.lost} == apart(fabric, RINGS["job1"])
+
+
+def set_carriers(fake: FakeFabric, fabric: Fabric) -> None:
+    for switch in fake.switches.values():
+        for port, peer in switch.peers.items():
+            switch.set_up(port, peer is None or LinkId(switch.dpid, port) in fabric.links)
+
+
+def routed(fabric: Fabric, flow: FlowId, which: list[int]) -> Route:
+    paths = CandidatePaths(fabric, 16).between(fabric.hosts[flow.src_ip].at.dpid, fabric.hosts[flow.dst_ip].at.dpid)
+    chosen = dict.fromkeys(paths[n % len(paths)] for n in which) if paths else {}
+    return tuple(Subflow(path, 1 / len(chosen)) for path in chosen)
+
+
+def settle(
+    fake: FakeFabric, pipeline: Pipeline, fabric: Fabric, pins: Iterable[Pin], order: random.Random, watch: Watch
+) -> None:
+    """Stage by stage until nothing is left to do."""
+    while True:
+        installed = held(fake)
+        left = stages(pipeline.desired(fabric, pins, installed), installed)
+        if not left:
+            return
+        carry_out(fake, left[0], order, watch)
+
+
+def first_aid(fake: FakeFabric, before: Fabric, lost: Iterable[LinkId], order: random.Random, watch: Watch) -> None:
+    """What the control loop does about lost links before anything else."""
+    installed = held(fake)
+    fewer = narrowed(installed, before.links, lost, {host.at.dpid for host in before.hosts.values()})
+    for stage in stages(fewer, installed):
+        assert stage.name == NARROW
+        carry_out(fake, stage, order, watch)
+
+
+def held(fake: FakeFabric) -> dict[Dpid, RuleSet]:
+    return {dpid: switch.rules() for dpid, switch in fake.switches.items()}
+
+
+def carry_out(fake: FakeFabric, stage: Stage, order: random.Random, watch: Watch) -> None:
+    for dpid, mod in ordered(stage, order):
+        assert fake.switches[dpid].apply(mod) is None
+        watch.look_after([dpid])
+
+
+def apart(fabric: Fabric, hosts: Iterable[str]) -> set[tuple[str, str]]:
+    """Pairs with no way between them."""
+    paths = CandidatePaths(fabric, 1)
+    at = {host: fabric.hosts[host].at.dpid for host in hosts}
+    return {(a, b) for a, b in permutations(at, 2) if not paths.connected(at[a], at[b])}
+
+
+# ---- the whole controller: jobs come and go, cables, aggregation switches and cores fail and return
+
+
+@pytest.fixture
+def training() -> FakeFabric:
+    """Two rings over all edge switches, planned."""
+    fabric = FakeFabric(topology=fat_tree(K, FABRIC_BPS, FABRIC_BPS))
+    fabric.order = random.Random(1)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for job_id, ips in RINGS.items():
+        fabric.send(RegisterJob(ring_job(job_id, ips)))
+    fabric.run(3)
+    return fabric
+
+
+def paths_taken(fabric: FakeFabric) -> dict[FlowId, list[str]]:
+    taken = {}
+    for ips in RINGS.values():
+        for flow in ring_flows(ips):
+            path = fabric.trace(*flow)
+            assert path is not None, f"{flow} is lost"
+            taken[flow] = path
+    return taken
+
+
+def planned_paths(fabric: FakeFabric) -> dict[FlowId, list[str]]:
+    """As switch names, by the running plan."""
+    links = fabric.loop.fabric.links
+    names = {dpid: switch.name for dpid, switch in fabric.switches.items()}
+    return {
+        flow: [names[path[0].dpid], *(names[links[link].dst.dpid] for link in path)]
+        for flow, ((path, _),) in fabric.loop.state.routes.routes.items()
+        if path
+    }
+
+
+def test_every_flow_takes_its_planned_path_through_both_choices_and_its_answers_too(training: FakeFabric) -> None:
+    status = training.status
+    assert len(status.fabric.links) == LINKS
+    planned = planned_paths(training)
+    assert len(planned) == 2 * len(EDGES)
+    taken = paths_taken(training)
+    for flow, names in planned.items():
+        assert taken[flow] == names
+        assert training.trace(flow.dst_ip, flow.src_ip) == names[::-1]
+    assert Counter(map(len, planned.values())) == {3: 8, 5: 8}, "half of the hops of a ring leave the pod"
+    links = Counter(pair for names in planned.values() for pair in pairwise(names))
+    assert max(links.values()) == 1, "there is a way for each flow alone"
+
+
+def test_jobs_that_come_and_go_lose_nothing(training: FakeFabric) -> None:
+    watch = Watch(training, RINGS["job1"])
+    assert not watch.lost
+    watch_changes(training, watch)
+    for strategy in (Strategy.ECMP, Strategy.PLANNED):
+        training.send(SetStrategy(strategy))
+        training.run(1)
+    training.send(DeregisterJob(JobId("job1")))
+    training.run(1)
+    training.send(RegisterJob(ring_job("job1", RINGS["job1"][::-1])))
+    training.run(2)
+    assert training.mods
+
+
+def watch_changes(fabric: FakeFabric, watch: Watch) -> None:
+    """After every rule change; only the switch that changed is looked through again."""
+    counts = dict.fromkeys(fabric.switches, 0)
+
+    def check() -> None:
+        changed = [dpid for dpid, switch in fabric.switches.items() if len(switch.mods) != counts[dpid]]
+        counts.update((dpid, len(fabric.switches[dpid].mods)) for dpid in changed)
+        watch.look_after(changed)
+
+    check()
+    fabric.after_each_mod = check
+
+
+@pytest.mark.parametrize("cable", [(0x001, 3), (0x101, 3)], ids=["edge1 - agg1", "agg1 - core1"])
+def test_a_cable_that_is_cut_is_repaired_step_by_step_and_its_return_loses_nothing(
+    training: FakeFabric, cable: tuple[int, int]
+) -> None:
+    watch = Watch(training, RINGS["job1"])
+    a, port = Dpid(cable[0]), PortNo(cable[1])
+    lose_carrier(training, a, port)
+    watch.look()
+    watch_changes(training, watch)
+    training.cut(a, port)
+    assert not watch.lost, "repaired at once"
+    training.run(3)
+    training.plug(a, port)
+    training.run(5)
+    assert not watch.lost
+    assert len(training.loop.fabric.links) == LINKS
+    assert paths_taken(training).items() >= planned_paths(training).items()
+
+
+def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
+    """Before anybody tells the controller."""
+    peer = fabric.switches[a].peers[port]
+    assert peer
+    fabric.switches[a].set_up(port, up=False)
+    fabric.switches[peer.dpid].set_up(peer.port, up=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_fails_and_returns_who_has_a_way_is_served_at_once(training: FakeFabric, seed: int) -> None:
+    order, watch = random.Random(seed), Watch(training, RINGS["job1"])
+    watch_changes(training, watch)
+    cables = {
+        PortRef(dpid, port) for dpid, switch in training.switches.items() for port, to in switch.peers.items() if to
+    }
+    dead: set[PortRef] = set()
+    for _ in range(8):
+        if not dead or order.random() < 0.6:
+            end = order.choice(sorted(cables - dead))
+            dead |= {end, training.switches[end.dpid].peers[end.port] or end}
+            lose_carrier(training, *end)
+            watch.look()
+            training.cut(*end)
+            assert {(p.src, p.dst) for p in watch.lost} <= apart(training.loop.fabric, RINGS["job1"])
+        else:
+            end = order.choice(sorted(dead))
+            dead -= {end, training.switches[end.dpid].peers[end.port] or end}
+            training.plug(*end)
+        training.run(order.choice([0.1, 1, 4]))
+    for end in dead:
+        training.plug(*end)
+    training.run(30, step=0.5)
+    assert not watch.lost
+    assert len(training.loop.fabric.links) == LINKS
+
+
+@pytest.mark.parametrize("dpid", [0x101, 0x201], ids=["aggregation", "core"])
+@pytest.mark.parametrize("rules", ["kept", "gone"])
+def test_a_switch_that_leaves_and_returns_is_used_only_with_its_rules(
+    training: FakeFabric, dpid: int, rules: str
+) -> None:
+    switch = training.switches[Dpid(dpid)]
+    watch = Watch(training, RINGS["job1"])
+    for port in switch.peers:
+        lose_carrier(training, switch.dpid, port)
+    watch.look()
+    watch_changes(training, watch)
+    for port in switch.peers:
+        training.cut(switch.dpid, port)
+    training.lose(switch.dpid)
+    assert not watch.lost
+    training.run(3)
+    if rules == "gone":
+        switch.forget_rules()
+    for port, peer in switch.peers.items():
+        assert peer
+        switch.set_up(port, up=True)
+        training.switches[peer.dpid].set_up(peer.port, up=True)
+    training.send(SwitchConnected(switch.dpid, switch.name, switch.ports()))
+    for port in switch.peers:
+        training.plug(switch.dpid, port)
+    training.run(6)
+    assert not watch.lost
+    assert len(training.loop.fabric.links) == LINKS
+    assert switch.dpid in watch.through, "a way for ECMP again"
+
+
+def test_a_switch_that_only_loses_its_controller_loses_no_packet(training: FakeFabric) -> None:
+    """It forwards on, without being told what changes meanwhile."""
+    watch = Watch(training, RINGS["job1"])
+    watch_changes(training, watch)
+    training.send(SwitchLeft(Dpid(0x101)))
+    training.run(3)
+    training.send(DeregisterJob(JobId("job2")))
+    training.run(1)
+    training.connect(Dpid(0x101))
+    training.run(6)
+    assert len(training.loop.fabric.links) == LINKS
+
+
+def test_a_restart_adopts_pins_at_both_choices_and_sends_nothing(training: FakeFabric) -> None:
+    before = paths_taken(training)
+    training.forget_mods()
+    training.start(CONFIG)
+    training.run(5)
+    assert training.mods == []
+    assert paths_taken(training) == before

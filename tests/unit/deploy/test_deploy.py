@@ -1,0 +1,116 @@
+"""What is delivered beside the code: Prometheus, Grafana and container files are valid and name metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.config import Config, load
+from controller.observability.families import FAMILIES
+from tests.support.dashboard import DASHBOARD, dashboard_expressions, panels
+
+ROOT = Path(__file__).resolve().parents[3]
+DEPLOY = ROOT / "deploy"
+METRICS = {family.name for family in FAMILIES}
+
+
+def run(*command: str | Path) -> None:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    return document
+
+
+def test_prometheus_accepts_its_configuration_and_rules() -> None:
+    run("promtool", "check", "config", DEPLOY / "prometheus" / "prometheus.yml")
+
+
+def test_alerts_come_when_they_should_and_only_then() -> None:
+    run("promtool", "test", "rules", DEPLOY / "prometheus" / "alerts_test.yml")
+
+
+@pytest.mark.parametrize("source", ["alerts", "dashboard"])
+def test_only_metrics_that_exist_are_asked_for(source: str) -> None:
+    texts = [(DEPLOY / "prometheus" / "alerts.yml").read_text()] if source == "alerts" else dashboard_expressions()
+    asked = {name for text in texts for name in re.findall(r"\bsignalbox_\w+", text)}
+    assert asked
+    assert asked <= METRICS
+
+
+def test_the_dashboard_is_what_its_source_generates(tmp_path: Path) -> None:
+    generated = tmp_path / "signalbox.json"
+    run(sys.executable, DEPLOY / "grafana" / "dashboard.py", "--out", generated)
+    assert generated.read_text() == DASHBOARD.read_text(), "run: make dashboard"
+
+
+def test_panels_explain_themselves_and_do_not_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert all(panel["title"] and panel["description"] for panel in panels())
+    ids = [panel["id"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_dashboard_and_data_source_agree() -> None:
+    (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    assert {panel["datasource"]["uid"] for panel in panels()} == {source["uid"]}
+
+
+def test_compose_file_follows_the_compose_specification() -> None:
+    check = Path(sys.executable).parent / "check-jsonschema"
+    run(check, "--builtin-schema", "vendor.compose-spec", ROOT / "docker-compose.yml")
+
+
+def test_images_are_pinned_by_version() -> None:
+    images = [service["image"] for service in compose()["services"].values()]
+    images += re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert all(re.search(r":v?\d+\.\d+", image) for image in images), images
+
+
+def test_containers_publish_ports_to_this_machine_only() -> None:
+    ports = [port for service in compose()["services"].values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_what_containers_mount_and_copy_exists() -> None:
+    mounts = [
+        volume.split(":")[0] for service in compose()["services"].values() for volume in service.get("volumes", [])
+    ]
+    copied = re.findall(r"^COPY (.+) \S+$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    paths = [mount for mount in mounts if mount.startswith("./")] + [part for line in copied for part in line.split()]
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_the_controller_of_the_containers_has_a_valid_configuration() -> None:
+    config = load(DEPLOY / "signalbox.toml")
+    assert config != Config()
+    target = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"][0]
+    assert target["static_configs"] == [{"targets": [f"{config.metrics.host}:{config.metrics.port}"]}]
+
+
+def test_the_lock_names_no_host_and_pins_uv_once() -> None:
+    lock = (ROOT / "requirements/lock.txt").read_text()
+    uv = (ROOT / "requirements/uv.txt").read_text()
+    assert uv in lock
+    assert "http" not in lock
+
+
+@pytest.mark.parametrize("script", ["scripts/bootstrap.sh", "scripts/openvswitch.sh", ".ci/run"])
+def test_shell_scripts_parse_and_are_executable(script: str) -> None:
+    run("bash", "-n", ROOT / script)
+    assert (ROOT / script).stat().st_mode & 0o111

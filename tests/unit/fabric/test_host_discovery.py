@@ -1,0 +1,196 @@
+"""Hosts are found without flooding, and keep their addresses while they answer for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.host_claims import ASK_EVERY_S, MAX_INQUIRIES_OF_A_PORT, QUESTIONS, RECENT_S, SETTLED_FOR_S
+from controller.fabric.host_discovery import (
+    ASK_SILENT_AGAIN_S,
+    MAX_QUESTION_FRAMES,
+    MAX_SILENT_QUESTIONS,
+    MAX_WAITED_FOR,
+    HostDiscovery,
+)
+from controller.fabric.messages import ArpSeen, SendArpRequest
+from controller.fabric.topology import Dpid, Port, PortNo, PortRef
+from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+
+HOME, THIEF, OTHER = (PortRef(Dpid(1), PortNo(n)) for n in (1, 2, 3))
+IP, MAC, THIEF_MAC = "10.0.0.1", "02:00:00:00:00:01", "02:00:00:00:00:99"
+SETTINGS = TopologySettings(hold_down_s=(2, 60), edge_after_s=3, capacity_bps=lambda *_: 1e9)
+START = 10.0
+
+
+def port(number: int, up: bool = True) -> Port:
+    return Port(PortNo(number), f"eth{number}", "02:00:00:00:00:aa", up, 1e9)
+
+
+class Edge:
+    """One switch with ``ports`` edge ports; the victim is known at ``HOME``."""
+
+    def __init__(self, ports: int = 4, *declared: DeclaredHost) -> None:
+        self.topology = TopologyState(SETTINGS, declared)
+        self.topology.switch_connected(Dpid(1), "s1", [port(n) for n in range(1, ports + 1)], 0)
+        self.hosts = HostDiscovery(self.topology)
+        self.now = START
+        assert self.speak(IP, MAC, HOME)[0] == "new"
+
+    def speak(self, ip: str, mac: str, at: PortRef, target: str = IP) -> tuple[str, list[SendArpRequest]]:
+        learned, _, questions = self.hosts.arp_seen(ArpSeen(at, "request", ip, mac, target), self.now)
+        return learned, questions
+
+    def claim(self) -> tuple[str, list[SendArpRequest]]:
+        return self.speak(IP, THIEF_MAC, THIEF)
+
+    def run(self, seconds: float) -> list[SendArpRequest]:
+        questions = []
+        for _ in range(round(seconds / 0.1)):
+            self.now += 0.1
+            questions += self.hosts.advance((), self.now)
+        return questions
+
+    @property
+    def home(self) -> PortRef:
+        return self.topology.fabric.hosts[IP].at
+
+
+def test_a_claim_is_not_believed_while_somebody_answers_for_the_address() -> None:
+    edge = Edge()
+    generation = edge.topology.fabric.generation
+    assert edge.claim() == ("contested", [SendArpRequest(IP, (HOME,))])
+    edge.now += 0.1
+    assert edge.speak(IP, MAC, HOME)[0] == "known"
+    assert edge.run(5) == []
+    assert edge.home == HOME
+    assert edge.hosts.claims.refused == {THIEF: 1}
+    assert edge.topology.fabric.generation == generation, "nothing has to be computed anew"
+
+
+def test_an_address_that_nobody_answers_for_moves_after_three_questions() -> None:
+    edge = Edge()
+    asked = edge.claim()[1] + edge.run((QUESTIONS - 1) * ASK_EVERY_S + 0.5)
+    assert asked == [SendArpRequest(IP, (HOME,))] * QUESTIONS
+    assert edge.home == HOME
+    assert edge.run(ASK_EVERY_S) == []
+    assert edge.home == THIEF
+    assert edge.topology.fabric.hosts[IP].mac == THIEF_MAC
+    assert not edge.hosts.claims.refused
+
+
+def test_an_answer_to_the_last_question_is_early_enough() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.run((QUESTIONS - 1) * ASK_EVERY_S + 0.5)
+    edge.speak(IP, MAC, HOME)
+    edge.run(5)
+    assert edge.home == HOME
+
+
+def test_a_claim_does_not_hold_when_the_host_has_moved_elsewhere_meanwhile() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.topology.port_changed(Dpid(1), port(1, up=False), False, edge.now)
+    assert edge.speak(IP, MAC, OTHER)[0] == "moved"
+    edge.run(5)
+    assert edge.home == OTHER
+    assert edge.hosts.claims.refused == {THIEF: 1}
+
+
+def test_a_claim_does_not_hold_when_the_old_port_has_become_a_link() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.topology.link_seen(HOME, PortRef(Dpid(1), PortNo(4)), edge.now)
+    edge.run(5)
+    assert IP not in edge.topology.fabric.hosts
+    assert edge.speak(IP, MAC, OTHER)[0] == "new"
+
+
+def test_ten_thousand_claims_cost_the_victim_one_question() -> None:
+    edge = Edge()
+    asked = edge.claim()[1]
+    edge.speak(IP, MAC, HOME)
+    for _ in range(10_000):
+        learned, questions = edge.claim()
+        asked += questions
+    assert len(asked) == 1
+    assert edge.hosts.claims.refused == {THIEF: 10_001}
+    edge.run(SETTLED_FOR_S + 0.1)
+    assert edge.claim()[1], "later it may be true"
+    assert learned == "contested"
+
+
+def test_another_claimant_waits_until_the_first_claim_is_settled() -> None:
+    edge = Edge()
+    edge.claim()
+    assert edge.speak(IP, THIEF_MAC, OTHER) == ("contested", [])
+    assert edge.hosts.claims.refused == {OTHER: 1}
+    edge.run(QUESTIONS * ASK_EVERY_S + 0.5)
+    assert edge.home == THIEF
+
+
+def test_one_port_cannot_keep_everybody_s_claims_waiting() -> None:
+    edge = Edge(ports=50)
+    for number in range(2, 40):
+        edge.speak(f"10.0.1.{number}", MAC, PortRef(Dpid(1), PortNo(number + 1)))
+    asked = [q for number in range(2, 40) for q in edge.speak(f"10.0.1.{number}", THIEF_MAC, THIEF)[1]]
+    assert len(asked) == MAX_INQUIRIES_OF_A_PORT
+    assert edge.speak(IP, THIEF_MAC, OTHER)[1] == [SendArpRequest(IP, (HOME,))]
+
+
+def test_a_declared_host_is_not_even_asked() -> None:
+    edge = Edge(4, DeclaredHost("10.0.0.7", None, "s1", "eth4"))
+    assert edge.speak("10.0.0.7", THIEF_MAC, THIEF) == ("refused", [])
+    assert edge.hosts.claims.refused == {THIEF: 1}
+    assert edge.topology.fabric.hosts["10.0.0.7"].at == PortRef(Dpid(1), PortNo(4))
+
+
+def test_a_claim_is_recent_for_a_while() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.speak(IP, MAC, HOME)
+    edge.run(RECENT_S - 1)
+    assert set(edge.hosts.claims.refused_at) == {THIEF}
+    edge.run(2)
+    assert not edge.hosts.claims.refused_at
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "224.0.0.1", "255.255.255.255", "0.1.2.3"])
+def test_an_address_that_no_host_has_is_nothing(address: str) -> None:
+    edge = Edge()
+    assert edge.speak(address, MAC, OTHER) == ("ignored", [])
+    assert set(edge.topology.fabric.hosts) == {IP}
+
+
+def test_who_asks_for_many_addresses_that_are_nowhere_makes_few_questions() -> None:
+    edge = Edge()
+    asked = []
+    for number in range(300):
+        edge.now += 0.02
+        asked += edge.speak(f"10.0.2.{number % 256}", THIEF_MAC, THIEF, f"10.1.{number // 256}.{number % 256}")[1]
+    assert 0 < len(asked) <= 3 * MAX_WAITED_FOR
+    assert edge.speak("10.0.3.3", MAC, OTHER, "10.0.3.4")[1], "others are served meanwhile"
+
+
+def test_questions_at_every_edge_port_are_few_where_ports_are_many() -> None:
+    edge = Edge(ports=2000)
+    missing = [f"10.2.0.{number}" for number in range(100)]
+    edge.now += 1
+    questions = edge.hosts.advance(missing, edge.now)
+    frames = sum(len(question.ports) for question in questions)
+    assert 0 < frames <= MAX_QUESTION_FRAMES
+    edge.now += 1
+    again = edge.hosts.advance(missing, edge.now)
+    assert not {q.ip for q in questions} & {q.ip for q in again}, "those that waited longest first"
+
+
+def test_declared_hosts_whose_mac_is_not_known_are_asked_a_few_at_a_time() -> None:
+    declared = [DeclaredHost(f"10.0.5.{n}", None, "s1", f"eth{n}") for n in range(2, 42)]
+    edge = Edge(50, *declared)
+    asked = edge.run(10)
+    assert {question.ip for question in asked} == {host.ip for host in declared}
+    assert len(asked) == len(declared)
+    assert len(edge.run(1.5)) <= MAX_SILENT_QUESTIONS
+    edge.run(ASK_SILENT_AGAIN_S)
+    assert edge.speak(declared[0].ip, MAC, PortRef(Dpid(1), PortNo(2)))[0] == "known"
+    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "whoever answered is not asked again"

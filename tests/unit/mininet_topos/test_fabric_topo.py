@@ -1,0 +1,79 @@
+"""What Mininet is told to build, without building it."""
+
+from __future__ import annotations
+
+import runpy
+
+import pytest
+from typer import Typer
+from typer.testing import CliRunner
+
+from controller.errors import InvalidInput
+from mininet_topos import fat_tree, leaf_spine
+from mininet_topos.fabric_topo import shaping
+from mininet_topos.fat_tree import FatTree
+from mininet_topos.lab import __main__ as lab
+from mininet_topos.leaf_spine import LeafSpine
+
+
+def test_parallel_cables_reach_mininet() -> None:
+    assert len(LeafSpine(2, 2, 2, cables_per_pair=3).links()) == 2 * 2 + 2 * 2 * 3
+
+
+def test_mininet_gets_explicit_dpids_ports_and_addresses() -> None:
+    fabric = LeafSpine(4, 3, 2)
+    assert fabric.nodeInfo("spine3")["dpid"] == "0000000000000103"
+    assert fabric.nodeInfo("h4_2")["ip"] == "10.0.4.2/16"
+    assert fabric.port("leaf4", "spine3") == (5, 4)
+    assert fabric.linkInfo("h4_2", "leaf4")["addr1"] == "02:00:00:00:04:02"
+    assert fabric.linkInfo("leaf4", "spine3")["addr2"] == "02:01:01:03:00:04"
+    assert FatTree(4).nodeInfo("core4")["dpid"] == f"{0x204:016x}"
+
+
+def test_a_prefix_changes_global_names_only() -> None:
+    plain, prefixed = LeafSpine(2, 2, 2), LeafSpine(2, 2, 2, prefix="x1")
+    assert plain.fabric == prefixed.fabric
+    assert set(prefixed.switches()) == {"x1leaf1", "x1leaf2", "x1spine1", "x1spine2"}
+    assert prefixed.interface("leaf1", 3) == "x1leaf1-eth3"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problem"),
+    [
+        ((2, 2, 2, 0), "0 Mbit/s"),
+        ((2, 2, 2, 5, 0), "0 Mbit/s"),
+        ((2, 2, 2, 5, 5, 1, "toolongaprefix"), "longer than 15"),
+    ],
+)
+def test_impossible_links_are_refused(sizes: tuple[object, ...], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        LeafSpine(*sizes)
+
+
+def test_a_queue_is_at_most_50_ms_and_takes_at_least_a_burst() -> None:
+    assert shaping(5) == "tbf rate 5000kbit burst 12112 limit 31250"
+    assert shaping(0.1) == "tbf rate 100kbit burst 12112 limit 12112"
+
+
+def test_mn_can_load_the_files() -> None:
+    """``mn --custom`` executes them under no module name."""
+    leafspine = runpy.run_path(str(leaf_spine.__file__))["topos"]["leafspine"]
+    assert len(leafspine(4, 4, 4, 5, 5).links()) == 32
+    fattree = runpy.run_path(str(fat_tree.__file__))["topos"]["fattree"]
+    assert len(fattree(4, 5, 5).links()) == 48
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--fabric", "fat-tree", "--leaves", "4"], "a fat-tree has no leaves"),
+        (["--k", "4"], "a leaf-spine has no k"),
+        (["--fabric", "fat-tree", "--k", "3"], "k: must be an even number"),
+    ],
+)
+def test_a_lab_of_sizes_that_its_topology_does_not_have_is_refused(options: list[str], problem: str) -> None:
+    app = Typer()
+    app.command()(lab.main)
+    answer = CliRunner().invoke(app, options)
+    assert answer.exit_code == 1
+    assert problem in answer.output

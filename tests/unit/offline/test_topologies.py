@@ -1,0 +1,123 @@
+"""Names, numbers and cables of every topology, in both schemes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import ip_address, ip_network
+
+import pytest
+
+from controller.errors import InvalidInput
+from controller.offline.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine
+
+RATE = 5e6
+
+
+def spine_leaf(leaves: int, spines: int, hosts: int, cables: int = 1, scheme: Scheme = EMULATED) -> Topology:
+    return leaf_spine(leaves, spines, hosts, RATE, RATE, cables, scheme)
+
+
+def ports_of(topology: Topology) -> dict[str, list[int]]:
+    """Of every switch and host, in use."""
+    ports: dict[str, list[int]] = {}
+    for cable in (*(host.cable for host in topology.hosts), *topology.cables):
+        ports.setdefault(cable.a, []).append(cable.a_port)
+        ports.setdefault(cable.b, []).append(cable.b_port)
+    return {name: sorted(used) for name, used in ports.items()}
+
+
+def test_every_leaf_is_cabled_to_every_spine_and_every_host_to_its_leaf() -> None:
+    fabric = spine_leaf(3, 2, 4)
+    assert Counter((cable.a, cable.b) for cable in fabric.cables) == Counter(
+        (f"leaf{i}", f"spine{j}") for i in (1, 2, 3) for j in (1, 2)
+    )
+    assert {(host.name, host.leaf) for host in fabric.hosts} == {
+        (f"h{i}_{k}", f"leaf{i}") for i in (1, 2, 3) for k in (1, 2, 3, 4)
+    }
+
+
+@pytest.mark.parametrize("scheme", [EMULATED, OFFLINE])
+@pytest.mark.parametrize("cables", [1, 3])
+def test_a_port_has_one_cable_and_ports_are_numbered_without_gaps(cables: int, scheme: Scheme) -> None:
+    ports = ports_of(spine_leaf(3, 2, 4, cables, scheme))
+    assert ports["leaf2"] == list(range(1, 4 + 2 * cables + 1))
+    assert ports["spine1"] == list(range(1, 3 * cables + 1))
+    assert ports["h1_1"] == [0]
+
+
+def test_hosts_come_first_on_an_emulated_leaf_then_the_uplinks_spine_by_spine() -> None:
+    fabric = spine_leaf(2, 2, 2, 2)
+    assert {host.port: host.name for host in fabric.hosts if host.leaf == "leaf1"} == {1: "h1_1", 2: "h1_2"}
+    assert {c.a_port: (c.b, c.number) for c in fabric.cables if c.a == "leaf1"} == {
+        3: ("spine1", 1),
+        4: ("spine1", 2),
+        5: ("spine2", 1),
+        6: ("spine2", 2),
+    }
+
+
+def test_uplinks_come_first_on_a_leaf_of_a_workload_file() -> None:
+    fabric = spine_leaf(2, 2, 2, 1, OFFLINE)
+    assert {c.a_port: c.b for c in fabric.cables if c.a == "leaf0"} == {1: "spine0", 2: "spine1"}
+    assert {host.port: host.ip for host in fabric.hosts if host.leaf == "leaf1"} == {3: "10.0.1.1", 4: "10.0.1.2"}
+
+
+def test_dpids_are_distinct_and_name_the_tier() -> None:
+    dpids = {switch.name: switch.dpid for switch in spine_leaf(254, 254, 1).switches}
+    assert len(set(dpids.values())) == 508
+    assert (dpids["leaf3"], dpids["spine3"]) == (3, 0x103)
+
+
+def test_hosts_have_addresses_of_their_leaf_and_unicast_macs() -> None:
+    hosts = spine_leaf(3, 2, 4).hosts
+    assert len({host.ip for host in hosts}) == len({host.mac for host in hosts}) == 12
+    for host in hosts:
+        leaf = host.leaf.removeprefix("leaf")
+        assert ip_address(host.ip) in ip_network(f"10.0.{leaf}.0/24")
+        assert int(host.mac[:2], 16) & 0b11 == 0b10  # unicast, locally administered
+
+
+@pytest.mark.parametrize(
+    ("sizes", "problem"),
+    [
+        ((0, 2, 2, 1), r"leaves: .*given: 0"),
+        ((2, 255, 2, 1), r"spines: must be from 1 to 254 \(given: 255"),
+        ((2, 2, 0, 1), r"hosts_per_leaf: .*given: 0"),
+        ((2, 2, 2, 0), r"cables: .*given: 0"),
+    ],
+)
+def test_sizes_that_emulated_numbers_cannot_hold_are_refused(sizes: tuple[int, int, int, int], problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        spine_leaf(*sizes)
+
+
+@pytest.mark.parametrize("k", [2, 4, 6])
+@pytest.mark.parametrize("scheme", [EMULATED, OFFLINE])
+def test_a_fat_trees_ports_have_one_cable_each_and_no_gaps(k: int, scheme: Scheme) -> None:
+    fabric = fat_tree(k, RATE, RATE, scheme)
+    ports = ports_of(fabric)
+    assert {tuple(ports[switch.name]) for switch in fabric.switches} == {tuple(range(1, k + 1))}
+    assert len({switch.dpid for switch in fabric.switches}) == k * k + k * k // 4
+    assert len({host.ip for host in fabric.hosts}) == k**3 // 4
+
+
+def test_a_fat_trees_ports_go_down_first_then_up() -> None:
+    fabric = fat_tree(4, RATE, RATE)
+    down = {(c.b, c.b_port): c.a for c in fabric.cables} | {(h.leaf, h.port): h.name for h in fabric.hosts}
+    up = {(c.a, c.a_port): c.b for c in fabric.cables}
+    assert [down["edge4", port] for port in (1, 2)] == ["h4_1", "h4_2"]
+    assert [up["edge4", port] for port in (3, 4)] == ["agg3", "agg4"]
+    assert [down["agg4", port] for port in (1, 2)] == ["edge3", "edge4"]
+    assert [up["agg4", port] for port in (3, 4)] == ["core3", "core4"]
+    assert [down["core4", port] for port in (1, 2, 3, 4)] == ["agg2", "agg4", "agg6", "agg8"]
+    assert {host.leaf: host.ip for host in fabric.hosts if host.name == "h4_1"} == {"edge4": "10.0.4.1"}
+    dpids = {switch.name: switch.dpid for switch in fabric.switches}
+    assert (dpids["agg4"], dpids["core4"]) == (0x104, 0x204)
+
+
+@pytest.mark.parametrize(
+    ("k", "problem"), [(3, "k: must be an even number"), (0, "k: must"), (24, "edge switches: .*given: 288")]
+)
+def test_impossible_emulated_fat_trees_are_refused(k: int, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        fat_tree(k, RATE, RATE)

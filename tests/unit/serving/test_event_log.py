@@ -1,0 +1,34 @@
+"""What the log tells of a controller's life."""
+
+from __future__ import annotations
+
+from controller.fabric.topology import Dpid, PortNo
+from controller.serving.event_log import events
+from controller.status import Status
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, register
+
+
+def told(before: Status, after: Status) -> list[str]:
+    return [what for what, _ in events(before, after)]
+
+
+def test_a_life_in_lines() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    empty, started = Status(adopting=True), fabric.status
+    assert told(empty, started) == ["links found", "rules adopted"]
+    register(fabric, 0)
+    fabric.run(3)
+    planned = fabric.status
+    lines = told(started, planned)
+    assert lines.count("host found") == 4
+    assert "job registered" in lines
+    assert any(line.startswith("plan adopted") for line in lines)
+    assert told(planned, planned) == []
+    fabric.cut(Dpid(1), PortNo(1))
+    cut = fabric.status
+    assert "links lost" in told(planned, cut)
+    fabric.run(100)
+    assert "job gone" in told(cut, fabric.status)

@@ -1,0 +1,127 @@
+"""Counters of switches become bytes of links and flows, and drops at the ports' limits an alarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.offline.fabrics import leaf_spine
+from controller.planning.problem import FlowId
+from controller.tables.counters import CounterIntake
+from controller.tables.messages import Counters, PortCount
+from controller.tables.pinned_table import pin_key
+from controller.tables.rules import FlowKey, Match, Table
+
+FABRIC = leaf_spine(2, 2, 2, 1e9, 1e9)
+LEAF, SPINE = Dpid(1), Dpid(3)
+UPLINK, HOST_PORT = PortNo(1), PortNo(3)
+HERE, THERE = "10.0.0.1", "10.0.1.1"
+BOTH = PortCount(100, 200)
+
+
+class Counts:
+    """Counters every two seconds."""
+
+    def __init__(self) -> None:
+        self.load = LinkLoad(6, 0.1)
+        self.intake = CounterIntake(self.load, 2.0, 0.0)
+        self.now = 0.0
+
+    def take(
+        self,
+        ports: dict[PortNo, PortCount] | None = None,
+        flows: dict[FlowKey, int] | None = None,
+        drops: dict[PortNo, int] | None = None,
+        dpid: Dpid = LEAF,
+        fabric: Fabric = FABRIC,
+    ) -> None:
+        self.now += 2
+        self.intake.take(fabric, Counters(dpid, self.now, ports or {}, flows or {}, drops or {}))
+
+    def dropped(self) -> dict[PortRef, tuple[int, float]]:
+        """Ports that lost packets between the latest two readings: how many, in how many seconds."""
+        return {at: (drops.packets, drops.seconds) for at, drops in self.intake.drops.items() if drops.packets}
+
+
+@pytest.fixture
+def counts() -> Counts:
+    return Counts()
+
+
+def test_a_port_counts_the_link_out_of_it_and_a_hosts_port_the_one_into_it(counts: Counts) -> None:
+    counts.take({UPLINK: BOTH, HOST_PORT: BOTH})
+    assert counts.load.bytes_total(LinkId(LEAF, UPLINK)) == 100
+    assert counts.load.bytes_total(LinkId(LEAF, UPLINK, "in")) == 0, "the switch at its other end counts that"
+    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT)) == 100
+    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200
+
+
+def test_a_counter_that_is_not_there_leaves_the_others(counts: Counts) -> None:
+    counts.take({HOST_PORT: PortCount(None, 200), UPLINK: BOTH})
+    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT)) == 0
+    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200
+
+
+def test_ports_and_switches_that_the_fabric_does_not_have_count_nothing(counts: Counts) -> None:
+    counts.take({PortNo(99): BOTH})
+    counts.take({UPLINK: BOTH}, dpid=Dpid(77))
+    assert counts.load.bytes_total(LinkId(LEAF, PortNo(99))) == 0
+    assert counts.load.bytes_total(LinkId(Dpid(77), UPLINK)) == 0
+    assert list(counts.intake.at) == [LEAF]
+
+
+def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts) -> None:
+    counts.take({HOST_PORT: BOTH})
+    leaf = FABRIC.switches[LEAF]
+    ports = {number: port for number, port in leaf.ports.items() if number != UPLINK}
+    moved = replace(FABRIC.hosts[HERE], at=PortRef(LEAF, PortNo(2)))
+    changed = replace(
+        FABRIC,
+        switches={**FABRIC.switches, LEAF: replace(leaf, ports=ports)},
+        hosts={**FABRIC.hosts, HERE: moved},
+    )
+    counts.take({UPLINK: BOTH, PortNo(2): BOTH, HOST_PORT: PortCount(300, 400)}, fabric=changed)
+    assert counts.load.bytes_total(LinkId(LEAF, UPLINK)) == 0
+    assert counts.load.bytes_total(LinkId(LEAF, PortNo(2), "in")) == 200
+    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT)) == 300
+    assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200, "no host is there any more"
+
+
+def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts) -> None:
+    miss = FlowKey(Table.PINNED, 0, Match())
+    forth, back = pin_key(FlowId(HERE, THERE)), pin_key(FlowId(THERE, HERE))
+    uses = {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),), Counted(THERE, HERE): ()}
+    counts.load.routes_changed(0.0, lambda: uses)
+    for total in range(1, 8):
+        flows = {miss: 10**9, forth: total * 10**6, back: total * 10**9}
+        counts.take({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
+    counts.intake.measure(FABRIC, {LinkId(LEAF, UPLINK): 1e7}, counts.now)
+    assert counts.intake.background == {}, "all that the link carried is the flow that begins here"
+
+
+def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -> None:
+    counts.take(drops={HOST_PORT: 50, UPLINK: 0})
+    assert counts.dropped() == {}, "they may be from long ago"
+    counts.take()
+    counts.take(drops={HOST_PORT: 950, UPLINK: 0})
+    assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (900, 4.0)}
+    counts.take({UPLINK: BOTH})
+    assert counts.dropped(), "not every poll asks for them"
+    counts.take(drops={HOST_PORT: 950, UPLINK: 0})
+    assert counts.dropped() == {}
+    assert counts.intake.drops[PortRef(LEAF, HOST_PORT)].total == 950
+
+
+def test_a_meter_that_is_made_anew_counts_from_nothing(counts: Counts) -> None:
+    counts.take(drops={HOST_PORT: 950})
+    counts.take(drops={HOST_PORT: 7})
+    assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (7, 2.0)}
+
+
+def test_counters_of_a_switch_that_left_are_forgotten(counts: Counts) -> None:
+    counts.take({UPLINK: BOTH}, drops={HOST_PORT: 1})
+    counts.intake.switch_left(LEAF)
+    assert (counts.intake.at, counts.intake.drops) == ({}, {})
