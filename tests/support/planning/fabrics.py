@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.spec import JobId
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
