@@ -23,9 +23,9 @@ QUIET_S = 15.0
 """The good switch hears something more often than this."""
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
-_FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
 _ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
-"""Asked for after connecting and not again; flow stats are counters as well."""
+"""Requests that follow a connection and do not come again; flow stats are counters as well."""
+_FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
 _ADDED = 0
 
 
@@ -177,7 +177,7 @@ class HostileSwitch:
             return
         if kind in _ASKED_ONCE:
             self.close()
-            self._told = {kind}  # the mutant answers it: an empty answer of ours would leave nothing to wait for
+            self._told = {kind}  # the mutant is the answer: after another one the request would not come again
         connection = self._connected(None)
         deadline = time.monotonic() + ASK_S
         while kind not in self._waiting and time.monotonic() < deadline:

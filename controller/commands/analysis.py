@@ -2,7 +2,7 @@
 
 In: workload files and a description of a fabric, analysed here; or, without them, the running controller, which
 analyses its own network. Out: a few sentences and tables for people, JSON for programs; exit status 3 when some flows
-have no path. docs/offline.md describes the fields.
+have no path. docs/reference/json-output.md describes the fields.
 """
 
 from __future__ import annotations

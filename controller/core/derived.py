@@ -23,9 +23,8 @@ from controller.memo import Memo, MemoPerKey
 from controller.planning.problem import Flow, Problem
 from controller.planning.snapshot import Flows, Pairs, capacities, missing_hosts
 from controller.status import Status
-from controller.tables.adoption import keep_unknown
 from controller.tables.control_table import adopting_rules
-from controller.tables.pipeline import Pipeline, PipelineSettings
+from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
 

@@ -197,7 +197,8 @@ def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
             except Exception as error:
                 _fail(self.outbox, handler, error)
 
-        subscribed: Handler = set_ev_cls(event if isinstance(event, tuple) else [event], dispatcher)(guarded)
+        events = list(event) if isinstance(event, tuple) else [event]
+        subscribed: Handler = set_ev_cls(events, dispatcher)(guarded)
         return subscribed
 
     return decorate

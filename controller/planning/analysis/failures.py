@@ -27,11 +27,11 @@ from controller.planning.analysis.results import Case, Failure, FailureAnalysis,
 from controller.planning.bounds import level_bounds
 from controller.planning.ecmp import ecmp_level
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.first_aid import running
 from controller.planning.next_hops import NextHops
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
+from controller.planning.replan_policy import running
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""
