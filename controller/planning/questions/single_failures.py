@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.planning.next_hops import NextHops
+from controller.planning.ecmp import NextHops
 from controller.planning.problem import Problem
 
 
