@@ -28,7 +28,7 @@ from controller.offline.fabric_options import FabricOptions
 from controller.planning.questions.single_failures import Kind
 
 if TYPE_CHECKING:
-    from controller.offline.options import Scenario
+    from controller.offline.scenario import Scenario
     from controller.planning.plan import Plan
     from controller.planning.problem import PlanLimits
     from controller.planning.questions.what_if import Progress as OnProgress
@@ -162,7 +162,7 @@ def _explain_on_paper(options: FabricOptions, job: str, strategy: str, time_limi
 
 
 def _planned(options: FabricOptions, strategy: str, limits: PlanLimits) -> tuple[Scenario, Plan]:
-    from controller.offline.options import scenario
+    from controller.offline.scenario import scenario
     from controller.planning.plan import NoPlan
     from controller.planning.schemes import SCHEMES
 

@@ -64,12 +64,6 @@ def without_spines(fabric: Fabric, spines: Iterable[int | str]) -> Fabric:
     return without(fabric, spine_links(fabric, spines))
 
 
-def without_links(fabric: Fabric, cables: Iterable[str]) -> Fabric:
-    """``leaf5:spine2`` takes every cable between the two, ``leaf5:spine2:1`` one of them, counted from 0. See
-    ``cable_links``."""
-    return without(fabric, cable_links(fabric, cables))
-
-
 def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
     """``count`` cables drawn from those between switches. Raises ``InvalidInput`` when there are fewer."""
     cables = [link for link in fabric.links.values() if link.src < link.dst]
@@ -103,7 +97,8 @@ def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
 
 
 def cable_links(fabric: Fabric, cables: Iterable[str]) -> set[LinkId]:
-    """One direction of every named cable. Raises ``InvalidInput`` saying what exists."""
+    """One direction of every named cable: ``leaf5:spine2`` names all cables between the two, ``leaf5:spine2:1`` one of
+    them, counted from 0. Raises ``InvalidInput`` saying what exists."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}
     between = parallel_cables(fabric)
     return {link for text in cables for link in _named_cables(text, switches, between)}
