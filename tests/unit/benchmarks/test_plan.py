@@ -43,7 +43,7 @@ from controller.errors import InvalidInput
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import generate, jobs_of
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
