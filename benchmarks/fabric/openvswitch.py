@@ -26,7 +26,7 @@ from controller.fabric.topology import Dpid, PortRef
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
-"""As docs/operators.md recommends: how long a switch waits at most before it tries to connect again."""
+"""As docs/how-to/install.md recommends: how long a switch waits at most before it tries to connect again."""
 PORTS_AT_ONCE = 2000
 """In one transaction; its command line has a limit (execve(2))."""
 DEADLINE_S = 300.0
@@ -160,9 +160,6 @@ class Bridges:
                 answer = json.loads(control.recv(1 << 16))
                 if answer.get("error"):
                     raise SignalboxError(f"bridge/reconnect: {answer['error']}")
-
-    def snoop_sockets(self) -> list[str]:
-        return [str(rundir() / f"{self.blueprint.bridge(dpid)}.snoop") for dpid in self.blueprint.dpids]
 
     def rules(self, dpid: Dpid) -> Rules:
         """Without counters and ages."""

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.fabric import openvswitch
 from benchmarks.fabric.blueprint import Blueprint
+from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.figures import Figures, missing_hops
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.openvswitch import Bridges, bridges
-from benchmarks.fabric.processes import Recorder
 from controller.api.client import Client, Unreachable
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobSpec
@@ -75,13 +75,17 @@ class Run:
         return Client(self.controller.address)
 
     def observe(self) -> None:
-        """Begin; returns once every bridge listens."""
-        self._recorder = Recorder.start(self._file, self.switches.snoop_sockets())
+        """Returns once all messages are recorded."""
+        self._recorder = Recorder.start(self._file, self.controller.openflow_port)
 
     def read(self) -> None:
         """Take in what was observed since."""
         if self._recorder is not None:
             self._recorder.read(self.observed)
+
+    @property
+    def packets_lost(self) -> int:
+        return self._recorder.lost if self._recorder is not None else 0
 
     def observer_cpu_s(self) -> float:
         return self._recorder.cpu_s if self._recorder is not None else 0.0

@@ -17,7 +17,7 @@ from itertools import islice
 
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
-from benchmarks.fabric.figures import Dead, Repair
+from benchmarks.fabric.figures import REPAIRS, Dead, Repair
 from benchmarks.fabric.openvswitch import Rules
 from benchmarks.fabric.run import Run, StepFailed
 from benchmarks.measures import Spread, usage
@@ -43,7 +43,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """All of it, whatever becomes of single steps."""
+    """All steps, also after one that fails."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
@@ -51,6 +51,9 @@ def measure(run: Run) -> None:
         except SignalboxError as error:
             run.figures.problems.append(f"{name}: {error}")
     run.figures.errors = len(run.observed.errors)
+    run.figures.packets_lost = run.packets_lost
+    if run.packets_lost:
+        run.figures.problems.append(f"the capture lost {run.packets_lost} packets: figures may be wrong")
 
 
 def discovery(run: Run) -> None:
@@ -185,8 +188,8 @@ def silent_loss(run: Run) -> None:
     found: list[float] = []
 
     def noticed() -> bool:
-        at = figures.left_alone(dead, run.observed.changes[known:])
-        found[:] = [at] if at is not None else []
+        left = figures.left_alone(dead, run.observed.changes[known:])
+        found[:] = [left.confirmed] if left is not None else []
         return bool(found)
 
     try:
@@ -250,28 +253,22 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 def repairs(run: Run) -> None:
     """One cable after the other is cut; all are plugged in again at the end."""
     cut: list[Cable] = []
-    groups: list[float] = []
-    routes: list[float] = []
-    reconfigured: list[float] = []
+    repairs = run.figures.repairs
     try:
         for drawn in islice(run.blueprint.draw_cuts(run.settings.seed), run.settings.cuts):
             run.tell(f"repairs: cut {len(cut) + 1} of {run.settings.cuts}")
             due = time.monotonic() + CUT_EVERY_S
             cut.append(drawn.cable)
-            found, returned = _repair(run, drawn)
-            groups.append(MILLI * found.groups_s)
-            reconfigured.append(MILLI * max(0.0, returned - found.seen))
-            if found.routes_s is not None:
-                routes.append(MILLI * found.routes_s)
+            repairs.append(_repair(run, drawn))
             time.sleep(max(0.0, due - time.monotonic()))
         if not cut:
             raise StepFailed("there is no cable that all hosts can do without")
     finally:
-        run.figures.cuts = len(groups)
-        run.figures.repair_ms = Spread.of(groups)
-        run.figures.repair_routes_ms = Spread.of(routes)
-        run.figures.routes_repaired = len(routes)
-        run.figures.reconfigured_ms = Spread.of(reconfigured)
+        run.figures.cuts = len(repairs)
+        for name in REPAIRS:
+            measured = [ms for repair in repairs if (ms := repair[name]) is not None]
+            setattr(run.figures, name, Spread.of(measured))
+        run.figures.routes_repaired = sum(repair["repair_routes_ms"] is not None for repair in repairs)
         since = time.monotonic()
         run.switches.plug(cut)
     with run.client() as client:
@@ -281,8 +278,8 @@ def repairs(run: Run) -> None:
     _memory(run)
 
 
-def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
-    """And when Open vSwitch had carried out the cut."""
+def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
+    """The figures of ``REPAIRS`` of one cut."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
@@ -299,7 +296,14 @@ def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
     if dead.pins:
         with suppress(StepFailed):  # routes_repaired tells that some did not come
             run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
-    return found[0], returned
+    (repair,) = found
+    seconds = {
+        "repair_ms": repair.groups_s,
+        "controller_repair_ms": repair.sent_s,
+        "reconfigured_ms": max(0.0, returned - repair.seen),
+        "repair_routes_ms": repair.routes_s,
+    }
+    return {name: None if of is None else MILLI * of for name, of in seconds.items()}
 
 
 # ---- what several steps need

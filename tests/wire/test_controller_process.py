@@ -36,5 +36,5 @@ def test_a_killed_controller_starts_again_with_its_state(tmp_path: Path) -> None
 
 def test_a_controller_that_does_not_start_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
     controller = ControllerProcess(tmp_path, settings={"planning": {"no_such_key": 1}})
-    with pytest.raises(SignalboxError, match="(?s)ended with status 1.*no_such_key"), controller.running():
+    with pytest.raises(SignalboxError, match=r"(?s)ended with status 1.*no_such_key"), controller.running():
         pass

@@ -46,7 +46,6 @@ from tests.support.rule_strategies import flow_rules, group_rules, meter_rules, 
 UNSUPPORTED = (1 << 64) - 1
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(flow_rules, st.integers(0, UNSUPPORTED - 1)), max_size=4))
 def test_flow_rules_come_back_with_their_counters(rules: list[tuple[FlowRule, int]]) -> None:
     body = b"".join(flow_entry(rule, count) for rule, count in rules)
@@ -54,7 +53,6 @@ def test_flow_rules_come_back_with_their_counters(rules: list[tuple[FlowRule, in
     assert decode.flow_stats(body) == rules, "read again, from memory"
 
 
-@settings(deadline=None)
 @given(flow_rules)
 def test_ryu_reads_the_same_from_the_entry_of_a_flow(rule: FlowRule) -> None:
     theirs = ofp_parser.OFPFlowStats.parser(flow_entry(rule, 99), 0)
@@ -65,13 +63,11 @@ def test_ryu_reads_the_same_from_the_entry_of_a_flow(rule: FlowRule) -> None:
     assert [i.to_jsondict() for i in theirs.instructions] == [i.to_jsondict() for i in asked.instructions]
 
 
-@settings(deadline=None)
 @given(st.lists(group_rules, max_size=3))
 def test_group_rules_come_back(rules: list[GroupRule]) -> None:
     assert decode.group_descs(b"".join(map(group_entry, rules))) == rules
 
 
-@settings(deadline=None)
 @given(st.lists(meter_rules, max_size=3))
 def test_meter_rules_come_back(rules: list[MeterRule]) -> None:
     assert decode.meter_configs(b"".join(map(meter_entry, rules))) == rules
@@ -311,7 +307,7 @@ def test_a_body_that_is_cut_short_is_malformed_or_ends_between_two_entries(name:
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(deadline=2000, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_changed_bytes_are_read_or_malformed(name: str, data: st.DataObject) -> None:
     read, body = READERS[name]

@@ -39,7 +39,7 @@ def same(ours: bytes, ryus: Any) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(mods)
 def test_a_change_of_a_rule_is_what_ryu_would_send(mod: RuleMod) -> None:
     assert same(encode.mod_message(mod), ryu_message(mod))
