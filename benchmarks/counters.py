@@ -39,7 +39,7 @@ from controller.planning.planner import plan
 from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
-from controller.southbound.openflow_decode import Reply
+from controller.southbound.multipart import Reply
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
@@ -100,7 +100,7 @@ def _port_entry(port: int, total: int) -> bytes:
 
 
 def _flow_entry(rule: FlowRule, total: int) -> bytes:
-    body = bytes(encode.mod_message(RuleMod("add", rule)).buf)[48:]
+    body = encode.mod_message(RuleMod("add", rule))[48:]
     table, priority = int(rule.key.table), rule.key.priority
     return struct.pack("!HBxIIHHHH4xQQQ", 48 + len(body), table, 9, 9, priority, 0, 0, 0, rule.cookie, 1, total) + body
 
@@ -215,10 +215,13 @@ class _Polled:
         for dpid in fabric.switches:
             self._poller.switch_connected(dpid, START_S - 5 * INTERVAL_S)
 
-    def _send(self, dpid: Dpid, message: encode.Encoded) -> int:
-        xid, kind = next(self._xids), int.from_bytes(message.buf[8:10], "big")
-        self._asked.append((dpid, Reply(xid, kind, False, self.bodies[dpid][kind])))
-        return xid
+    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
+        kinds = [int.from_bytes(message[8:10], "big") for message in messages]
+        replies = [
+            Reply(xid, kind, False, self.bodies[dpid][kind]) for kind, xid in zip(kinds, self._xids, strict=False)
+        ]
+        self._asked += [(dpid, reply) for reply in replies]
+        return [reply.xid for reply in replies]
 
     def step(self, now: float) -> list[Message]:
         """The messages that follow from the polls that are due."""

@@ -23,14 +23,13 @@ from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import jobs_of, random_flows
 from controller.offline.options import problem_of
-from controller.planning.first_aid import running
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
+from controller.planning.replan_policy import running
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
-from controller.tables.rules import RuleSet
-from controller.tables.rules_diff import stages
+from controller.tables.rules import RuleSet, stages_between
 from controller.tables.running_routes import Pins
 
 Row = dict[str, str | float]
@@ -88,7 +87,7 @@ def _change(
     started = time.perf_counter()
     desired = desired_rules(fabric, pins, held, SETTINGS)
     computed = time.perf_counter()
-    staged = stages(desired, held)
+    staged = stages_between(desired, held)
     done = time.perf_counter()
     return {
         "change": name,

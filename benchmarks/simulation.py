@@ -25,7 +25,7 @@ from benchmarks.measures import report
 from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import leaf_spine, without_spines
+from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.options import problem_of
 from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.bounds.level_bounds import level_bounds
@@ -94,7 +94,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 
 def run(scheme: Scheme, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
     """One workload under one scheme."""
-    fabric = without_spines(intact, range(SPINES - failed, SPINES)) if failed else intact
+    fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
     jobs = read_workload(folder, intact, scheme.max_subflows)
     problem = problem_of(fabric, jobs)
     started = time.perf_counter()

@@ -26,7 +26,7 @@ from mininet_topos.lab.record import run
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
-"""As docs/operators.md recommends: how long a switch waits at most before it tries to connect again."""
+"""As docs/how-to/install.md recommends: how long a switch waits at most before it tries to connect again."""
 PORTS_AT_ONCE = 2000
 """In one transaction; its command line has a limit (execve(2))."""
 DEADLINE_S = 300.0

@@ -27,15 +27,14 @@ from controller.commands.output import AsJson
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
-from mininet_topos.demo.report import read_rank_log
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric, settled
-from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair
+from mininet_topos.trainer.log import read_rank_log
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0
@@ -113,7 +112,7 @@ class Scene:
         wait_for(until, what, SETTLE_TIMEOUT_S, POLL_S)
         dealt_with = time.monotonic()
         time.sleep(self.quiet_s)
-        self.training.read_on()
+        self.training.read_new_lines()
         end = time.monotonic()
         dropped = drops_since(drops, all_drops(self.lab))
         self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped))
@@ -192,7 +191,7 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 def _start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
-    open_lanes(scene.lab)  # its links' queues were made anew
+    prioritise_probes(scene.lab)  # its links' queues were made anew
 
 
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
@@ -229,12 +228,12 @@ def scene_of(
     raw.mkdir()
     with ExitStack() as stack:
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6))
-        open_lanes(lab)
+        prioritise_probes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
         training.start()
         watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
-        probing = stack.enter_context(Probing(lab, lab.hosts, raw, LANE_TOS))
+        probing = stack.enter_context(Probing(lab, lab.hosts, raw, PROBE_TOS))
         scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
@@ -265,7 +264,7 @@ def main(
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
     with ExitStack() as stack:
-        stack.enter_context(roomy_sockets())
+        stack.enter_context(large_socket_buffers())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-failures-")))
         stack.callback(shutil.copy, folder / "controller.log", out)
         scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS))

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from rich.console import Group
 from rich.table import Table
 
-from mininet_topos.demo.report import RankLog, longest_silence_s, lost_iterations
-from mininet_topos.probe.lane import Drops
+from mininet_topos.demo.report import longest_silence_s, lost_iterations
+from mininet_topos.probe.queues import Drops
 from mininet_topos.probe.report import Outcome, Pair, Stream
+from mininet_topos.trainer.log import RankLog
 
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 """``close``: a pair that uses what fails and is probed every millisecond; for a cable, 1 sends up through it and 2

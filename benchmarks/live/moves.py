@@ -37,10 +37,9 @@ from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, 
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import running_fabric
-from mininet_topos.lab.socket_buffers import roomy_sockets
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.lane import Drops, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import Drops, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
 from mininet_topos.trainer.announcer import announcement
 
@@ -125,7 +124,7 @@ def traffic_of(
         program = ("benchmarks.live.moves_controller",)
         fabric = running_fabric(topo, folder, rate_bps / 1e6, PLANNING, program)
         lab, controller, client = stack.enter_context(fabric)
-        open_lanes(lab, QUEUE_S)
+        prioritise_probes(lab, QUEUE_S)
         rings = ring_jobs(lab)[:jobs]
         for ring in rings:
             ips = [host.ip for host in ring.hosts]
@@ -248,7 +247,7 @@ def main(
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="mv")
     with ExitStack() as stack:
-        stack.enter_context(roomy_sockets())
+        stack.enter_context(large_socket_buffers())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-moves-")))
         stack.callback(shutil.copy, folder / "controller.log", out)
         traffic = stack.enter_context(traffic_of(topo, folder, JOBS))

@@ -26,13 +26,11 @@ Result = TypeVar("Result")
 READING = (
     "framing",
     "handshake",
-    "message_guard",
     "multipart",
     "openflow_decode",
     "openflow_parts",
-    "openflow_objects",
 )
-"""The files of the southbound that read what switches say."""
+"""The files of the southbound that read the messages of switches."""
 
 _DECODERS = {
     "flow_stats": "flow stats",
@@ -43,8 +41,11 @@ _DECODERS = {
     "meter_configs": "meter config",
     "meter_stats": "meter stats",
     "packet_in": "packet-in",
+    "error": "error",
+    "port_status": "port status",
+    "barrier_reply": "barrier reply",
+    "role_reply": "role reply",
 }
-_GUARDED = {1: "error", 3: "echo reply", 12: "port status", 21: "barrier reply", 25: "role reply"}
 
 
 class Lines(TypedDict):
@@ -62,14 +63,11 @@ class Reached(TypedDict):
 
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
     """Wraps each reader, before any other module imports it."""
-    from controller.southbound import message_guard, openflow_decode
+    from controller.southbound import openflow_decode
     from controller.southbound.handshake import Handshake
 
     for function, name in _DECODERS.items():
         setattr(openflow_decode, function, _counted(counts, name, getattr(openflow_decode, function)))
-    message_guard.CHECKS = {
-        kind: _counted(counts, _GUARDED[kind], check) for kind, check in message_guard.CHECKS.items()
-    }
     Handshake.take = _counted(counts, "handshake", Handshake.take)  # type: ignore[method-assign]
 
 

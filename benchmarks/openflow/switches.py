@@ -21,6 +21,8 @@ ANSWER_S = 5.0
 PORT_EVERY_S = 0.5
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
+_ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
+"""Requests that follow a connection and do not come again; flow stats are counters as well."""
 _FOREIGN_RULES = struct.pack("!QQI4x", 0, 0, 9)
 _ADDED = 0
 
@@ -126,8 +128,9 @@ class HostileSwitch:
         kind = MULTIPART.get(mutant.kind)
         if kind is None or kind in self._waiting:
             return
-        if self._connection and mutant.kind not in ("port stats", "meter stats", "flow stats"):
-            self.close()  # asked for only once, after connecting
+        if kind in _ASKED_ONCE:
+            self.close()
+            self._told = {kind}  # the mutant is the answer: after another one the request would not come again
         connection = self._connected(None)
         deadline = time.monotonic() + ASK_S
         while kind not in self._waiting and time.monotonic() < deadline:

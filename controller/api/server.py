@@ -30,7 +30,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
-from controller.api import convert, foresight
+from controller.api import convert, convert_analysis
 from controller.api.health_watch import HealthService
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -51,8 +51,8 @@ ANSWER_S = 5.0
 INSTALL_S = 120.0
 """How long a plan and the barriers of all switches may take."""
 
-FORESIGHT_S = 140.0
-"""How long a question may take that needs many plans, with those that are asked before it."""
+ANALYSIS_S = 140.0
+"""How long an analysis may take, which needs many plans, with those that wait before it."""
 
 SOCKET_MODE = 0o660
 """Owner and group of the controller may connect: whoever can, can steer the fabric."""
@@ -426,10 +426,10 @@ class _ControllerService(_Service, pb_grpc.ControllerServiceServicer):
 
     @_answers_errors
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
-        message = foresight.explain_request(request)
-        return foresight.explain_message(await self._ask(message, message.reply, FORESIGHT_S))
+        message = convert_analysis.explain_request(request)
+        return convert_analysis.explain_message(await self._ask(message, message.reply, ANALYSIS_S))
 
     @_answers_errors
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
-        message = foresight.what_if_request(request)
-        return foresight.what_if_message(await self._ask(message, message.reply, FORESIGHT_S))
+        message = convert_analysis.what_if_request(request)
+        return convert_analysis.what_if_message(await self._ask(message, message.reply, ANALYSIS_S))

@@ -1,4 +1,4 @@
-"""What people and files call the parts of a fabric: numbers for hosts, names for switches, paths in words.
+"""Names of the parts of a fabric for people and files: numbers for hosts, names for switches, paths as text.
 
 In: the fabric without failures, so that no number depends on what failed. Out: text. ``Numbering`` says how nodes are
 numbered.
@@ -11,27 +11,19 @@ from functools import cached_property
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.offline.fabrics import parallel_cables
 from controller.offline.workloads import Numbering
-from controller.planning.problem import Flow
+from controller.planning.analysis.requests import FabricNames
 
 
-class Names:
+class Names(FabricNames):
     """Names of one fabric."""
 
     def __init__(self, intact: Fabric) -> None:
-        self._fabric = intact
+        super().__init__(intact)
         self.numbering = Numbering(intact)
 
     def host(self, ip: str) -> int:
         """The host's number in workload files. Raises ``KeyError`` for a foreign address."""
         return self.numbering.host_of[ip]
-
-    def switch(self, dpid: Dpid) -> str:
-        return self._fabric.name(dpid)
-
-    def flow(self, flow: Flow) -> str:
-        """``544>256 (leaf14>leaf5)``"""
-        ends = f"{self.switch(flow.src_leaf)}>{self.switch(flow.dst_leaf)}"
-        return f"{self.host(flow.id.src_ip)}>{self.host(flow.id.dst_ip)} ({ends})"
 
     def path(self, src_leaf: Dpid, path: Path) -> str:
         """``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it. Where a switch has several cables to the

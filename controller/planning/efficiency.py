@@ -115,6 +115,17 @@ class Valuation:
         used = set(links.tolist())
         return {link: float(loads[number]) for link, number in self.number.items() if number in used}
 
+    def job_loads(self, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
+        """The same, of each job on the link."""
+        _, flows, links, shares = self._pieces(routes)
+        on_link = self._peaks_bps(flows, links, shares)
+        link_ids = list(self.number)
+        loads: defaultdict[LinkId, dict[JobId, float]] = defaultdict(dict)
+        share = on_link.peak_bps / self.capacity_bps[on_link.link]
+        for link, job, load in zip(on_link.link.tolist(), on_link.job.tolist(), share.tolist(), strict=True):
+            loads[link_ids[link]][self.job_ids[job]] = load
+        return loads
+
     def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
         """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
         times = self._entries[flows]

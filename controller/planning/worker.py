@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from controller.planning.first_aid import repair_first
 from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
+from controller.planning.replan_policy import repair_first
 from controller.planning.strategies import baseline_levels
 
 log = structlog.get_logger(__name__)

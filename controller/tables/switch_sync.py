@@ -21,11 +21,22 @@ from typing import Literal
 
 from controller.fabric.topology import Dpid, Fabric
 from controller.memo import MemoPerKey
-from controller.tables import rules_diff
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.ownership import divided
 from controller.tables.pinned_table import on_ecmp
-from controller.tables.rules import FlowRule, GroupRule, MeterRule, Rule, RuleMod, RuleSet, Stage, ToGroup
+from controller.tables.rules import (
+    NARROW,
+    FlowRule,
+    GroupRule,
+    MeterRule,
+    Rule,
+    RuleMod,
+    RuleSet,
+    Stage,
+    ToGroup,
+    mods_between,
+    stages_between,
+)
 
 RuleId = tuple[Dpid, object]
 REREAD_AFTER_S = 2.0
@@ -152,7 +163,7 @@ class SwitchSync:
         if believed is None:
             self._hold({dpid: ours})
             return "first"
-        changes = sum(1 for _ in rules_diff.mods(believed, ours))
+        changes = sum(1 for _ in mods_between(believed, ours))
         if changes:
             self._hold({dpid: ours})
             self.healed[dpid] += changes
@@ -207,7 +218,7 @@ class SwitchSync:
     def next_stage(self, desired: Mapping[Dpid, RuleSet]) -> InstallStage | None:
         """The first stage of what is left to do; while another is under way, only what takes next hops away and is not
         on its way yet. None when there is none."""
-        stages = rules_diff.stages(*self._unequal(desired))
+        stages = stages_between(*self._unequal(desired))
         left = {rule_id(dpid, mod.rule): mod for stage in stages for dpid, mods in stage.mods.items() for mod in mods}
         held = {rule: Refusal(mod, HELD) for rule, mod in left.items() if self._is_held_by_others(rule[0], mod)}
         self._keep_refused({rule: why for rule, why in self.refused.items() if rule in left} | held)
@@ -215,9 +226,9 @@ class SwitchSync:
         self.unsettled = frozenset(dpid for stage in stages for dpid in stage.mods)
         self.settled = frozenset(self.installed) - self.unsettled
         if self.busy:
-            repairs = (_filtered(s, self._overtakes) for s in stages if s.name == rules_diff.NARROW)
+            repairs = (_filtered(s, self._overtakes) for s in stages if s.name == NARROW)
         else:
-            repairs = (_filtered(s, self._overtakes if s.name == rules_diff.NARROW else self._is_idle) for s in stages)
+            repairs = (_filtered(s, self._overtakes if s.name == NARROW else self._is_idle) for s in stages)
         stages = [stage for stage in repairs if stage.mods]
         return self._send(stages[0]) if stages else None
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.client import Client
 from controller.offline.topologies import Host
-from controller.southbound import arp
+from controller.southbound.frames import Arp, arp_frame
 from controller.tables.rules import BROADCAST_MAC
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
@@ -173,7 +173,7 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
     """Told to everybody, and to one neighbour of the victim, who knows better and would believe it."""
     attacker, victim, neighbour = (attack.host(name) for name in (ATTACKER, VICTIM, OTHER))
     claims = [
-        arp.build(to_mac, attacker.mac, arp.Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
+        arp_frame(to_mac, attacker.mac, Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
         for op in ("request", "reply")
         for to_mac, to_ip in ((BROADCAST_MAC, victim.ip), (neighbour.mac, neighbour.ip))
     ]
@@ -191,7 +191,7 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
     attacker = attack.host(ATTACKER)
     asked = [f"10.0.{leaf}.{number}" for leaf in (1, 2) for number in range(100, 108)]
     flood = [
-        arp.build(BROADCAST_MAC, attacker.mac, arp.Arp("request", attacker.mac, attacker.ip, "00:00:00:00:00:00", ip))
+        arp_frame(BROADCAST_MAC, attacker.mac, Arp("request", attacker.mac, attacker.ip, "00:00:00:00:00:00", ip))
         for ip in asked
     ]
     with attack.nothing_changes():

@@ -54,7 +54,7 @@ class Wire:
         return self.now
 
     def mod(self, dpid: Dpid, rule: Rule, op: str = "add") -> None:
-        self.pass_by(dpid, bytes(mod_message(RuleMod(op, rule)).buf))  # type: ignore[arg-type]
+        self.pass_by(dpid, mod_message(RuleMod(op, rule)))  # type: ignore[arg-type]
 
     def barrier(self, dpid: Dpid) -> float:
         self.pass_by(dpid, message(Type.BARRIER_REQUEST, 7))
@@ -341,7 +341,7 @@ def test_the_time_of_the_controller_ends_when_it_has_sent_the_last_group_mod() -
             observed.message(at_s, dpid, bytes(into[RECORD.size :]))
 
     def mod(dpid: Dpid, rule: Rule, at_s: float) -> None:
-        send(dpid, bytes(mod_message(RuleMod("add", rule)).buf), at_s)
+        send(dpid, mod_message(RuleMod("add", rule)), at_s)
 
     def confirm(at_s: float) -> None:
         for dpid in plan.dpids:
@@ -389,13 +389,13 @@ def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
 def test_the_plain_switch_keeps_and_tells_its_flows() -> None:
     switch = PlainSwitch(dpid=9)
     (rule, _) = destination_rules(Prefix("10.0.1.0", 24), ToGroup(5), 1)
-    assert switch.answer(bytes(mod_message(RuleMod("add", rule)).buf)) == b""
+    assert switch.answer(mod_message(RuleMod("add", rule))) == b""
     request = struct.pack("!HH4xB3xII4xQQ4s", Multipart.AGGREGATE, 0, ANY_TABLE, 0, 0, 0, 0, b"\0\1\0\4")
     assert switch.answer(message(Type.MULTIPART_REQUEST, 3, request))[32:36] == struct.pack("!I", 1)
     flows = switch.answer(message(Type.MULTIPART_REQUEST, 4, struct.pack("!H", Multipart.FLOW) + request[2:]))
-    sent = bytes(mod_message(RuleMod("add", rule)).buf)
+    sent = mod_message(RuleMod("add", rule))
     assert flows.endswith(sent[48:])
-    assert switch.answer(bytes(mod_message(RuleMod("delete", rule)).buf)) == b""
+    assert switch.answer(mod_message(RuleMod("delete", rule))) == b""
     assert switch.answer(message(Type.MULTIPART_REQUEST, 5, request))[32:36] == struct.pack("!I", 0)
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.link_figures import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.samples import LinkStatus
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.offline.fabrics import leaf_spine
 
@@ -91,7 +91,19 @@ def test_background_fades_when_it_stops(load: LinkLoad) -> None:
         load.count_links(now, {LINK: totals})
         load.count_flows(now, {FLOW: 0})
         load.update(now, CAPACITY)
-    assert load.background_bps(LINK) == 0
+    assert load.background.get(LINK, 0) == 0
+
+
+def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -> None:
+    """One quiet interval must not make a link that is used look free."""
+    before = run(load, range(40), 9e5, 0)[LINK]
+    totals = int(9e5 / 8 * 38)
+    faded = []
+    for now in range(40, 48, 2):
+        load.count_links(now, {LINK: totals})
+        load.count_flows(now, {FLOW: 0})
+        faded.append(load.update(now, CAPACITY)[LINK])
+    assert faded == pytest.approx([before / 2, before / 4, before / 8, before / 16])
 
 
 def test_a_counter_that_was_reset_starts_again(load: LinkLoad) -> None:
@@ -106,7 +118,7 @@ def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
     load.forget({PortRef(Dpid(1), PortNo(2))})
     assert load.bytes_total(LINK) == 0
-    assert load.background_bps(LINK) == 0
+    assert load.background.get(LINK, 0) == 0
 
 
 PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
@@ -226,7 +238,9 @@ FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
 
 def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
     links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
-    return {link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link)) for link in links}
+    return {
+        link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background.get(link, 0.0)) for link in links
+    }
 
 
 @given(
@@ -239,7 +253,6 @@ def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
         max_size=25,
     )
 )
-@settings(deadline=None)
 def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> None:
     load, capacity = LinkLoad(6, 0.1), dict.fromkeys(FABRIC.links, 1e6)
     for now, (step, dpid, more) in enumerate(steps):

@@ -385,7 +385,6 @@ class Syncing(RuleBasedStateMachine):
 Syncing.TestCase.settings = settings(
     max_examples=60,
     stateful_step_count=50,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestSyncing = Syncing.TestCase
