@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from controller.offline.options import build_fabric
+from controller.offline.scenario import build_fabric
 from rich.markup import escape
 from rich.table import Table
 
