@@ -126,7 +126,7 @@ def converged(fabric: Fabric) -> ControlLoop:
         messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
         if step == 200:
             messages += [RegisterJob(spec) for spec in _jobs(fabric)]
-    if not loop.state.confirmed.pins or loop.state.sync.unsettled:
+    if not loop.state.sending.pins or loop.state.sync.unsettled:
         raise RuntimeError("the fabric did not converge")
     return loop
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from controller.offline.scenario import build_fabric
 from rich.markup import escape
 from rich.table import Table
 
@@ -28,6 +27,7 @@ from benchmarks.measures import report
 from controller.commands.output import AsJson, waiting
 from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
+from controller.offline.scenario import build_fabric
 
 
 def main(

@@ -25,7 +25,7 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from controller.offline.generator import generate, jobs_of
 from controller.offline.workloads import read_workload, workload_folders
-from controller.planning.efficiency import ideal_communication_s
+from controller.planning.problem import ideal_communication_s
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """The fabric that the published workloads are made for (arXiv 2503.05324); generated ones too."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from controller.config import JobsConfig, Strategy
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
