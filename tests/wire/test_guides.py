@@ -8,7 +8,7 @@ import pytest
 
 from controller.jobs.registry import JobRegistry
 from tests.support.doc_pages import PAGES
-from tests.wire.control_stand_in import running_api
+from tests.support.wire.control_stand_in import running_api
 
 GUIDE = next(page for page in PAGES if page.name == "docs/how-to/announce-a-job.md")
 ITERATION_S = (0.5, 0.4)
