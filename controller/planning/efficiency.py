@@ -58,7 +58,7 @@ def ideal_communication_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping
 def demands(
     virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
 ) -> dict[FlowId, tuple[tuple[int, float], ...]]:
-    """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as ``Flow.demand_bps`` wants it.
+    """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as in ``Flow.demand_bps``.
     Raises ``KeyError`` for an address without NIC rate."""
     t0_s = ideal_time_s(virtual_links, nic_bps)
     bits: defaultdict[FlowId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -215,7 +215,7 @@ class FabricLoads:
 
 
 class _Cell:
-    """What one phase of one job sends, or all jobs that have a single phase together: in columns, and fixed."""
+    """One phase of one job, or all jobs that have a single phase together: their columns, and what is fixed."""
 
     def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
         self.columns = columns
@@ -246,7 +246,7 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """The links that one job uses, and the place of every link among them: its sums are small arrays so."""
+    """The links that one job uses, and the place of every link among them: this keeps its sums in small arrays."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True
