@@ -1,4 +1,4 @@
-"""Slow-downs of training under every routing scheme, as the table of arXiv 2503.05324's own simulator has them.
+"""Slow-downs of training under every routing scheme, for comparison with the published table (arXiv 2503.05324).
 
 In: a folder of published workloads. Out: per scheme and number of failed spines the mean over the workloads with the
 worst in brackets, beside the published figures; ``out/bench/simulation.json`` has every cell. A run replaces the cells
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +17,15 @@ from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.measures import report
+from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import leaf_spine, without_spines
+from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.scenario import problem_of
 from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.bounds import level_bounds
@@ -43,7 +44,6 @@ ITERATIONS = 11
 TIME_LIMIT_S = 60.0
 """Per plan. The published integer program had no limit."""
 RESULTS = Path("out/bench/simulation.json")
-PIPE_COLUMNS = 160
 
 Cell = dict[str, Any]
 
@@ -93,7 +93,7 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 
 def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
     """One workload under one trial."""
-    fabric = without_spines(intact, range(SPINES - failed, SPINES)) if failed else intact
+    fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
     jobs = read_workload(folder, intact, trial.max_subflows)
     problem = problem_of(fabric, jobs)
     started = time.perf_counter()
@@ -195,7 +195,7 @@ def main(
     schemes: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(TRIALS),
     failed: Annotated[str, typer.Option(help="Numbers of failed spines.")] = ",".join(map(str, FAILED)),
     iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = ITERATIONS,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of tables.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Train every workload under every scheme, with every number of failed spines."""
     intact = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
@@ -211,11 +211,4 @@ def main(
         for name, workload, number in track(places, "training", console=Console(stderr=True), transient=True)
     ]
     cells = sorted({_key(cell): cell for cell in (*_kept(), *made)}.values(), key=_key)
-    report = json.dumps({"cells": cells}, indent=2)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(report + "\n")
-    if as_json:
-        typer.echo(report)
-    else:
-        console = Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS)
-        console.print(summary(cells), by_workload(cells), f"written to {RESULTS}")
+    report({"cells": cells}, RESULTS, lambda: Group(summary(cells), by_workload(cells)), as_json)

@@ -59,7 +59,7 @@ class ControlLoop:
 
     def status(self, now: float) -> Status:
         """Everything that others may see."""
-        return self.derived.status(self._alarm_times.dated(self.derived.alarms(), now))
+        return self.derived.status(self._alarm_times.dated(self.derived.alarms(now), now))
 
     def _take(self, messages: Iterable[Message], now: float) -> tuple[Command, ...]:
         effects = NOTHING
@@ -75,7 +75,7 @@ class ControlLoop:
         if self._rules_due(now) and not s.phases.adopting:
             lost = s.losses.lost(s.fabric.links)
             leaves = {host.at.dpid for host in s.fabric.hosts.values()} if lost else set()
-            if fewer := narrowed(s.wanted.rules, s.losses.before, lost, leaves):
+            if lost and (fewer := narrowed(s.wanted.rules, s.losses.before, lost, leaves)):
                 s.wanted = s.wanted._replace(rules={**s.wanted.rules, **fewer})
                 s.phases.take(Input.NEXT_HOPS_REMOVED, now)
                 self._pending |= at_once(Work.STAGE)

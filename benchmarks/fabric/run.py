@@ -17,13 +17,14 @@ from pathlib import Path
 
 from benchmarks.fabric import openvswitch
 from benchmarks.fabric.blueprint import Blueprint
+from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.figures import Figures, missing_hops
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.openvswitch import Bridges, bridges
-from benchmarks.fabric.processes import ControllerProcess, Recorder
 from controller.api.client import Client, Unreachable
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess
 
 POLL_S = 0.05
 DEADLINE_S = 180.0
@@ -55,34 +56,36 @@ class Run:
         jobs: Sequence[JobSpec],
         settings: Settings,
         switches: Bridges,
-        folder: Path,
-        port: int,
+        controller: ControllerProcess,
         tell: Callable[[str], None],
     ) -> None:
         self.blueprint = blueprint
         self.jobs = jobs
         self.settings = settings
         self.switches = switches
-        self.controller = ControllerProcess(folder)
-        self.port = port
+        self.controller = controller
         self.tell = tell
         self.observed = Observed(blueprint.dpids)
         self.hops = blueprint.next_hops()
         self.figures = Figures(switches=len(blueprint.dpids), links_expected=len(blueprint.fabric.links))
-        self._file = folder / "observed"
+        self._file = controller.folder / "observed"
         self._recorder: Recorder | None = None
 
     def client(self) -> Client:
         return Client(self.controller.address)
 
     def observe(self) -> None:
-        """Begin; returns once every bridge listens."""
-        self._recorder = Recorder.start(self._file, self.switches.snoop_sockets())
+        """Returns once all messages are recorded."""
+        self._recorder = Recorder.start(self._file, self.controller.openflow_port)
 
     def read(self) -> None:
         """Take in what was observed since."""
         if self._recorder is not None:
             self._recorder.read(self.observed)
+
+    @property
+    def packets_lost(self) -> int:
+        return self._recorder.lost if self._recorder is not None else 0
 
     def observer_cpu_s(self) -> float:
         return self._recorder.cpu_s if self._recorder is not None else 0.0
@@ -151,16 +154,16 @@ def running(
     jobs: Sequence[JobSpec],
     settings: Settings,
     folder: Path,
-    port: int,
     tell: Callable[[str], None],
 ) -> Iterator[Run]:
     """A fabric that is up, under an observer, with a controller that is not started yet; afterwards nothing is left."""
-    (folder / "inventory.toml").write_text(blueprint.inventory())
-    (folder / "signalbox.toml").write_text(blueprint.config(folder, port))
+    inventory = folder / "inventory.toml"
+    inventory.write_text(blueprint.inventory())
+    controller = ControllerProcess(folder, settings=blueprint.settings(inventory))
     with ExitStack() as stack:
-        switches = stack.enter_context(bridges(blueprint, port))
+        switches = stack.enter_context(bridges(blueprint, controller.openflow_port))
         stack.callback(tell, "taking the fabric down")
-        run = Run(blueprint, jobs, settings, switches, folder, port, tell)
+        run = Run(blueprint, jobs, settings, switches, controller, tell)
         stack.callback(run.stop)
         started = time.monotonic()
         tell("making bridges")

@@ -17,15 +17,16 @@ from itertools import islice
 
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
-from benchmarks.fabric.figures import Dead, Repair, Spread
+from benchmarks.fabric.figures import REPAIRS, Dead, Repair
 from benchmarks.fabric.openvswitch import Rules
-from benchmarks.fabric.processes import STOP_S, start
 from benchmarks.fabric.run import Run, StepFailed
+from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
 from controller.commands.output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
+from mininet_topos.controller_process import STOP_S, start
 
 QUIET_S = 1.0
 """Without any change: what was to be done is done."""
@@ -42,7 +43,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """All of it, whatever becomes of single steps."""
+    """All steps, also after one that fails."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
@@ -50,6 +51,9 @@ def measure(run: Run) -> None:
         except SignalboxError as error:
             run.figures.problems.append(f"{name}: {error}")
     run.figures.errors = len(run.observed.errors)
+    run.figures.packets_lost = run.packets_lost
+    if run.packets_lost:
+        run.figures.problems.append(f"the capture lost {run.packets_lost} packets: figures may be wrong")
 
 
 def discovery(run: Run) -> None:
@@ -100,9 +104,9 @@ def install(run: Run) -> None:
 
 def idle(run: Run) -> None:
     """Nothing happens but counters and probes."""
-    before, observed, since = run.controller.usage(), run.observer_cpu_s(), time.monotonic()
+    before, observed, since = usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
     time.sleep(run.settings.idle_s)
-    after, passed_s = run.controller.usage(), time.monotonic() - since
+    after, passed_s = usage(run.controller.process), time.monotonic() - since
     run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
     run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
     _memory(run)
@@ -137,7 +141,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
     """A switch of its own asks for echoes; afterwards the list has (when, seconds until the answer). Raises
     ``StepFailed`` when the controller threw it out."""
     spare_dpid = max(run.blueprint.dpids) + 1
-    words = (str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S))
+    words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     answers: list[tuple[float, float]] = []
     with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
@@ -184,8 +188,8 @@ def silent_loss(run: Run) -> None:
     found: list[float] = []
 
     def noticed() -> bool:
-        at = figures.left_alone(dead, run.observed.changes[known:])
-        found[:] = [at] if at is not None else []
+        left = figures.left_alone(dead, run.observed.changes[known:])
+        found[:] = [left.confirmed] if left is not None else []
         return bool(found)
 
     try:
@@ -249,28 +253,22 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 def repairs(run: Run) -> None:
     """One cable after the other is cut; all are plugged in again at the end."""
     cut: list[Cable] = []
-    groups: list[float] = []
-    routes: list[float] = []
-    reconfigured: list[float] = []
+    repairs = run.figures.repairs
     try:
         for drawn in islice(run.blueprint.draw_cuts(run.settings.seed), run.settings.cuts):
             run.tell(f"repairs: cut {len(cut) + 1} of {run.settings.cuts}")
             due = time.monotonic() + CUT_EVERY_S
             cut.append(drawn.cable)
-            found, returned = _repair(run, drawn)
-            groups.append(MILLI * found.groups_s)
-            reconfigured.append(MILLI * max(0.0, returned - found.seen))
-            if found.routes_s is not None:
-                routes.append(MILLI * found.routes_s)
+            repairs.append(_repair(run, drawn))
             time.sleep(max(0.0, due - time.monotonic()))
         if not cut:
             raise StepFailed("there is no cable that all hosts can do without")
     finally:
-        run.figures.cuts = len(groups)
-        run.figures.repair_ms = Spread.of(groups)
-        run.figures.repair_routes_ms = Spread.of(routes)
-        run.figures.routes_repaired = len(routes)
-        run.figures.reconfigured_ms = Spread.of(reconfigured)
+        run.figures.cuts = len(repairs)
+        for name in REPAIRS:
+            measured = [ms for repair in repairs if (ms := repair[name]) is not None]
+            setattr(run.figures, name, Spread.of(measured))
+        run.figures.routes_repaired = sum(repair["repair_routes_ms"] is not None for repair in repairs)
         since = time.monotonic()
         run.switches.plug(cut)
     with run.client() as client:
@@ -280,8 +278,8 @@ def repairs(run: Run) -> None:
     _memory(run)
 
 
-def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
-    """And when Open vSwitch had carried out the cut."""
+def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
+    """The figures of ``REPAIRS`` of one cut."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
@@ -298,7 +296,14 @@ def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
     if dead.pins:
         with suppress(StepFailed):  # routes_repaired tells that some did not come
             run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
-    return found[0], returned
+    (repair,) = found
+    seconds = {
+        "repair_ms": repair.groups_s,
+        "controller_repair_ms": repair.sent_s,
+        "reconfigured_ms": max(0.0, returned - repair.seen),
+        "repair_routes_ms": repair.routes_s,
+    }
+    return {name: None if of is None else MILLI * of for name, of in seconds.items()}
 
 
 # ---- what several steps need
@@ -325,7 +330,7 @@ def _wait_pinned(run: Run) -> None:
 
 
 def _memory(run: Run) -> None:
-    found = run.controller.usage()
+    found = usage(run.controller.process)
     run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
     run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
     run.figures.processes = found.processes

@@ -4,7 +4,7 @@
 
 One probed flow, no controller: ``ovs-ofctl mod-flows``, which ends with a barrier, sends it to the other of a leaf's
 two uplinks and back, and whoever listens at the old one sees when its last packet left. Out: a line. Who deletes old
-rules sooner after a barrier than that has to know that somebody else carries the stragglers.
+rules sooner after a barrier than that has to know that other packets still use the old rule.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ import typer
 
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run
-from mininet_topos.lab.socket_buffers import roomy_sockets
+from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.probe.prober import MIN_FRAME_BYTES
 from mininet_topos.probe.probing import Probing
-from tests.support.lab.static_routes import install_static_routes
+from mininet_topos.probe.queues import large_socket_buffers
 
 INTERVAL_S = 0.001
 PAUSE_S = 0.6
@@ -93,7 +93,8 @@ def main(
     rules: Annotated[int, typer.Option(min=0, help="other rules in the switch's tables")] = 0,
 ) -> None:
     """Measure how far the flow cache lags behind barriers."""
-    with roomy_sockets(), tempfile.TemporaryDirectory() as raw, Lab(LeafSpine(2, 2, 1, prefix="fc"), None) as lab:
+    topo = LeafSpine(2, 2, 1, prefix="fc")
+    with large_socket_buffers(), tempfile.TemporaryDirectory() as raw, Lab(topo, None) as lab:
         install_static_routes(lab)
         bridge = lab.bridge("leaf1")
         fillers = "\n".join(

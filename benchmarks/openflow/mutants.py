@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from benchmarks.openflow_bytes import port_desc
 from controller.southbound.framework import ofp
 from controller.southbound.framework import ofp_parser as parser
 from controller.tables.rules import Table, cookie
-from tests.support.wire.fake_switch import port_desc
 
 MULTIPART = {
     "flow stats": ofp.OFPMP_FLOW,

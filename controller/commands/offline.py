@@ -1,7 +1,7 @@
 """Commands that need no controller, no network and no root: ``plan-file`` and ``generate-workload``.
 
 In: workload files and a description of a fabric. Out: tables for people, JSON and CSV for programs; exit status 3 when
-something could not be routed and the rest was. docs/offline.md describes the formats.
+something could not be routed and the rest was. docs/reference/json-output.md describes the formats.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ Nothing is derived here, and nothing is sent: ``control_loop`` does what the ret
 from __future__ import annotations
 
 from controller.config import Config, Strategy
-from controller.core.asking import question
 from controller.core.derived import Derived
 from controller.core.messages import Message, Reply, Tick
 from controller.core.pending import NOTHING, Effects, Work, at_once, commands, when_quiet
@@ -25,8 +24,8 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
-from controller.planning.messages import Compared, Explain, Foresee, Planned, Replan, Request, SetStrategy, WhatIf
-from controller.planning.questions.asked import Network
+from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
+from controller.planning.messages import Compared, Planned, Replan, Request, SetStrategy
 from controller.planning.snapshot import missing_hosts
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules
@@ -186,8 +185,9 @@ class Intake:
             case SetStrategy():
                 return self._set_strategy(message, now)
             case Explain() | WhatIf():
-                network = Network(self._derived.problem(), s.fabric, s.topology.intact, s.cycle.limits)
-                return commands(Foresee(question(message, network, s.jobs.jobs), message.reply))
+                intact = s.topology.intact
+                network = Network(self._derived.problem(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
+                return commands(Analyse(analysis_request(message, network, s.jobs.jobs), message.reply))
 
     def _register(self, message: RegisterJob, now: float) -> Effects:
         s, spec = self._state, message.spec
@@ -225,7 +225,6 @@ class Intake:
         effects = commands(*s.sync.tick(now))
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
-        s.refusals.pass_time(now)
         s.topology.advance(now)
         expired = s.jobs.expire(now)
         if expired:
@@ -238,7 +237,9 @@ class Intake:
             effects |= at_once(Work.RULES)
         missing = [ip for hosts in self._derived.missing().values() for ip in hosts]
         effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
-        s.counters.measure(s.fabric, self._derived.nominal_bps(), now)
+        if now >= s.load.measured_at + self._config.counters.interval_s:
+            s.load.forget(self._derived.ports())
+            s.load.update(now, self._derived.nominal_bps())
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _adopt_if_complete(self, now: float) -> Effects:

@@ -17,11 +17,10 @@ from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
-from controller.planning.first_aid import needs_repair, running
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.replan_policy import decide
+from controller.planning.replan_policy import decide, needs_repair, running
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes, in_place
 

@@ -11,13 +11,10 @@ from functools import partial
 from typing import NamedTuple
 
 from controller.config import Config, Strategy
-from controller.core.adoption import Adoption, Departures
-from controller.core.confirmed import Confirmed
-from controller.core.link_losses import LinkLosses
-from controller.core.phases import Phases
+from controller.core.confirmed import Confirmed, Waiting
+from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
-from controller.core.waiting import Waiting
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad, Uses
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
@@ -46,7 +43,7 @@ class Wanted(NamedTuple):
 class State:
     """``strategy``: what becomes of plans. ``saved``: as last given to the store. ``topology``: switches, ports, links
     and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``routes``: the running
-    routes. ``load``: samples of counters. ``counters``: which counter counts what, and the measured background.
+    routes. ``load``: samples of counters, and the measured background. ``counters``: which counter counts what.
     ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold. ``sync``: what every
     switch holds, and changes under way. ``confirmed``: the wanted pins and routes that switches have confirmed.
     ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far what is known of the network can be
@@ -97,7 +94,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     for spec in saved.specs:
         jobs.register(spec, now)
     routes = RunningRoutes(saved.shares)
-    load = LinkLoad(config.counters.window_s, config.counters.noise_fraction)
+    load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
     is_restart = saved != SavedState()
     return State(
         strategy=saved.strategy or config.planning.strategy,
@@ -107,7 +104,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         jobs=jobs,
         routes=routes,
         load=load,
-        counters=CounterIntake(load, config.counters.interval_s, now),
+        counters=CounterIntake(load),
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted((), {}),
         sync=SwitchSync(config.openflow.audit_interval_s),

@@ -1,7 +1,7 @@
 """Output of ``plan-file``: a summary for programs, and the route of every flow as CSV.
 
 In: a ``Scenario``, its ``Problem`` and a checked ``Plan`` for it. Out: plain data and text; both are an interface
-(docs/offline.md).
+(docs/reference/json-output.md).
 """
 
 from __future__ import annotations

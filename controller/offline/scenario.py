@@ -26,7 +26,8 @@ from controller.offline.fabrics import (
 )
 from controller.offline.graph_file import graph_file
 from controller.offline.workloads import Numbering, read_workload
-from controller.planning.problem import Flow, Problem, Routes
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.problem import Problem, Routes
 from controller.planning.snapshot import take_snapshot
 
 GIGABIT = 1e9
@@ -127,27 +128,19 @@ def _flag(name: str) -> str:
 # ---- names
 
 
-class Names:
+class Names(FabricNames):
     """What people and workload files call the parts of a fabric: numbers for hosts, names for switches, paths in words.
 
     ``intact``: the fabric without failures, so that no number depends on what failed. ``Numbering`` says how nodes are
     numbered."""
 
     def __init__(self, intact: Fabric) -> None:
-        self._fabric = intact
+        super().__init__(intact)
         self.numbering = Numbering(intact)
 
     def host(self, ip: str) -> int:
         """The host's number in workload files. Raises ``KeyError`` for a foreign address."""
         return self.numbering.host_of[ip]
-
-    def switch(self, dpid: Dpid) -> str:
-        return self._fabric.name(dpid)
-
-    def flow(self, flow: Flow) -> str:
-        """``544>256 (leaf14>leaf5)``"""
-        ends = f"{self.switch(flow.src_leaf)}>{self.switch(flow.dst_leaf)}"
-        return f"{self.host(flow.id.src_ip)}>{self.host(flow.id.dst_ip)} ({ends})"
 
     def path(self, src_leaf: Dpid, path: Path) -> str:
         """``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it. Where a switch has several cables to the

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,12 +88,31 @@ def level_bounds(problem: Problem) -> Bounds:
     return Bounds(fluid, integer, worst, job, frozenset(tight), cuts)
 
 
+class Place(NamedTuple):
+    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair."""
+
+    leaf: Dpid
+    outward: bool
+    other: Dpid | None
+
+
+class Crossings(NamedTuple):
+    """Place and links of each cut; (flow, cut), both by number, for every flow that crosses it; the flows with a
+    path."""
+
+    places: Sequence[Place]
+    links: Sequence[Sequence[LinkId]]
+    flow: Ints
+    cut: Ints
+    routable: Ints
+
+
 class Cuts:
     """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
 
     ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row. ``routable``:
     the flows that have a path. ``links``, ``capacity_bps``: per cut how many links it has and their capacity, nan where
-    they differ. ``job_ids``: the jobs by number.
+    they differ. ``job_ids``: the jobs by number. ``crossings``: what the cuts are.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -101,7 +121,8 @@ class Cuts:
         self._jobs = len(numbers.job_ids)
         self._cells = max(1, len(numbers.cell_job))
         self._job_of_cell = numbers.cell_job
-        links_of, flows, cut, self.routable = _crossings(problem)
+        self.crossings = _crossings(problem)
+        _, links_of, flows, cut, self.routable = self.crossings
         self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
         self._total = np.array([sum(capacities) for capacities in self._capacities])
         self.links = np.array([len(capacities) for capacities in self._capacities], np.int64)
@@ -122,7 +143,11 @@ class Cuts:
 
     def whole(self, rows: Bools) -> float:
         """The largest bound of any cut from these rows' flows, which are whole."""
-        return float(self._whole(self.cut, np.arange(len(self._total)), rows).max(initial=1.0))
+        return float(self.whole_levels(rows).max(initial=1.0))
+
+    def whole_levels(self, rows: Bools) -> Floats:
+        """Per cut the bound from these rows' flows, which are whole; 0 where none crosses."""
+        return self._whole(self.cut, np.arange(len(self._total)), rows)
 
     def job_levels(self) -> Floats:
         """Per job the largest bound of a cut that only its own flows cross."""
@@ -240,37 +265,34 @@ def common_unit(demands_bps: Sequence[float]) -> float:
     return smallest / denominator if denominator <= _FINEST else 0.0
 
 
-def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, Ints]:
-    """The links of each cut; (flow, cut), both by number, for every flow that crosses it; and the flows with a path.
-
-    A pair of leaves has a cut only where fewer links lead from one to the other than leave the one or enter the other;
-    else the leaf's cut is stronger.
-    """
+def _crossings(problem: Problem) -> Crossings:
+    """All cuts of the problem. A pair of leaves has one only where fewer links lead from the one to the other than
+    leave the one or enter the other; else the leaf's cut is stronger."""
     if _all_alike(problem):
         return _crossings_of_leaves(problem)
     paths = problem.paths
     links_of: list[Sequence[LinkId]] = []
-    leaf_cut: dict[tuple[Dpid, int], int] = {}
+    number_of: dict[Place, int] = {}
     cuts_of: dict[tuple[Dpid, Dpid], tuple[int, ...]] = {}
 
-    def cut(links: Sequence[LinkId]) -> int:
-        links_of.append(links)
-        return len(links_of) - 1
+    def cut(place: Place, links: Iterable[LinkId]) -> int:
+        if place not in number_of:
+            number_of[place] = len(links_of)
+            links_of.append(tuple(links))
+        return number_of[place]
 
     def cuts_between(src: Dpid, dst: Dpid) -> tuple[int, ...]:
         if src == dst or not paths.connected(src, dst):
             return ()
         cuts = []
         first, last = paths.ends(src, dst)
-        for end, leaf, around, crossed in (
-            (0, src, paths.links_from(src), first),
-            (1, dst, paths.links_into(dst), last),
+        for leaf, other, around, crossed in (
+            (src, dst, paths.links_from(src), first),
+            (dst, src, paths.links_into(dst), last),
         ):
-            if (leaf, end) not in leaf_cut:
-                leaf_cut[leaf, end] = cut(around)
-            cuts.append(leaf_cut[leaf, end])
+            cuts.append(cut(Place(leaf, leaf == src, None), around))
             if len(crossed) < len(around):
-                cuts.append(cut(tuple(crossed)))
+                cuts.append(cut(Place(leaf, leaf == src, other), crossed))
         return tuple(cuts)
 
     of_flow = []
@@ -282,20 +304,22 @@ def _crossings(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, In
     flows = np.repeat(np.arange(len(of_flow)), np.array([len(cuts) for cuts in of_flow], np.int64))
     routable = [index for index, flow in enumerate(problem.flows) if of_flow[index] or flow.src_leaf == flow.dst_leaf]
     cut_of = np.array([number for cuts in of_flow for number in cuts], np.int64)
-    return links_of, flows, cut_of, np.array(routable, np.int64)
+    return Crossings(list(number_of), links_of, flows, cut_of, np.array(routable, np.int64))
 
 
-def _crossings_of_leaves(problem: Problem) -> tuple[list[Sequence[LinkId]], Ints, Ints, Ints]:
+def _crossings_of_leaves(problem: Problem) -> Crossings:
     """The same where every leaf reaches every other by all of its links."""
     leaves = sorted({leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)})
     number = {leaf: index for index, leaf in enumerate(leaves)}
     src = np.array([number[flow.src_leaf] for flow in problem.flows], np.int64)
     dst = np.array([number[flow.dst_leaf] for flow in problem.flows], np.int64)
+    places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
     links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
     crossing = np.flatnonzero(src != dst)
     cut = np.stack([src[crossing], len(leaves) + dst[crossing]], axis=1).ravel()
     used, cut = np.unique(cut, return_inverse=True)
-    return [links_of[index] for index in used], np.repeat(crossing, 2), cut, np.arange(len(src))
+    places, links_of = [places[index] for index in used], [links_of[index] for index in used]
+    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(src)))
 
 
 def _all_alike(problem: Problem) -> bool:

@@ -90,6 +90,17 @@ def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
     return {link: float(loads[number]) for link, number in problem.link_number.items() if number in used}
 
 
+def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
+    """The same, of each job on the link."""
+    _, on_link = _loads(problem, *_pieces(problem, routes)[1:])
+    link_ids, job_ids = list(problem.link_number), problem.numbers.job_ids
+    load = on_link.bps / problem.numbers.capacity_bps[on_link.place]
+    loads: defaultdict[LinkId, dict[JobId, float]] = defaultdict(dict)
+    for link, job, share in zip(on_link.place.tolist(), on_link.job.tolist(), load.tolist(), strict=True):
+        loads[link_ids[link]][job_ids[job]] = share
+    return loads
+
+
 class Peaks(NamedTuple):
     """One row per place and job there, ascending: the job's largest load over its phases."""
 

@@ -1,16 +1,23 @@
-"""Whether a plan is worth its moves: repairs always, gains only from ``min_gain`` (hysteresis).
+"""When new routes replace the running ones: repairs at once, a plan when it is worth its moves.
 
-In: the problem with the running routes in ``Flow.current``, and the candidate plan for it. Out: yes or no, with the
-reason in a sentence for operators.
+A repair comes before the plan when links were lost: new paths for the flows that lost theirs, nothing else. The plan
+that follows starts from the repaired routes, so that only what is worth a second move is moved again. A plan is adopted
+when it repairs something, or gains at least ``min_gain`` (hysteresis).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import structlog
 
 from controller.planning.efficiency import first_difference, job_levels
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Plan
-from controller.planning.problem import Problem
+from controller.planning.planner import repair
+from controller.planning.problem import Problem, Routes
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +55,28 @@ def decide(problem: Problem, plan: Plan, min_gain: float) -> Decision:
 
 def _flows(count: int) -> str:
     return f"{count} flow" if count == 1 else f"{count} flows"
+
+
+def needs_repair(problem: Problem) -> bool:
+    """Some flow is pinned to a path that is not there (any more)."""
+    return any(flow.current is not None and not problem.stands(flow) for flow in problem.flows)
+
+
+def running(problem: Problem, routes: Routes) -> Problem:
+    """The same problem, with these routes as those that are in force."""
+    flows = tuple(replace(flow, current=routes.get(flow.id)) for flow in problem.flows)
+    return replace(problem, flows=flows)
+
+
+def repair_first(request: SolvePlan) -> tuple[Planned | None, SolvePlan]:
+    """The repair, None when there is nothing to repair or it cannot be done, and what is left to plan."""
+    if not needs_repair(request.problem):
+        return None, request
+    try:
+        answer = repair(request.problem)
+    except Exception:
+        log.exception("repair failed; the plan has to do it", generation=request.problem.generation)
+        return None, request
+    if not isinstance(answer, Plan):
+        return None, request
+    return Planned(answer, repair=True), replace(request, problem=running(request.problem, answer.routes))

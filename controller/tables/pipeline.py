@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from ipaddress import IPv4Address, IPv4Network
 from typing import NamedTuple
 
 from controller.fabric.shortest_paths import ShortestPaths, Towards
@@ -19,7 +20,7 @@ from controller.fabric.topology_update import hosts_by_leaf
 from controller.memo import MemoPerKey
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
-from controller.tables.rules import FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
+from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
 
 GROUP_ID_BITS = 31
 
@@ -201,3 +202,37 @@ def _add_path_group(
     hop = next(hop for hop in pin.path or () if hop.dpid == here)
     group = pinned_table.path_group(action.group_id, hop.port, hop in hops, ecmp_id, rule.distance)
     return groups.setdefault(group.group_id, group) == group
+
+
+def keep_unknown(
+    fabric: Fabric, desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
+) -> dict[Dpid, RuleSet]:
+    """The desired rules, and the installed ones that lead to (or pin) hosts which are not known yet, with their groups:
+    the switch of these hosts may connect later."""
+    known = {IPv4Address(ip) for ip in fabric.hosts}
+    return {dpid: _with_unknown(known, rules, installed.get(dpid, RuleSet())) for dpid, rules in desired.items()}
+
+
+def _with_unknown(known: set[IPv4Address], desired: RuleSet, installed: RuleSet) -> RuleSet:
+    kept = {key: rule for key, rule in installed.flows.items() if key not in desired.flows and _is_unknown(known, key)}
+    groups = dict(desired.groups)
+    wanted = [a.group_id for rule in kept.values() for a in rule.actions if isinstance(a, ToGroup)]
+    while wanted:
+        group = installed.groups.get(wanted.pop())
+        if group and group.group_id not in groups:
+            groups[group.group_id] = group
+            wanted += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
+    return RuleSet({**desired.flows, **kept}, groups, desired.meters) if kept else desired
+
+
+def _is_unknown(known: set[IPv4Address], key: FlowKey) -> bool:
+    """Some end of the rule is no known host's address, and no prefix with one in it."""
+    ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
+    return any(end is not None and not _holds(known, end) for end in ends)
+
+
+def _holds(known: set[IPv4Address], prefix: Prefix) -> bool:
+    if prefix.length == 32:
+        return IPv4Address(prefix.address) in known
+    network = IPv4Network(prefix)
+    return any(address in network for address in known)

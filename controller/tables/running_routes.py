@@ -2,7 +2,7 @@
 
 ``RunningRoutes`` owns the running plan: how each announced flow is pinned. After a restart it is read back from the
 switches; the shares of split flows, which no rule holds, come from the saved state. Pins of jobs that have not
-registered again are *orphans* and kept for one lease (docs/architecture.md).
+registered again are *orphans* and kept for one lease (docs/explanation/restart-and-repair.md).
 """
 
 from __future__ import annotations

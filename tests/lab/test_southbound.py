@@ -39,7 +39,7 @@ from controller.tables.rules import (
     ToGroup,
     cookie,
 )
-from mininet_topos.demo.parts import free_port
+from mininet_topos.controller_process import free_port
 from tests.support.wire.openflow_controller import Southbound, southbound
 
 pytestmark = pytest.mark.lab

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
@@ -12,7 +12,7 @@ from controller.planning.problem import Flow, Problem
 from tests.support.planning.fabrics import fabric_of, flow, leaf_spine, problem_of
 
 LEAVES = (1, 2, 3, 4)
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(max_examples=60, derandomize=True)
 
 
 @st.composite

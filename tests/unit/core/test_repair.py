@@ -7,40 +7,22 @@ from concurrent.futures import Future
 import pytest
 
 from controller.config import Strategy
-from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
+from controller.planning.messages import Replan, ReplanOutcome, SetStrategy
 from controller.serving.event_log import events
 from controller.status import Status
 from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.slow_solver import SlowSolver
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
 
 LEAF, UPLINK = Dpid(1), PortNo(2)
-
-
-class SlowSolver(FakeFabric):
-    """Repairs are answered at once, plans when ``solve`` is called."""
-
-    solving: list[Planned]
-
-    def _carry_out(self, command: Command) -> list[Message]:
-        answers = super()._carry_out(command)
-        plans = [answer for answer in answers if isinstance(answer, Planned) and not answer.repair]
-        self.solving += plans
-        return [answer for answer in answers if answer not in plans]
-
-    def solve(self) -> None:
-        waiting, self.solving = self.solving, []
-        for answer in waiting:
-            self.send(answer)
 
 
 @pytest.fixture
 def fabric() -> SlowSolver:
     """Three jobs run, planned: no two flows share a link."""
     fabric = SlowSolver()
-    fabric.solving = []
     fabric.start(CONFIG)
     fabric.run(3)
     register(fabric, 0, 1, 2)
@@ -146,7 +128,6 @@ def test_flows_without_any_path_left_do_not_hold_up_the_others(fabric: SlowSolve
 
 def test_split_routes_are_repaired_too() -> None:
     fabric = SlowSolver(leaves=2, spines=3, hosts_per_leaf=4)
-    fabric.solving = []
     fabric.start(CONFIG)
     fabric.run(3)
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]

@@ -21,8 +21,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
-from controller.tables.rules_diff import stages
+from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
 from controller.tables.running_routes import Pins, in_place, parts_of
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
@@ -339,7 +338,7 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
         pins = derived_pins(connected.loop.fabric, jobs, routes, ())
         while True:
             installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
-            left = stages(pipeline.desired(connected.loop.fabric, pins, installed), installed)
+            left = stages_between(pipeline.desired(connected.loop.fabric, pins, installed), installed)
             if not left:
                 break
             for dpid in order.sample(sorted(left[0].mods), len(left[0].mods)):

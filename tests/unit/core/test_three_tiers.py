@@ -29,8 +29,7 @@ from controller.planning.problem import FlowId, Route, Subflow
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import RuleSet, Stage
-from controller.tables.rules_diff import NARROW, stages
+from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
 from controller.tables.running_routes import Pins
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
 from tests.support.fake_switch import Packet
@@ -133,7 +132,7 @@ def some_state(draw: st.DrawFn) -> tuple[dict[FlowId, list[int]], list[int], lis
     return choice, cut, off
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.lists(some_state(), min_size=2, max_size=4), st.integers(0, 1000))
 @example([({FlowId("10.0.4.1", "10.0.5.1"): [0]}, [27], [0x103, 0x203]), ({}, [], [])], 0).via(
     "a pin to a detour through a third pod, given up when the short way is back"
@@ -179,7 +178,7 @@ def settle(
     """Stage by stage until nothing is left to do."""
     while True:
         installed = held(fake)
-        left = stages(pipeline.desired(fabric, pins, installed), installed)
+        left = stages_between(pipeline.desired(fabric, pins, installed), installed)
         if not left:
             return
         carry_out(fake, left[0], order, watch)
@@ -189,7 +188,7 @@ def first_aid(fake: FakeFabric, before: Fabric, lost: Iterable[LinkId], order: r
     """What the control loop does about lost links before anything else."""
     installed = held(fake)
     fewer = narrowed(installed, before.links, lost, {host.at.dpid for host in before.hosts.values()})
-    for stage in stages(fewer, installed):
+    for stage in stages_between(fewer, installed):
         assert stage.name == NARROW
         carry_out(fake, stage, order, watch)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from controller.fabric.host_claims import ASK_EVERY_S, MAX_INQUIRIES_OF_A_PORT, QUESTIONS, RECENT_S, SETTLED_FOR_S
 from controller.fabric.host_discovery import (
+    ASK_EVERY_S,
     ASK_SILENT_AGAIN_S,
+    MAX_INQUIRIES_OF_A_PORT,
     MAX_QUESTION_FRAMES,
     MAX_SILENT_QUESTIONS,
     MAX_WAITED_FOR,
+    QUESTIONS,
+    RECENT_S,
+    SETTLED_FOR_S,
     HostDiscovery,
 )
 from controller.fabric.messages import ArpSeen, SendArpRequest

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.samples import DEPTH, Samples
@@ -45,7 +45,6 @@ def interpolated(times: list[float], totals: list[int], at: float) -> float | No
     return low + (high - low) * (at - start) / (end - start)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0.5, 3), st.integers(0, 10**12)), min_size=1, max_size=6),
     st.floats(-1, 20),

@@ -1,4 +1,4 @@
-"""What Mininet is told to build, without building it."""
+"""The Mininet topologies, without building them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning.efficiency import job_levels
@@ -16,7 +16,7 @@ from tests.support.planning.fabrics import better, brute_force, pinned
 from tests.support.planning.random_problems import problems
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=8, deterministic=True)
-quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(max_examples=100, derandomize=True)
 
 
 def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:

@@ -15,7 +15,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, problem_of
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=60)
 LEAVES = 4
 
 

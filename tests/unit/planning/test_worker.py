@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning import first_aid, worker
-from controller.planning.first_aid import running
+from controller.planning import replan_policy, worker
 from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.replan_policy import running
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 
@@ -162,11 +162,11 @@ def test_a_repair_that_fails_leaves_it_to_the_plan(
     def defect(_: Problem) -> Plan:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(first_aid, "repair", defect)
+    monkeypatch.setattr(replan_policy, "repair", defect)
     planning.submit(broken(1))
     only = inbox.messages.get(timeout=DEADLINE_S)
     assert (only.repair, type(only.answer)) == (False, Plan)
-    monkeypatch.setattr(first_aid, "repair", lambda problem: NoPlan(problem.generation, "no routing"))
+    monkeypatch.setattr(replan_policy, "repair", lambda problem: NoPlan(problem.generation, "no routing"))
     planning.submit(broken(2))
     only = inbox.messages.get(timeout=DEADLINE_S)
     assert (only.repair, type(only.answer)) == (False, Plan)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
-from controller.tables import rules_diff
 from controller.tables.messages import InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables.pipeline import path_group_id
 from controller.tables.rules import (
+    NARROW,
     Bucket,
     FlowKey,
     FlowRule,
@@ -22,6 +22,7 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    stages_between,
 )
 from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
 
@@ -58,7 +59,7 @@ def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
 
 
 def test_equal_rules_need_nothing_whatever_their_distance() -> None:
-    assert not rules_diff.stages({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
+    assert not stages_between({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
 
 
 def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
@@ -66,7 +67,7 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
         LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2)]),
         SPINE: RuleSet.of([flow(3, distance=1)]),
     }
-    stages = rules_diff.stages(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
+    stages = stages_between(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
     assert [(stage.name, list(stage.mods)) for stage in stages] == [("install 1", [SPINE]), ("install 2", [LEAF])]
     assert [type(mod.rule) for mod in stages[1].mods[LEAF]] == [GroupRule, FlowRule]
 
@@ -74,28 +75,28 @@ def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
 def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
     miss = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
     rules = RuleSet.of([flow(1), flow(1, in_port=2), miss])
-    (added,) = rules_diff.stages({LEAF: rules}, {LEAF: RuleSet()})
+    (added,) = stages_between({LEAF: rules}, {LEAF: RuleSet()})
     assert added.mods[LEAF][0].rule == miss
-    (deleted,) = rules_diff.stages({LEAF: RuleSet()}, {LEAF: rules})
+    (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
     assert deleted.mods[LEAF][-1].rule == miss
 
 
 def test_a_repair_that_only_takes_away_goes_first() -> None:
     desired = {LEAF: RuleSet.of([flow(1)], [group(1, distance=2)]), SPINE: RuleSet.of([flow(3)])}
-    stages = rules_diff.stages(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
+    stages = stages_between(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
     assert [stage.name for stage in stages] == ["narrow", "install"]
     assert list(stages[0].mods) == [LEAF]
 
 
 def test_a_group_that_gains_and_loses_is_no_repair() -> None:
-    stages = rules_diff.stages(
+    stages = stages_between(
         {LEAF: RuleSet.of(groups=[group(1, 3, distance=2)])}, {LEAF: RuleSet.of(groups=[group(1, 2)])}
     )
     assert [stage.name for stage in stages] == ["install 2"]
 
 
 def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> None:
-    stages = rules_diff.stages(
+    stages = stages_between(
         {LEAF: RuleSet.of([flow(1)])}, {LEAF: RuleSet.of([to_group()], [group(1)]), SPINE: RuleSet()}
     )
     assert [stage.name for stage in stages] == ["install", "delete flows", "delete groups"]
@@ -134,7 +135,7 @@ def test_a_repair_overtakes_a_switch_that_is_slow_to_answer() -> None:
     narrow = {LEAF: RuleSet.of([flow(1)], [group(1)]), SPINE: RuleSet.of([flow(2)])}
     repair = sync.next_stage(narrow)
     assert repair
-    assert (repair.stage.name, list(repair.stage.mods)) == (rules_diff.NARROW, [LEAF])
+    assert (repair.stage.name, list(repair.stage.mods)) == (NARROW, [LEAF])
     assert sync.next_stage(narrow) is None, "everything else waits for its turn"
     sync.stage_done(done(repair), 0)
     assert sync.next_stage(narrow) is None
@@ -398,7 +399,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
     assert last.stage.mods[LEAF] == (add_pin,)
 
 
-# ---- somebody else's
+# ---- foreign rules
 
 
 def test_an_entry_of_somebody_else_is_not_overwritten() -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
@@ -18,7 +18,7 @@ from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, probl
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 
 NO_LIMIT = Clock(math.inf, math.inf)
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(max_examples=150, derandomize=True)
 
 
 def improved(problem: Problem, routes: Routes, level: float, moves_count: bool = True) -> tuple[Commodities, Spread]:

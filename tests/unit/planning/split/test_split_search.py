@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
@@ -20,7 +20,7 @@ from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pi
 from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+quick = settings(max_examples=60, derandomize=True)
 
 
 def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:

@@ -1,0 +1,152 @@
+"""When plans are made, and which answers of the planner are taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.core.messages import Command, Message
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
+from controller.jobs.spec import JobId
+from controller.planning.messages import Planned
+from controller.planning.plan import Plan
+from controller.planning.problem import FlowId
+from controller.tables.rules import FlowRule, Prefix
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.slow_solver import SlowSolver
+from tests.support.three_rings import CONFIG, RINGS, register, spines_used
+
+JOB0 = JobId("job0")
+LEAF, UPLINK = Dpid(1), PortNo(2)
+
+
+def started(fabric: FakeFabric) -> None:
+    fabric.start(CONFIG)
+    fabric.run(3)
+
+
+def test_a_new_job_waits_until_it_is_quiet() -> None:
+    fabric = FakeFabric()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(0.1)
+    assert fabric.status.plan is None
+    fabric.run(0.2)
+    assert fabric.status.jobs[JOB0].state == "pinned"
+
+
+def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() -> None:
+    """It changes twice in each quiet time, and no route uses it."""
+    fabric = FakeFabric()
+    started(fabric)
+    register(fabric, 0)
+    fabric.send(RegisterJob(ring_job("pair", ["10.0.2.3", "10.0.3.3"])))
+    for _ in range(15):
+        fabric.cut(Dpid(4), PortNo(4))
+        fabric.run(0.1)
+        fabric.plug(Dpid(4), PortNo(4))
+        fabric.run(0.1)
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+
+
+def test_times_measured_on_routes_that_have_changed_are_forgotten_and_no_others() -> None:
+    fabric = FakeFabric()
+    started(fabric)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    for job in ("job0", "job1", "job2"):
+        fabric.send(ReportIterations(JobId(job), (IterationTime(1, 1.0, 0.5),)))
+    before = spines_used(fabric)
+    fabric.cut(LEAF, UPLINK)
+    fabric.run(3)
+    after = spines_used(fabric)
+    moved = {
+        f"job{number}"
+        for number, ring in enumerate(RINGS)
+        if any(before[flow] != after[flow] for flow in before if flow.src_ip in ring)
+    }
+    measured = {str(job.spec.job_id): job.mean_communication_s for job in fabric.status.jobs.values()}
+    assert 0 < len(moved) < 3
+    assert measured == {job: 0.0 if job in moved else 0.5 for job in measured}
+
+
+def test_a_plan_over_a_link_that_was_lost_meanwhile_is_not_adopted() -> None:
+    fabric = SlowSolver()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(0.5)
+    (outdated,) = fabric.solving
+    assert isinstance(outdated.answer, Plan)
+    used = {link for route in outdated.answer.routes.values() for path, _ in route for link in path}
+    lost = min(link for link in used if link.dpid == LEAF)
+    fabric.cut(lost.dpid, lost.port)
+    fabric.forget_mods()
+    fabric.solve()
+    assert fabric.mods == []
+    assert fabric.status.plan is None
+    fabric.run(0.5)
+    fabric.solve()
+    assert fabric.status.jobs[JOB0].state == "pinned"
+
+
+class OtherOrder(FakeFabric):
+    """A planner that lists the subflows of each route the other way round."""
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        return [_reversed(answer) if isinstance(answer, Planned) else answer for answer in super()._carry_out(command)]
+
+
+def _reversed(planned: Planned) -> Planned:
+    assert isinstance(planned.answer, Plan)
+    routes = {flow: route[::-1] for flow, route in planned.answer.routes.items()}
+    return replace(planned, answer=replace(planned.answer, routes=routes))
+
+
+PAIR = ("10.0.3.1", "10.0.4.1")
+
+
+@pytest.fixture
+def split() -> OtherOrder:
+    """Four split flows each way between two leaves; two other leaves have one pair of hosts in use."""
+    fabric = OtherOrder(leaves=4, spines=3, hosts_per_leaf=4)
+    started(fabric)
+    ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
+    fabric.send(RegisterJob(ring_job("split", ring, max_subflows=4)))
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("pair", [*PAIR])))
+    fabric.run(3)
+    fabric.forget_mods()
+    jobs = fabric.status.jobs
+    assert {job.state for job in jobs.values()} == {"pinned"}
+    assert any(len(route or ()) > 1 for route in jobs[JobId("split")].routes.values())
+    return fabric
+
+
+def assert_subflows_stay(fabric: FakeFabric) -> None:
+    """No pin has changed but those of the pair of hosts."""
+    sources = {mod.rule.key.match.ipv4_src for mod in fabric.mods if isinstance(mod.rule, FlowRule)}
+    assert sources - {None} <= {Prefix(ip) for ip in PAIR}
+    assert fabric.status.moved_flows_total == 0
+
+
+def test_subflows_keep_their_ports_whatever_order_a_plan_lists_them_in(split: OtherOrder) -> None:
+    before = split.status.plans_total
+    split.send(DeregisterJob(JobId("pair")))
+    split.send(RegisterJob(ring_job("again", [*PAIR])))
+    split.run(3)
+    status = split.status
+    assert status.plans_total > before
+    assert status.jobs[JobId("again")].state == "pinned"
+    assert_subflows_stay(split)
+
+
+def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: OtherOrder) -> None:
+    """The pair of hosts has lost its path."""
+    route = split.status.jobs[JobId("pair")].routes[FlowId(*PAIR)]
+    assert route
+    ((path, _),) = route
+    split.cut(path[0].dpid, path[0].port)
+    assert split.status.repairs_total == 1
+    assert_subflows_stay(split)

@@ -1,0 +1,62 @@
+"""What a controller that has just started makes of switches that have lost their rules, or connect late."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import RegisterJob
+from controller.tables.rules import Table
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Three jobs run on routes that a fresh plan would not choose: links have failed and returned."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    for leaf, port in ((1, 2), (2, 3), (4, 1)):
+        fabric.cut(Dpid(leaf), PortNo(port))
+        fabric.run(3)
+    for leaf, port in ((1, 2), (2, 3), (4, 1)):
+        fabric.plug(Dpid(leaf), PortNo(port))
+    fabric.run(10)
+    assert_no_collision(fabric)
+    return fabric
+
+
+def test_nothing_is_planned_while_only_switches_without_rules_have_connected(fabric: FakeFabric) -> None:
+    """Two leaves and a spine had no power, and are the first to connect: a plan would put all flows over that spine."""
+    fabric.send(RegisterJob(ring_job("pair", ["10.0.1.3", "10.0.2.2"])))
+    fabric.run(3)
+    rebooted = [Dpid(1), Dpid(2), Dpid(257)]
+    for switch in (fabric.switches[dpid] for dpid in rebooted):
+        switch.flows, switch.groups, switch.meters = {}, {}, {}
+    others = [dpid for dpid in fabric.switches if dpid not in rebooted]
+    fabric.start(CONFIG, late=others)
+    fabric.run(5)
+    assert fabric.status.plan is None
+    assert {key.table for dpid in rebooted for key in fabric.switches[dpid].flows} == {Table.CONTROL}
+    fabric.connect(*others)
+    fabric.run(20)
+    status = fabric.status
+    assert ({job.state for job in status.jobs.values()}, status.moved_flows_total) == ({"pinned"}, 0)
+    assert_no_collision(fabric)
+
+
+def test_routes_through_a_leaf_that_connects_after_the_others_were_adopted_stay(fabric: FakeFabric) -> None:
+    before = spines_used(fabric)
+    fabric.forget_mods()
+    fabric.start(CONFIG, late=[Dpid(3)])
+    fabric.run(CONFIG.discovery.adoption_patience_s + 5)
+    assert not fabric.status.adopting
+    fabric.connect(Dpid(3))
+    fabric.run(10)
+    status = fabric.status
+    assert spines_used(fabric) == before
+    assert {job.state for job in status.jobs.values()} == {"pinned"}
+    assert status.moved_flows_total == 0

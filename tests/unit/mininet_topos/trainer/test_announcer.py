@@ -1,0 +1,136 @@
+"""Calls of a job to its controller, also when that does not answer, forgets the job, or comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from controller.errors import NotFound
+from controller.jobs.messages import IterationTime
+from controller.jobs.spec import Algorithm, JobSpec
+from mininet_topos.trainer.announcer import Announcer, announcement
+
+DEADLINE_S = 30.0
+SPEC = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 4000, lease_s=1.0).model_copy(
+    update={"lease_s": 0.04}
+)
+
+
+@dataclass
+class RecordingController:
+    """Stores jobs as the controller does; ``away`` makes every call fail."""
+
+    away: bool = False
+    jobs: dict[str, JobSpec] = field(default_factory=dict)
+    registrations: int = 0
+    renewals: int = 0
+    failures: int = 0
+    reported: list[int] = field(default_factory=list)
+    connections: int = 0
+    closed: int = 0
+
+    def connect(self) -> RecordingController:
+        self.connections += 1
+        return self
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def register_job(self, spec: JobSpec) -> None:
+        self._answer()
+        self.registrations += 1
+        self.jobs[spec.job_id] = spec
+
+    def renew_lease(self, job_id: str) -> None:
+        self._answer(job_id)
+        self.renewals += 1
+
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> None:
+        self._answer(job_id)
+        self.reported += [iteration.index for iteration in iterations]
+
+    def deregister_job(self, job_id: str) -> None:
+        self._answer(job_id)
+        del self.jobs[job_id]
+
+    def _answer(self, job_id: str | None = None) -> None:
+        if self.away:
+            self.failures += 1
+            raise ConnectionError("no controller")
+        if job_id is not None and job_id not in self.jobs:
+            raise NotFound(job_id)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def took(index: int) -> IterationTime:
+    return IterationTime(index, 1.0, 0.9)
+
+
+def test_a_job_is_registered_once_and_its_lease_renewed() -> None:
+    controller = RecordingController()
+    with Announcer(controller.connect, SPEC):
+        until(lambda: controller.renewals >= 3)
+        assert controller.jobs == {"job": SPEC}
+    assert controller.registrations == 1
+
+
+def test_the_job_is_gone_after_training() -> None:
+    controller = RecordingController()
+    with Announcer(controller.connect, SPEC) as announcer:
+        until(lambda: controller.registrations == 1)
+        announcer.report(took(0))
+    assert controller.jobs == {}
+    assert controller.reported == [0]
+
+
+def test_each_iteration_is_reported_once_and_in_order() -> None:
+    controller = RecordingController()
+    with Announcer(controller.connect, SPEC) as announcer:
+        for index in range(50):
+            announcer.report(took(index))
+            until(lambda seen=index // 10: controller.renewals >= seen)  # type: ignore[misc]
+    assert controller.reported == list(range(50))
+
+
+def test_a_forgotten_job_is_registered_again() -> None:
+    controller = RecordingController()
+    with Announcer(controller.connect, SPEC):
+        until(lambda: controller.renewals >= 1)
+        controller.jobs.clear()
+        until(lambda: controller.registrations == 2)
+
+
+def test_a_controller_that_comes_back_hears_of_the_time_between() -> None:
+    controller = RecordingController(away=True)
+    with Announcer(controller.connect, SPEC) as announcer:
+        announcer.report(took(0))
+        announcer.report(took(1))
+        until(lambda: controller.failures >= 3)
+        controller.away = False
+        until(lambda: controller.reported == [0, 1])
+
+
+def test_the_latest_iterations_survive_a_long_absence() -> None:
+    controller = RecordingController(away=True)
+    with Announcer(controller.connect, SPEC) as announcer:
+        for index in range(1500):
+            announcer.report(took(index))
+        controller.away = False
+        until(lambda: bool(controller.reported))
+    assert controller.reported == list(range(500, 1500))
+
+
+def test_a_failed_connection_is_not_used_again() -> None:
+    controller = RecordingController(away=True)
+    with Announcer(controller.connect, SPEC):
+        until(lambda: controller.connections >= 3)
+        controller.away = False
+        until(lambda: controller.renewals >= 3)
+    assert controller.closed == controller.connections
