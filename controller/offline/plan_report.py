@@ -1,4 +1,4 @@
-"""What ``plan-file`` tells of a plan: a summary for programs, and the route of every flow as CSV.
+"""Output of ``plan-file``: a summary for programs, and the route of every flow as CSV.
 
 In: a ``Scenario``, its ``Problem`` and a checked ``Plan`` for it. Out: plain data and text; both are an interface
 (docs/reference/json-output.md).
@@ -16,7 +16,7 @@ from controller.planning.plan import Plan
 from controller.planning.problem import Problem
 
 LEVEL_DIGITS = 12
-"""Of levels in the summary, significant: what comes after them depends on the order of additions."""
+"""Significant digits of levels in the summary: further ones depend on the order of additions."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 

@@ -85,7 +85,7 @@ def fail(intact: Fabric, options: FabricOptions) -> Fabric:
 
 
 def _only_what_belongs_together(options: FabricOptions) -> None:
-    """An option that would be ignored is a mistake."""
+    """Options that would be ignored are refused."""
     of_leaf_spine = ("leaves", "spines", "hosts_per_leaf")
     foreign: tuple[str, ...]
     if options.graph is not None:

@@ -1,4 +1,4 @@
-"""Lower bounds that no routing can beat, in closed form.
+"""Lower bounds of the levels of every routing, in closed form.
 
 In: a ``Problem``. Out: bounds for the worst level, and one per job. All come from *cuts*: flows each of which must
 cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the flows into
@@ -35,18 +35,18 @@ from controller.planning.problem import Floats, Ints, Problem
 Bools = NDArray[np.bool_]
 
 _SIZES = 16
-"""Distinct demands that the bound of whole flows is taken for, the largest first: each gives a valid bound."""
+"""Number of distinct demands, from the largest, for which the bound of whole flows is computed; each is valid."""
 _TIGHT = 1e-9
 _FINEST = 64
-"""Demands that have no unit of at least this part of the smallest one count as having none."""
+"""A common unit of demands is at least the smallest demand divided by this; else they count as having none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """All >= 1. ``fluid``: no routing has a smaller worst level, however the flows are split. ``integer``: none of
     whole flows has. ``worst``: none has that splits only the flows that may be split. ``job``: like ``worst``, for a
-    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``. ``cuts``: where
-    it all comes from."""
+    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``. ``cuts``: the
+    cuts that prove all this."""
 
     fluid: float
     integer: float
@@ -193,8 +193,8 @@ class Cuts:
         return levels
 
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
-        """Per group the fluid bound of these rows, which are whole, rounded up to the next step; 0 where that says
-        nothing."""
+        """Per group the fluid bound of these rows, which are whole, rounded up to the next step; 0 where there is no
+        step."""
         of_group, _, bps = self._peaks(group, rows)
         level = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         if level.max(initial=0.0) <= 1:
@@ -267,7 +267,7 @@ def common_unit(demands_bps: Sequence[float]) -> float:
 
 def _crossings(problem: Problem) -> Crossings:
     """All cuts of the problem. A pair of leaves has one only where fewer links lead from the one to the other than
-    leave the one or enter the other; else that of the leaf says more."""
+    leave the one or enter the other; else the leaf's cut is stronger."""
     if _all_alike(problem):
         return _crossings_of_leaves(problem)
     paths = problem.paths

@@ -29,10 +29,10 @@ _CHUNK = 1 << 16
 """Numbers that are worked on at once: few enough to stay in the processor's cache."""
 _FIRST_DYNAMIC_PORT = 49152
 _DYNAMIC_PORTS = 16384
-"""IANA's range of ports for the ends of connections that nobody chose (RFC 6335, section 6)."""
+"""IANA's range of dynamic ports (RFC 6335, section 6)."""
 _UDP = 17
 _ROCE_PORT = 4791
-"""RoCEv2 sends from any port to this one, so that switches can tell its flows apart."""
+"""RoCEv2 sends from any port to this one, so that switches hash its flows differently."""
 _BLOCK = 512
 """States that are looked at together: few enough for the processor's cache."""
 
@@ -157,9 +157,9 @@ def _source_port(job: JobId, seed: int) -> int:
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Every bit of the result hangs on every bit of the word: the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast
-    splittable pseudorandom number generators", OOPSLA 2014). A CRC alone is linear: flows that differ alike would
-    collide at every switch alike."""
+    """Every bit of the result depends on every bit of the word: the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast
+    splittable pseudorandom number generators", OOPSLA 2014). A CRC alone is linear: flows whose addresses have the same
+    difference would collide at every switch."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -188,7 +188,7 @@ class FabricLoads:
 
 
 class _Cell:
-    """What one phase of one job sends, or all jobs that have a single phase together: in columns, and fixed."""
+    """One phase of one job, or all jobs that have a single phase together: their columns, and what is fixed."""
 
     def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
         self.columns = columns
@@ -219,7 +219,7 @@ class _Cell:
 
 
 def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """The links that one job uses, and the place of every link among them: its sums are small arrays so."""
+    """The links that one job uses, and the place of every link among them: this keeps its sums in small arrays."""
     on = np.zeros(width, bool)
     for cell in cells:
         on[cell.taken(links)] = True

@@ -38,7 +38,7 @@ _SCALE = 1_000_000
 """Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
 _ROUNDING = 1e-9
 _MOST_LEVELS = 64
-"""Levels that are told apart, the highest of all that are possible."""
+"""Number of levels that are distinguished, from the highest possible one."""
 _SMALL = 0.5
 """Cuts less full than this at the jobs' own bounds are left out: no share is more than twice s / t."""
 _MOST_STEPS = 64
@@ -121,7 +121,7 @@ class _Model:
         self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
 
     def solve(self) -> LevelVector | None:
-        """None when time runs out, which it should not."""
+        """None when time runs out, which is not expected."""
         jobs = len(self._above)
         height = [sum(above[1:]) for above in self._above]
         found: list[float] = []
@@ -147,7 +147,7 @@ class _Model:
         return self._largest_first(found, height)
 
     def _largest_first(self, found: list[float], height: Sequence[Any]) -> LevelVector | None:
-        """Among the jobs that may be the slow ones, those with the most flows leave the most ways of being so."""
+        """Among the jobs that may be the slow ones, those with the most flows: more routings then reach the levels."""
         cuts = self._bounds.cuts
         flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
         weights = [flows[job] for job in self._bounds.job]
@@ -228,11 +228,11 @@ class Need:
 
 
 def contested(bounds: Bounds) -> list[Need]:
-    """The needs that leave somebody above his own bound."""
+    """The needs that leave a job above its own lower bound."""
     floors = np.array(list(bounds.job.values()))
     column = [bounds.cuts.job_ids.index(job) for job in bounds.job]
     needs = dict.fromkeys([*_fluid(bounds.cuts, column, floors), *_packed(bounds.cuts, column, floors)])
-    return [need for need in needs if _asked(need, floors) > 1 + _ROUNDING]
+    return [need for need in needs if _required(need, floors) > 1 + _ROUNDING]
 
 
 def least_worst(needs: Sequence[Need], worst: float) -> float:
@@ -247,8 +247,8 @@ def least_worst(needs: Sequence[Need], worst: float) -> float:
     return level
 
 
-def _asked(need: Need, floors: Floats) -> float:
-    """What all jobs need together at their own bounds."""
+def _required(need: Need, floors: Floats) -> float:
+    """The shares that all jobs need together at their own bounds."""
     return float(sum(need.of(floor)[floors == floor].sum() for floor in np.unique(floors).tolist()))
 
 

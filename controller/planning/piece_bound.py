@@ -1,4 +1,4 @@
-"""Into how many pieces flows must be cut at least, whoever cuts them: what a split plan is to be compared with.
+"""The least number of pieces into which any planner must cut the flows: split plans are compared with it.
 
 Take the flows out of one leaf and the leaf's uplinks as the two sides of a graph, with an edge where a flow has a piece
 on a link. A flow has at least as many pieces as edges, and a connected part with f flows and u links has at least

@@ -18,7 +18,7 @@ from controller.planning.problem import FlowId, Problem, Routes
 Certificate = Literal["optimal", "gap", "heuristic"]
 
 EXACT = ("cpsat", "lp", "ilp")
-"""Solvers that search for the optimum, and say how far from it they stopped."""
+"""Solvers that search for the optimum, and give a bound when they stop before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class EcmpLevel:
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Milliseconds per stage. ``ecmp_ms``: the comparison with ECMP, which follows when the plan is checked and is no
-    part of ``total_ms``."""
+    """Milliseconds per stage. ``ecmp_ms``: the comparison with ECMP, which follows the check and is not part of
+    ``total_ms``."""
 
     build_ms: float
     solve_ms: float
@@ -50,11 +50,10 @@ class Plan:
 
     ``bound``: no routing within the flows' ``max_subflows`` has a smaller worst level. ``fluid_bound``: none has if all
     flows may be split at will; ``integer_bound``: none has if all are whole. ``gap``: max_level / bound - 1.
-    ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level or at least its distance
-    from the best is, ``heuristic`` when only closed-form bounds stand beside it. ``levels_proven``: how many entries
-    of the descending vector of job levels are proven optimal. ``moves``: flows whose current route still stands and
-    which the plan routes otherwise. ``solver``: which stage the routes come from. ``ecmp``: None when no draws were
-    asked for.
+    ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level is or a solver gave a bound
+    for it, ``heuristic`` when there are only closed-form bounds. ``levels_proven``: how many entries of the descending
+    vector of job levels are proven optimal. ``moves``: flows whose current route still stands and which the plan routes
+    otherwise. ``solver``: the stage that made the routes. ``ecmp``: None without draws.
     """
 
     generation: int
@@ -102,7 +101,8 @@ class NoPlan:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: who made it."""
+    """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: the stage that made
+    it."""
 
     solver: str
     routes: Routes

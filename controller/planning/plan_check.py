@@ -1,6 +1,6 @@
-"""Judges a plan before anybody installs it. Shares no code with the planners: everything is derived again.
+"""Checks a plan before it is installed. Shares no code with the planners: everything is derived again.
 
-In: the problem, the plan, the cap on moves. Out: what is wrong, in words; nothing when the plan is right.
+In: the problem, the plan, the cap on moves. Out: a sentence per violation; none when the plan is right.
 """
 
 from __future__ import annotations

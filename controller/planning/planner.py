@@ -1,12 +1,12 @@
-"""From problem to plan: bounds, then routings from the cheapest planner to the dearest until one is proven optimal,
-then the independent check; the best valid routing wins.
+"""From problem to plan: bounds, then routings from the cheapest planner to the most expensive until one is proven
+optimal, then the independent check; the best valid routing is the plan.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
 2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
-3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: whatever is irregular, with few moves.
+3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
-between calls. Whatever happens to the solver, the running routes and the other planners' are there to fall back to.
+between calls. If a solver fails, the running routes and those of the other planners remain.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
 def _solved(
     problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
-    """The routings of the planners that search, and all that is proven. ``kept``: what moves least."""
+    """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
+    least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
         return whole_search.solve(problem, limits, bounds, best, kept)
     try:

@@ -58,12 +58,12 @@ class Routing:
         return route is not None and problem.stands(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
-        """The same question gets the answer that it got before."""
-        question = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
-        if question not in self._known:
-            self._known[question] = self._scheme(problem)
+        """The same problem gets the plan that it got before."""
+        key = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
+        if key not in self._known:
+            self._known[key] = self._scheme(problem)
             self.plans += 1
-        return self._known[question]
+        return self._known[key]
 
     def _adopts(self, problem: Problem, plan: Plan) -> bool:
         return self.mode is not Replan.HYSTERESIS or decide(problem, plan, self._min_gain).adopt

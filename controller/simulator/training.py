@@ -1,4 +1,4 @@
-"""Trains many jobs on one fabric: they compute, run their rings, and get in each other's way.
+"""Trains many jobs on one fabric: they compute, run their rings, and share links.
 
 In: jobs of a workload, the fabric as the planner's problem (one per state of the fabric over time), a scheme that
 routes. Out: when each iteration's all-reduce began and how long it took.
@@ -65,8 +65,8 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``plans``: asked of the scheme; ``adopted``: that changed a route; ``moves``: new routes of flows that had one.
-    ``end_s``: when the last job left."""
+    """``plans``: made by the scheme; ``adopted``: those that changed a route; ``moves``: new routes of flows that had
+    one. ``end_s``: when the last job left."""
 
     jobs: tuple[JobTimes, ...]
     plans: int
@@ -192,7 +192,8 @@ class _Simulation:
             self._fluid.start(connection, bits * share)
 
     def _arrived(self, done: Iterable[int]) -> None:
-        """All that ends at one moment ends before anything begins: who plans now sees what still sends."""
+        """All that ends at one moment ends before anything begins, so that a plan made now counts only what still
+        sends."""
         lines = [self._sends[connection] for connection in done]
         through: list[_Ring] = []
         for line in lines:

@@ -1,7 +1,7 @@
-"""From the fluid optimum to routes: amounts are laid into the pieces of flows, and what would take too many pieces is
-put on fewer paths, for which the fluid optimum of all others is found again.
+"""From the fluid optimum to routes: amounts are divided into the pieces of flows. Classes whose flows would need too
+many pieces are restricted to fewer paths, and the fluid optimum of all others is found again.
 
-In: a spread and the room it keeps to. Out: the best routes on the way to ones that keep to the room.
+In: a spread and the room it keeps to. Out: the best routes found, at best ones that keep to the room.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ class Divider:
         self._clock = clock
 
     def divide(self, amounts: Floats, room: Floats) -> Routes:
-        """``amounts``: per column; ``room``: per link. First, flows that need too many pieces keep the paths with their
-        largest amounts, which disturbs others least; should that not do, they take the paths with the most room."""
+        """``amounts``: per column; ``room``: per link. At first flows that need too many pieces keep the paths with
+        their largest amounts, which changes least for others; if that exceeds the room, they take the paths with the
+        most room."""
         best = self._attempt(amounts, room, roomiest=False)
         if not best.within_room:
             best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.levels)
@@ -45,11 +46,11 @@ class Divider:
     def _attempt(self, amounts: Floats, room: Floats, roomiest: bool) -> _Outcome:
         of, model = self._of, FluidModel(self._of)
         laid, unfit = self._lay(of.padded(amounts))
-        on_the_way = []
+        earlier = []
         for _ in range(_ROUNDS):
             if not unfit:
                 break
-            on_the_way.append((laid, unfit))
+            earlier.append((laid, unfit))
             amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
             closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._clock)
             if closer is None:
@@ -58,7 +59,7 @@ class Divider:
             laid, unfit = self._lay(amounts)
         best = self._outcome(laid, unfit, room)
         if not best.within_room:
-            best = min([best, *(self._outcome(*others, room) for others in on_the_way)], key=lambda of: of.levels)
+            best = min([best, *(self._outcome(*others, room) for others in earlier)], key=lambda of: of.levels)
         return best
 
     def _outcome(self, laid: Routes, unfit: Sequence[int], room: Floats) -> _Outcome:
@@ -111,7 +112,7 @@ class Divider:
         self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
     ) -> Floats:
         """The amounts without those of the unfit classes, which from now on have only as many paths as their flows may
-        have pieces: those of ``laid``, or the ``roomiest``. Flows that stay whole are placed on them for good."""
+        have pieces: those of ``laid``, or the ``roomiest``. Flows that stay whole are fixed there."""
         of = self._of
         unfit = sorted(unfit, key=lambda number: -of.rate[number])
         amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
@@ -128,7 +129,7 @@ class Divider:
         return amounts
 
     def _pieces(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
-        """(column, share) of the class's flows. Takes them off ``spare``."""
+        """(column, share) of the class's flows; subtracts them from ``spare``."""
         of = self._of
         if not roomiest or (of.pieces[number] > 1 and of.count[number] > 1):
             for index in of.members[number]:

@@ -1,12 +1,12 @@
 """Flows that may be split, on any fabric: the least levels with few pieces.
 
 1. Aim: every job at the level that the cuts it crosses have when their links are equally loaded (``bounds``).
-2. Begin with whole routes, or with those that run; the fluid optimum from there that moves least (``lp``).
+2. Begin with whole routes, or with those that run; find the fluid optimum with the fewest moves (``lp``).
 3. Where the aim cannot be reached, the least worst level, with the proof; then as close to the aim as that allows.
-4. If some jobs could be faster than that, leave links to the slower ones (``exclusive_links``).
-5. Lay the amounts into pieces (``dividing``, ``shares``): few of them, and at most as many as a flow may have.
+4. If some jobs could be faster than that, reserve links for the slower ones (``exclusive_links``).
+5. Divide the amounts into the pieces of flows (``dividing``, ``shares``): few, and at most as many as a flow may have.
 
-In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when time was up too early.
+In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
 _BISECTIONS = 8
 _CHOICE = 0.4
-"""Of the time left, what the choice of links for the slower jobs may take."""
-_HURRY = 0.4
-"""Of the time, after which a level within one percent will do."""
+"""Of the time left, for the choice of links for the slower jobs."""
+_STRICT = 0.4
+"""Of the time, after which a level within one percent of the best is enough."""
 
 Lane = tuple[Dpid, int]
 """A spine, and which of the parallel cables to it."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | None:
-    """With a cap on moves: routes with at most as many, as good as they were found; None when there were none."""
+    """With a cap on moves: the best routes found with at most as many; None when there were none."""
     search = _Search(problem, limits, bounds)
     routes = search.routes()
     return None if routes is None else Solution(routes, search.proven)
@@ -81,12 +81,12 @@ class _Fluid:
         return self.of.link_loads(self.of.loads(amounts))
 
     def fullness(self, room: Floats) -> float:
-        """By how much the routes before exceed the room of the fullest link; 1 when they do not."""
+        """Largest ratio of a link's load under the routes before to its room, at least 1."""
         loads = self.link_loads(self.of.padded(self._start))
         return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
 
     def levels(self, amounts: Floats, jobs: Iterable[JobId]) -> tuple[float, ...]:
-        """The jobs' levels, from the worst, as far as links of the fabric make them."""
+        """The jobs' levels, from the worst, without those of NICs."""
         of = self.of
         largest = of.largest(self.link_loads(amounts) / of.capacity)
         level = dict.fromkeys(jobs, 1.0)
@@ -115,7 +115,7 @@ class _Search:
         self._clock = Clock(math.inf, math.inf)
         if not limits.deterministic:
             now = time.perf_counter()
-            self._clock = Clock(now + limits.time_limit_s, now + _HURRY * limits.time_limit_s)
+            self._clock = Clock(now + limits.time_limit_s, now + _STRICT * limits.time_limit_s)
         self._before = start_routes(problem, limits)
         self.proven = bounds.vector
 
@@ -135,8 +135,8 @@ class _Search:
     # ---- moves
 
     def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
-        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and what the
-        routes before take."""
+        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and the
+        loads of the routes before."""
         found = None
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
@@ -167,7 +167,7 @@ class _Search:
         return {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
 
     def _spread(self) -> _Aim | None:
-        """As near to even levels as the worst one allows; None when time was up."""
+        """As near to even levels as the worst one allows; None when there was not enough time."""
         fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
@@ -186,7 +186,7 @@ class _Search:
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
     def _least_worst(self, fluid: _Fluid, worst: float) -> float:
-        """The least worst level of any routing, and what proves it."""
+        """The least worst level of any routing; proves it."""
         of = fluid.of
         spread = fluid.improve(worst * of.capacity, self._clock, moves_count=False)
         if spread is None:
@@ -199,7 +199,8 @@ class _Search:
         return worst + spread.excess
 
     def _closer(self, aim: _Aim) -> _Aim | None:
-        """Nearer to the levels that the cuts allow, where leaving links to the slower jobs helps."""
+        """Nearer to the levels that the cuts allow, by reserving links for the slower jobs; None when that does not
+        help."""
         levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds)
         if levels_proven(levels, target.levels) == len(levels):
             return None

@@ -17,7 +17,7 @@ from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 
-NO_HURRY = Clock(math.inf, math.inf)
+NO_LIMIT = Clock(math.inf, math.inf)
 quick = settings(max_examples=150)
 
 
@@ -26,7 +26,7 @@ def improved(problem: Problem, routes: Routes, level: float, moves_count: bool =
     of = Commodities(problem)
     start = of.amounts(routes)
     goal = Goal(level * of.capacity, of.capacity, moves_count)
-    spread = FluidModel(of).improve(start, goal, NO_HURRY)
+    spread = FluidModel(of).improve(start, goal, NO_LIMIT)
     assert spread is not None
     assert np.bincount(of.column_class, spread.amounts, len(of.members)) == pytest.approx(of.count)
     return of, spread
@@ -109,7 +109,7 @@ def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
     model = FluidModel(of)
     model.shut[0] = True
     model.offered |= {0, 2}
-    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_HURRY)
+    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_LIMIT)
     assert spread is not None
     assert spread.amounts == pytest.approx([1.5, 0.0, 1.5])
     assert spread.excess == pytest.approx(0.5)
