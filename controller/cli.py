@@ -28,7 +28,7 @@ from controller.jobs.spec import JobSpec
 from controller.serving import preflight
 
 app = typer.Typer(
-    help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
+    help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -4,7 +4,7 @@
 
 One probed flow, no controller: ``ovs-ofctl mod-flows``, which ends with a barrier, sends it to the other of a leaf's
 two uplinks and back, and whoever listens at the old one sees when its last packet left. Out: a line. Who deletes old
-rules sooner after a barrier than that has to know that somebody else carries the stragglers.
+rules sooner after a barrier than that has to know that other packets still use the old rule.
 """
 
 from __future__ import annotations

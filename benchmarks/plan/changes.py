@@ -23,8 +23,8 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import generate, jobs_of
 from controller.offline.options import problem_of
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation, first_difference
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, Routes
@@ -133,7 +133,7 @@ def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
         return True
     if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
         return False
-    bounds = level_bounds(problem, Valuation(problem))
+    bounds = level_bounds(problem)
     running = {flow.id: flow.current for flow in problem.flows if flow.current}
     capped = cpsat.solve(problem, limits, bounds, running, answer.moves - 1)
     if capped is None:

@@ -24,7 +24,7 @@ from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, f
 from controller.commands.output import AsJson, show
 from controller.errors import SignalboxError
 from controller.planning.problem import PlanLimits
-from controller.planning.strategies import STRATEGIES
+from controller.planning.schemes import SCHEMES
 
 SAVED_EVERY_S = 10.0
 QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
@@ -57,7 +57,7 @@ def main(
 ) -> None:
     """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
     draw = _plots()
-    schemes = _chosen("--strategies", strategies, STRATEGIES, QUICK_STRATEGIES if quick else STRATEGIES)
+    schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found

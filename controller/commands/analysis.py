@@ -22,7 +22,7 @@ from rich.table import Table
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands.offline import PARTLY_ROUTED
 from controller.commands.output import Address, AsJson, fields, show, waiting
-from controller.commands.scenario import may_take_fabric
+from controller.commands.scenario import OptionalFabricCommand
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
@@ -63,10 +63,9 @@ TimeLimit = Annotated[
 commands = typer.Typer()
 
 
-@commands.command("what-if")
-@may_take_fabric
+@commands.command("what-if", cls=OptionalFabricCommand)
 def what_if(
-    options: FabricOptions | None,
+    ctx: typer.Context,
     fail: Annotated[
         str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
     ] = "spines,cables,bundles",
@@ -81,6 +80,7 @@ def what_if(
     as_json: AsJson = False,
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first."""
+    options: FabricOptions | None = ctx.obj
     kinds = _kinds(fail)
     if options is None:
         _only_offline(time_limit=time_limit)
@@ -99,10 +99,9 @@ def what_if(
         raise typer.Exit(PARTLY_ROUTED)
 
 
-@commands.command("explain")
-@may_take_fabric
+@commands.command("explain", cls=OptionalFabricCommand)
 def explain(
-    options: FabricOptions | None,
+    ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; offline its file's name without .txt.")],
     strategy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
@@ -112,6 +111,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
+    options: FabricOptions | None = ctx.obj
     if options is None:
         _only_offline(strategy=strategy, time_limit=time_limit)
         with waiting("the controller is planning"), Client(address) as client:
@@ -140,15 +140,15 @@ def _network(options: FabricOptions, strategy: str, time_limit: float | None) ->
     from controller.offline.options import scenario
     from controller.planning.plan import NoPlan
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
+    from controller.planning.schemes import SCHEMES
 
-    if strategy not in STRATEGIES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
         raise typer.BadParameter(message, param_hint="--strategy")
     limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, seed=options.seed)
     with waiting("planning"):
         known = scenario(options)
-        plan = STRATEGIES[strategy](known.problem(), replace(limits, ecmp_draws=0))
+        plan = SCHEMES[strategy](known.problem(), replace(limits, ecmp_draws=0))
         if isinstance(plan, NoPlan):
             raise SignalboxError(f"no plan: {plan.reason}")
         return Network(known.problem(plan.routes), known.fabric, known.intact, limits, known.names)

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 PIPE_COLUMNS = 160
-"""Width of tables when nobody says how wide the terminal is."""
+"""Width of tables when the width of the terminal is not known."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 

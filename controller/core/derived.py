@@ -15,7 +15,7 @@ from controller.config import Config
 from controller.core.confirmed import ConfirmedPins
 from controller.core.published import JobStatuses, raised_alarms, status
 from controller.core.state import State
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId

@@ -16,7 +16,7 @@ from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
-from controller.planning.baselines.ecmp import ecmp_job_levels
+from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem

@@ -35,7 +35,6 @@ class Samples(Generic[Key]):
     """``span_s``: how long samples are of use."""
 
     def __init__(self, span_s: float) -> None:
-        self._span_s = span_s
         self._spacing_s = span_s / (DEPTH - 2)
         self.row_of: dict[Key, int] = {}
         self._renumbered = 0

@@ -1,4 +1,4 @@
-"""Turns what the southbound reports into the ``Fabric`` that everybody else uses.
+"""Turns what the southbound reports into the ``Fabric`` that all other parts use.
 
 Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
 rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
@@ -37,7 +37,7 @@ class TopologySettings:
 
 
 def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
-    """A copy that nobody can change, or the one before while nothing did: who remembers it sees that at a glance."""
+    """A copy that cannot be changed; the same object as before when nothing has changed."""
     return before if before == current else MappingProxyType(dict(current))
 
 
@@ -147,7 +147,7 @@ class TopologyState:
     @property
     def fabric(self) -> Fabric:
         """The current snapshot; the same object until something changes. A host's new MAC changes no route, and is
-        no reason for a new generation: a host could make work for everybody by it."""
+        no reason for a new generation: a host could cause work for the whole controller by it."""
         before = self._fabric
         if self._changed:
             self._fabric = Fabric(
@@ -318,7 +318,7 @@ class TopologyState:
     def host_seen(self, ip: str, mac: str, at: PortRef, now: float) -> Learned:
         """An ARP packet of ``ip`` came in at ``at``. Ignored: not an edge port (yet). Refused: a declared host is not
         moved by packets, and a port claims only so many addresses. Contested: the address belongs to a port that is
-        still up; whoever has it there should be asked (``host_discovery``)."""
+        still up; a host there should be asked for it first (``host_discovery``)."""
         known = self._hosts.get(ip)
         if known and known.at == at:
             if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
@@ -335,13 +335,13 @@ class TopologyState:
         return "moved" if known else "new"
 
     def move_host(self, ip: str, mac: str, at: PortRef, now: float) -> None:
-        """Nobody answers for the host where it was: it is at ``at``, if a host can still be there."""
+        """No answer came from where the host was: it is at ``at``, if a host can still be there."""
         if self.is_edge_port(at, now):
             self.place_host(ip, mac, at)
 
     def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
         """Put a host at a port without doubt: from the inventory, adopted from the switch's own rules, or because
-        nobody answers for it where it was."""
+        no answer came from where it was."""
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return

@@ -3,8 +3,8 @@
 A job that may split its flows opens one connection per subflow, each from a source port of that subflow's class. The
 classes follow from the job's ``max_subflows`` alone, so they stay while its routes change: class i of K has the value i
 in the bits above bit 0, as many of them as K needs. Bit 0 says nothing: Linux gives connect() even ports and bind(0)
-odd ones (measured, 200 of 200). Ports of no class, of which there are some when K is no power of two, are nobody's:
-their packets are hashed by ECMP, like those of the classes that a route has no subflow for.
+odd ones (measured, 200 of 200). When K is no power of two, some ports belong to no class: their packets are hashed by
+ECMP, like those of classes without a subflow.
 """
 
 from __future__ import annotations

@@ -21,20 +21,16 @@ from functools import cmp_to_key
 import numpy as np
 import structlog
 
-from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.bounds.level_bounds import Bounds, level_bounds
-from controller.planning.bounds.level_vector import stronger
-from controller.planning.draft import Draft, certified, compare, draft, levels_proven
-from controller.planning.efficiency import Valuation
-from controller.planning.leaf_spine import find_lanes
-from controller.planning.plan import NoPlan, Plan, PlanTimes
+from controller.planning import greedy
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.ecmp import ecmp_level
+from controller.planning.leaf_spine import color_evenly, find_lanes, split_evenly
+from controller.planning.level_vector import stronger
+from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.split import search as split_search
-from controller.planning.split.interval_cutting import split_evenly
-from controller.planning.whole import greedy
 from controller.planning.whole import search as whole_search
-from controller.planning.whole.edge_coloring import color_evenly
 
 log = structlog.get_logger(__name__)
 
@@ -44,12 +40,12 @@ def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     a ``NoPlan``."""
     started = time.perf_counter()
     try:
-        valuation = valued(problem)
+        refuse_faults(problem)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
-    bounds = level_bounds(problem, valuation)
+    bounds = level_bounds(problem)
     built = time.perf_counter()
-    drafts, proven = _drafts(problem, limits, valuation, bounds)
+    drafts, proven = _drafts(problem, limits, bounds)
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     answer = _first_valid(problem, limits, bounds, drafts, proven, times)
@@ -66,12 +62,12 @@ def repair(problem: Problem) -> Plan | NoPlan:
     milliseconds, moving nothing else."""
     started = time.perf_counter()
     try:
-        valuation = valued(problem)
+        refuse_faults(problem)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
-    bounds = level_bounds(problem, valuation)
+    bounds = level_bounds(problem)
     built = time.perf_counter()
-    repaired = _running(problem, valuation)
+    repaired = _running(problem)
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     return _first_valid(problem, PlanLimits(), bounds, [repaired], bounds.vector, times)
@@ -97,58 +93,55 @@ def _first_valid(
     return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
 
 
-def valued(problem: Problem) -> Valuation:
-    """Raises ``Fault`` when the problem makes no sense."""
+def refuse_faults(problem: Problem) -> None:
+    """Raises ``Fault`` when the problem contradicts itself."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
         raise Fault("a flow is in the problem twice")
     without = [link for link in problem.paths.far_end if link not in problem.capacity_bps]
     try:
-        valuation = Valuation(problem)
+        numbers = problem.numbers
     except KeyError as unknown:
         without.append(unknown.args[0])
     else:
-        without += itertools.compress(problem.capacity_bps, valuation.capacity_bps <= 0)
+        without += itertools.compress(problem.capacity_bps, numbers.capacity_bps <= 0)
     if without:
         raise Fault(f"link {without[0]} has no capacity")
-    wrong = np.flatnonzero(~((valuation.entry_bps > 0) & np.isfinite(valuation.entry_bps)))
+    wrong = np.flatnonzero(~((numbers.entry_bps > 0) & np.isfinite(numbers.entry_bps)))
     if len(wrong):
-        flow = valuation.flow_ids[valuation.entry_flow[wrong[0]]]
+        flow = problem.flows[numbers.entry_flow[wrong[0]]].id
         raise Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
-    return valuation
 
 
 class Fault(Exception):
-    """Why the problem makes no sense, in words."""
+    """The problem contradicts itself; the message says how."""
 
 
-def _drafts(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds
-) -> tuple[list[Draft], tuple[float, ...]]:
+def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[list[Draft], tuple[float, ...]]:
     """Routings within the cap on moves, at least one, and the proven lower bounds of the sorted levels."""
     cap = math.inf if limits.max_moves is None else limits.max_moves
     kept: Draft | None = None
     drafts: list[Draft] = []
     if any(flow.current for flow in problem.flows):
-        kept = _running(problem, valuation)
+        kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
         exact = _exact(problem, limits, bounds)
-        drafts += [draft(problem, valuation, *exact)] if exact else []
+        drafts += [draft(problem, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
-        drafts.append(draft(problem, valuation, "greedy", greedy.assign(problem, keep_current=False)))
+        drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
     proven = bounds.vector
     if best.moves > 0 or not _optimal(best, proven):
-        improved, proven = _solved(problem, limits, valuation, bounds, best, kept or best)
+        improved, proven = _solved(problem, limits, bounds, best, kept or best)
         drafts = [*improved, *drafts]
-    return [of for of in drafts if of.moves <= cap] or [_running(problem, valuation)], proven
+    return [of for of in drafts if of.moves <= cap] or [_running(problem)], proven
 
 
-def _running(problem: Problem, valuation: Valuation) -> Draft:
+def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
-    return draft(problem, valuation, "running" if unchanged else "greedy", routes)
+    return draft(problem, "running" if unchanged else "greedy", routes)
 
 
 def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
@@ -177,16 +170,16 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
 
 
 def _solved(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
+    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
     """The routings of the planners that search, and all that is proven. ``kept``: what moves least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
-        return whole_search.solve(problem, limits, valuation, bounds, best, kept)
+        return whole_search.solve(problem, limits, bounds, best, kept)
     try:
-        solution = split_search.solve(problem, limits, valuation, bounds)
+        solution = split_search.solve(problem, limits, bounds)
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
         return [], bounds.vector
     if solution is None:
         return [], bounds.vector
-    return [draft(problem, valuation, "lp", solution.routes)], stronger(bounds.vector, solution.proven)
+    return [draft(problem, "lp", solution.routes)], stronger(bounds.vector, solution.proven)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Protocol
 
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Fabric, Host, Link, LinkId
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId

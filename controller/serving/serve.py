@@ -205,4 +205,4 @@ def _resolve(reply: Reply) -> None:
         else:
             reply.future.set_result(reply.value)
     except InvalidStateError:
-        log.debug("nobody waits for this reply any more")
+        log.debug("no caller waits for this reply any more")

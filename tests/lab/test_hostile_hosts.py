@@ -166,7 +166,7 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
         attack.send(ATTACKER, bytes(frame))
         attack.wait_refused(ATTACKER, "forged")
         attack.wait_refused(ATTACKER, "reflected")
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP that looks like ours and is not")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP with Signalbox's TLV and a wrong signature")
 
 
 def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
@@ -181,7 +181,7 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
     with attack.nothing_changes():
         attack.send(ATTACKER, *claims * 5)
         wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused", 10)
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts elsewhere")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts at other ports")
         assert attack.neighbour(OTHER, victim.ip) == victim.mac
 
 
@@ -214,4 +214,4 @@ def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -
     with attack.nothing_changes():
         attack.send(OTHER, attack.old_frame)
         attack.wait_refused(OTHER, "replayed")
-        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP that was used before, or kept")
+        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP probes that were used before or are too old")

@@ -24,10 +24,10 @@ from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.analysis.requests import AnalyseFailures, FailureKind, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
-from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.bounds import level_bounds
+from controller.planning.ecmp import ecmp_level
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.next_hops import NextHops
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
@@ -69,7 +69,7 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
         after = failed(problem, example)
         lost = [flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow)]
         rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
-        bounds = level_bounds(after, Valuation(after))
+        bounds = level_bounds(after)
         outcomes.append(
             Outcome(
                 case=case,

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import Floats, Ints, Valuation
-from controller.planning.problem import Flow, Problem, Routes
+from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
 
 Bools = NDArray[np.bool_]
 
@@ -36,18 +35,17 @@ class Commodities:
     def __init__(
         self,
         problem: Problem,
-        valuation: Valuation,
         level: Mapping[JobId, float] = MappingProxyType({}),
         barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
     ) -> None:
         """``barred``: links that a job's flows must not use; the same for jobs of one level."""
         self._problem = problem
         self._barred = barred
-        self._number = valuation.number
-        self.links = len(valuation.number)
+        self._number = problem.link_number
+        self.links = len(problem.capacity_bps)
         fabric_bps = [problem.capacity_bps[link] for link in problem.paths.far_end]
         self.unit_bps = float(np.median(fabric_bps)) if fabric_bps else 1.0
-        self.capacity: Floats = valuation.capacity_bps / self.unit_bps
+        self.capacity: Floats = problem.numbers.capacity_bps / self.unit_bps
         self.flows = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
         self._number_rows()
         self._form_classes(level)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.planning.efficiency import Floats, Ints
+from controller.planning.problem import Floats, Ints
 from controller.planning.split.commodities import Commodities
-from controller.planning.split.programme import Programme
+from controller.planning.split.lp import Programme
 
 _MOST_COLUMNS = 4_000
 _MOST_CHOICES = 1_000

@@ -15,15 +15,18 @@ least to sum over classes of flows * cheapest path / sum of y * capacity.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import NamedTuple
 
 import numpy as np
+from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, parameters_pb2, result_pb2
+from ortools.math_opt.core.python import solver
 
-from controller.planning.efficiency import Floats, Ints
+from controller.planning.problem import Floats, Ints
 from controller.planning.split.commodities import Bools, Commodities
-from controller.planning.split.programme import Programme
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
@@ -41,7 +44,10 @@ _NONE = 1e-7
 _SMALL = 0.009
 """An excess that ends the search when time is getting short."""
 _AMPLE = 1.5
-"""Room on the paths offered to a class, relative to what it needs, from which on nobody has to make more."""
+"""Room on the paths offered to a class, relative to what it needs, that needs no more room made on them."""
+_NODES = 300
+_GAP = 1e-5
+"""When the search for integers ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,3 +299,99 @@ def _best_per_class(columns: Ints, class_of: Ints, cost: Floats, most: int) -> I
     rank = np.arange(len(order)) - np.searchsorted(classes, classes)
     best: Ints = np.sort(order[rank < max(4, most / max(1, len(np.unique(classes))))])
     return best
+
+
+# ---- linear programmes from arrays
+
+
+class Programme:
+    """A linear programme for OR-Tools' MathOpt, put together from arrays: a thousand variables at a time. GLOP solves
+    it, SCIP if some variables are integers.
+
+    Minimises; variables are not negative. ``variables`` and ``constraints`` return the number of the first one."""
+
+    def __init__(self) -> None:
+        self._cost: list[float] = []
+        self._upper: list[float] = []
+        self._integer: list[bool] = []
+        self._row_lower: list[float] = []
+        self._row_upper: list[float] = []
+        self._rows: list[Ints] = []
+        self._columns: list[Ints] = []
+        self._values: list[Floats] = []
+
+    def variables(self, cost: Floats, upper: Floats, integer: bool = False) -> int:
+        first = len(self._cost)
+        self._cost += cost.tolist()
+        self._upper += upper.tolist()
+        self._integer += [integer] * len(cost)
+        return first
+
+    def constraints(self, lower: Floats, upper: Floats) -> int:
+        first = len(self._row_lower)
+        self._row_lower += lower.tolist()
+        self._row_upper += upper.tolist()
+        return first
+
+    def add(self, rows: Ints, columns: Ints, values: Floats) -> None:
+        """Coefficients; those of one constraint and one variable are summed."""
+        self._rows.append(rows)
+        self._columns.append(columns)
+        self._values.append(values)
+
+    def solve(self, seconds: float) -> tuple[Floats, Floats] | None:
+        """The variables' values and the constraints' duals (0 where there are integers) at the optimum; where there are
+        integers, at the best point found. None when there was none in time. ``seconds``: inf for no limit."""
+        result = self._solved(seconds)
+        good = {result_pb2.TERMINATION_REASON_OPTIMAL}
+        if any(self._integer):
+            good.add(result_pb2.TERMINATION_REASON_FEASIBLE)
+        if result.termination.reason not in good:
+            return None
+        values, duals = np.zeros(len(self._cost)), np.zeros(len(self._row_lower))
+        primal = result.solutions[0].primal_solution.variable_values
+        values[np.array(primal.ids, np.int64)] = primal.values
+        dual = result.solutions[0].dual_solution.dual_values
+        duals[np.array(dual.ids, np.int64)] = dual.values
+        return values, duals
+
+    def _solved(self, seconds: float) -> result_pb2.SolveResultProto:
+        """By the layer below ``mathopt.solve``, whose answer is made of an object per value: that takes longer than
+        solving."""
+        parameters = parameters_pb2.SolveParametersProto()
+        if math.isfinite(seconds):
+            parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))
+        integers = any(self._integer)
+        if integers:
+            parameters.node_limit = _NODES
+            parameters.relative_gap_tolerance = _GAP
+        return solver.solve(
+            self._model(),
+            parameters_pb2.SOLVER_TYPE_GSCIP if integers else parameters_pb2.SOLVER_TYPE_GLOP,
+            parameters_pb2.SolverInitializerProto(),
+            parameters,
+            model_parameters_pb2.ModelSolveParametersProto(),
+            None,
+            callback_pb2.CallbackRegistrationProto(),
+            None,
+            None,
+        )
+
+    def _model(self) -> model_pb2.ModelProto:
+        model = model_pb2.ModelProto()
+        count = len(self._cost)
+        model.variables.ids.extend(range(count))
+        model.variables.lower_bounds.extend([0.0] * count)
+        model.variables.upper_bounds.extend(self._upper)
+        model.variables.integers.extend(self._integer)
+        model.objective.linear_coefficients.ids.extend(range(count))
+        model.objective.linear_coefficients.values.extend(self._cost)
+        model.linear_constraints.ids.extend(range(len(self._row_lower)))
+        model.linear_constraints.lower_bounds.extend(self._row_lower)
+        model.linear_constraints.upper_bounds.extend(self._row_upper)
+        keys, place = np.unique(np.concatenate(self._rows) * count + np.concatenate(self._columns), return_inverse=True)
+        matrix = model.linear_constraint_matrix
+        matrix.row_ids.extend((keys // count).tolist())
+        matrix.column_ids.extend((keys % count).tolist())
+        matrix.coefficients.extend(np.bincount(place, np.concatenate(self._values), len(keys)).tolist())
+        return model

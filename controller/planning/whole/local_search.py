@@ -7,7 +7,7 @@ König's theorem colours the edges of a bipartite graph (Kempe chains); but they
 cables, over unequal links and through three tiers. Nothing is proven here: ``level_vector`` says what to aim at, and
 that no routing does better.
 
-In: a ``Problem``, its ``Valuation``, what to aim at, routes to begin from. Out: routes. Steps are limited, not time:
+In: a ``Problem``, what to aim at, routes to begin from. Out: routes. Steps are limited, not time:
 the same input gives the same routes.
 """
 
@@ -21,9 +21,9 @@ from functools import partial
 
 import numpy as np
 
-from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import LevelVector
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
+from controller.planning.bounds import Bounds
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.level_vector import LevelVector
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.whole.capped_loads import CappedLoads, Links
 
@@ -56,16 +56,16 @@ _DETOUR = 40
 
 
 def search(
-    problem: Problem, valuation: Valuation, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
+    problem: Problem, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
 ) -> dict[FlowId, Route]:
     """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first;
     with at most ``limits.max_moves``, unless ``start`` has more. ``start``: a route for every flow that has a
     candidate."""
-    walk = _Walk(problem, valuation, start, limits)
+    walk = _Walk(problem, start, limits)
     steps = _worth_it(len(problem.flows))
-    ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in valuation.job_ids]
+    ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in problem.numbers.job_ids]
     if not any(walk.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
-        floors = [bounds.job.get(job, 1.0) for job in valuation.job_ids]
+        floors = [bounds.job.get(job, 1.0) for job in problem.numbers.job_ids]
         apart = min(filter(None, bounds.cuts.steps().tolist()), default=0.0)
         ceilings = walk.descend(target.levels[0], floors, apart, min(steps, _DESCENT_STEPS))
     walk.save_moves(ceilings, steps)
@@ -80,12 +80,12 @@ def _worth_it(flows: int) -> int:
 class _Walk:
     """A routing that changes step by step. ``_waiting``: flows without a path at the moment. ``_was``: where flows were
     that have left since a routing was last accepted. ``_frugal``: flows stay at home when as many have left as may.
-    Jobs' levels and ceilings are lists, in the valuation's order."""
+    Jobs' levels and ceilings are lists, in the order of ``Numbers.job_ids``."""
 
-    def __init__(self, problem: Problem, valuation: Valuation, start: Routes, limits: PlanLimits) -> None:
+    def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
         self._problem = problem
         self._start = start
-        self._loads = CappedLoads(problem, valuation)
+        self._loads = CappedLoads(problem)
         self._begin: list[Links | None] = [None] * len(problem.flows)
         self._frugal = False
         self._apart = 0.0
@@ -93,7 +93,7 @@ class _Walk:
         self._left = int(limits.time_limit_s * _STEPS_PER_S)
         self._step = 0
         self._came = [-_AVOIDED] * len(problem.flows)
-        self._avoided_until = np.zeros(len(valuation.capacity_bps), np.int64)
+        self._avoided_until = np.zeros(len(problem.capacity_bps), np.int64)
         self._waiting: list[int] = []
         self._was: dict[int, Links] = {}
         self._random = random.Random(limits.seed)
@@ -102,8 +102,8 @@ class _Walk:
             if flow.src_leaf == flow.dst_leaf or flow.id not in start:
                 continue
             if flow.current is not None and len(flow.current) == 1 and problem.stands(flow):
-                self._loads.settle(index, _numbered(flow.current, valuation))
-            self._begin[index] = path = _numbered(start[flow.id], valuation)
+                self._loads.settle(index, _numbered(flow.current, problem))
+            self._begin[index] = path = _numbered(start[flow.id], problem)
             self._loads.put(index, path)
         self._ceilings = self._loads.levels()
 
@@ -328,6 +328,6 @@ def _with(levels: Sequence[float], job: int, level: float) -> list[float]:
     return [*levels[:job], level, *levels[job + 1 :]]
 
 
-def _numbered(route: Route, valuation: Valuation) -> Links:
+def _numbered(route: Route, problem: Problem) -> Links:
     """The links of its first piece."""
-    return tuple([valuation.number[link] for link in route[0].path])
+    return tuple([problem.link_number[link] for link in route[0].path])

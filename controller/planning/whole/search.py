@@ -12,10 +12,9 @@ from functools import cmp_to_key
 
 import structlog
 
-from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import LevelVector, level_vector, stronger
-from controller.planning.draft import Draft, compare, draft, levels_proven
-from controller.planning.efficiency import Valuation
+from controller.planning.bounds import Bounds
+from controller.planning.level_vector import LevelVector, level_vector, stronger
+from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.whole import cpsat, local_search
 
@@ -31,14 +30,14 @@ _MOVES_SHARE = 0.25
 
 
 def solve(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
+    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
     """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
     ``limits.max_moves``."""
     target = level_vector(bounds)
     if len(problem.flows) > MAX_FLOWS:
         return [], target.levels
-    searched = _search(problem, limits, valuation, bounds, target, kept)
+    searched = _search(problem, limits, bounds, target, kept)
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
@@ -46,20 +45,18 @@ def solve(
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
         return searched, target.levels
-    exact, proven = _Exact(problem, limits, valuation, bounds, target.levels).solve(best, kept)
+    exact, proven = _Exact(problem, limits, bounds, target.levels).solve(best, kept)
     return [*exact, *searched], proven
 
 
-def _search(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, target: LevelVector, kept: Draft
-) -> list[Draft]:
+def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
     """What local search makes of ``kept``; nothing when that is the best it knows."""
     try:
-        routes = local_search.search(problem, valuation, bounds, target, kept.routes, limits)
+        routes = local_search.search(problem, bounds, target, kept.routes, limits)
     except Exception:
         log.exception("local search failed; another planner's routing is used", generation=problem.generation)
         return []
-    return [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
+    return [] if routes == kept.routes else [draft(problem, "local-search", routes)]
 
 
 def _variables(problem: Problem) -> int:
@@ -71,12 +68,9 @@ def _variables(problem: Problem) -> int:
 class _Exact:
     """CP-SAT on one problem. ``known``: what is proven without it."""
 
-    def __init__(
-        self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, known: tuple[float, ...]
-    ) -> None:
+    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...]) -> None:
         self._problem = problem
         self._limits = limits
-        self._valuation = valuation
         self._bounds = bounds
         self._known = known
 
@@ -106,4 +100,4 @@ class _Exact:
         proven = stronger(self._known, solution.proven)
         if solution.routes == start.routes and proven == self._known:
             return [], proven
-        return [draft(self._problem, self._valuation, "cpsat", solution.routes)], proven
+        return [draft(self._problem, "cpsat", solution.routes)], proven

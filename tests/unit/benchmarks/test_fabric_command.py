@@ -341,7 +341,7 @@ def test_the_time_of_the_controller_ends_when_it_has_sent_the_last_group_mod() -
             observed.message(at_s, dpid, bytes(into[RECORD.size :]))
 
     def mod(dpid: Dpid, rule: Rule, at_s: float) -> None:
-        send(dpid, bytes(mod_message(RuleMod("add", rule)).buf), at_s)
+        send(dpid, mod_message(RuleMod("add", rule)), at_s)
 
     def confirm(at_s: float) -> None:
         for dpid in plan.dpids:

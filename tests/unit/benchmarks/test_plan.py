@@ -47,7 +47,7 @@ from controller.offline.options import problem_of
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.strategies import STRATEGIES
+from controller.planning.schemes import SCHEMES
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 
@@ -146,9 +146,9 @@ def test_one_job_is_hit_and_no_other(setting: Setting) -> None:
 
 
 def test_all_strategies_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
-    found = cases([setting], list(STRATEGIES), ["1-spine", "8-spines"])
+    found = cases([setting], list(SCHEMES), ["1-spine", "8-spines"])
     assert {case.failure for case in found} == {"1-spine"}
-    assert Counter(case.strategy for case in found if case.pieces == 1) == dict.fromkeys(STRATEGIES, 1)
+    assert Counter(case.strategy for case in found if case.pieces == 1) == dict.fromkeys(SCHEMES, 1)
     assert [(case.strategy, case.pieces) for case in found if case.pieces > 1] == [("planned", 2)]
 
 
@@ -179,7 +179,7 @@ def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:
 
 def test_what_has_no_plan_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        STRATEGIES,
+        SCHEMES,
         "ilp",
         lambda problem, _: NoPlan(problem.generation, "no time"),
     )

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.config import Config, Strategy
-from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.messages import SwitchConnected, SwitchLeft
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.source_ports import port_classes

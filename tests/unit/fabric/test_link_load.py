@@ -59,7 +59,7 @@ def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLo
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
     assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
-    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is background"
 
 
 def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
@@ -125,7 +125,7 @@ PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, 
 
 
 def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
-    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of somebody else's; counters of the two
+    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of background; counters of the two
     rules began at ``at_zero``."""
     background: dict[LinkId, float] = {}
     for now in seconds[::2]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import InvalidInput
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.offline.fabrics import (
     cable_links,

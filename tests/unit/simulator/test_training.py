@@ -14,7 +14,7 @@ from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import Flow, Problem, Route, Subflow, whole
 from controller.simulator.options import Options, Replan, Sharing
-from controller.simulator.routing import Strategy
+from controller.simulator.routing import Scheme
 from controller.simulator.training import Outcome, Stage, simulate
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
@@ -22,8 +22,8 @@ ONE = Options(iterations=1, replan=Replan.NEVER)
 """One iteration with fixed routes."""
 
 
-def run(stages: list[Stage], jobs: list[WorkloadJob], strategy: Strategy, options: Options = ONE) -> Outcome:
-    return simulate(stages, jobs, strategy, options)
+def run(stages: list[Stage], jobs: list[WorkloadJob], scheme: Scheme, options: Options = ONE) -> Outcome:
+    return simulate(stages, jobs, scheme, options)
 
 
 def test_alone_a_ring_takes_its_ideal_time() -> None:

@@ -399,7 +399,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
     assert last.stage.mods[LEAF] == (add_pin,)
 
 
-# ---- somebody else's
+# ---- foreign rules
 
 
 def test_an_entry_of_somebody_else_is_not_overwritten() -> None:

@@ -16,8 +16,8 @@ from controller.fabric.topology import Fabric, Host, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, cases, failed, single_failures
 from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FailureKind, Network
 from controller.planning.analysis.results import Case, FailureAnalysis
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation, job_levels
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
@@ -175,7 +175,7 @@ def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
 def _every_vector(problem: Problem) -> tuple[Counter[tuple[float, ...]], float]:
     """How often each vector of levels occurs among all routings, and the bound."""
     vectors = Counter(tuple(sorted(job_levels(problem, routes).values())) for routes in every_routing(problem))
-    return vectors, level_bounds(problem, Valuation(problem)).worst
+    return vectors, level_bounds(problem).worst
 
 
 # ---- what they do

@@ -9,25 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.baselines import path_choices
-from controller.planning.baselines.fabric_loads import FabricLoads, Fixed
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.baselines.path_choices import PathChoices
-from controller.planning.efficiency import Valuation, link_loads
+from controller.planning import next_hops as next_hops_module
+from controller.planning.ecmp import FabricLoads, Fixed
+from controller.planning.efficiency import job_levels, link_loads, nic_levels
+from controller.planning.next_hops import NextHops, PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Subflow, whole
-from controller.planning.strategies import STRATEGIES, baseline_levels
+from controller.planning.schemes import SCHEMES, baseline_levels
 from tests.support.planning.baseline_problems import any_problems, quick, regular_problems
 from tests.support.planning.fabrics import brute_force
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
-BASELINES = [name for name in STRATEGIES if name != "planned"]
+BASELINES = [name for name in SCHEMES if name != "planned"]
 MAX_ROUTINGS = 500
 
 
 def planned(name: str, problem: Problem) -> Plan:
-    answer = STRATEGIES[name](problem, LIMITS)
+    answer = SCHEMES[name](problem, LIMITS)
     assert isinstance(answer, Plan), answer
     return answer
 
@@ -93,7 +92,7 @@ def test_the_choices_of_a_flow_are_its_candidates_and_go_round_its_next_hops(pro
 def test_too_many_paths_are_left_with_the_capped_candidates(problem: Problem) -> None:
     next_hops = NextHops(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(path_choices, "_MOST_PATHS", 1)
+        patch.setattr(next_hops_module, "_MOST_PATHS", 1)
         choices = PathChoices(problem, next_hops)
     for f, options in zip(choices.flows, choices.options, strict=True):
         assert {next_hops.path(links) for links in options.T} == set(problem.candidates(f))
@@ -103,22 +102,22 @@ def test_too_many_paths_are_left_with_the_capped_candidates(problem: Problem) ->
 @given(any_problems(), st.integers(0, 999))
 def test_loads_of_many_draws_are_those_of_each(problem: Problem, seed: int) -> None:
     """Against the one definition of load, draw by draw."""
-    next_hops, valuation = NextHops(problem), Valuation(problem)
+    next_hops = NextHops(problem)
     choices = PathChoices(problem, next_hops)
     random = np.random.default_rng(seed)
     links = np.full((next_hops.longest, 3, len(choices.flows)), next_hops.nothing)
     for column, options in enumerate(choices.options):
         links[:, :, column] = options[:, random.integers(options.shape[1], size=3)]
-    loads = FabricLoads(valuation, next_hops, next_hops.flows)
+    loads = FabricLoads(problem, next_hops, next_hops.flows)
     found = loads.of(links)
     of_jobs = loads.of_jobs(links, found)
     for draw in range(3):
         routes = {f.id: whole(next_hops.path(links[:, draw, column])) for column, f in enumerate(choices.flows)}
         exact = link_loads(problem, routes)
         assert found[draw, :-1] == pytest.approx([exact.get(link, 0.0) for link in next_hops.links])
-        levels = valuation.job_levels(routes)
-        nics = valuation.nic_levels(next_hops.flows)
-        for number, job in enumerate(valuation.job_ids):
+        levels = job_levels(problem, routes)
+        nics = nic_levels(problem, next_hops.flows)
+        for number, job in enumerate(problem.numbers.job_ids):
             if job in levels:
                 assert max(nics[job], of_jobs[draw, number]) == pytest.approx(levels[job])
 
@@ -127,7 +126,7 @@ def test_loads_of_many_draws_are_those_of_each(problem: Problem, seed: int) -> N
 @given(any_problems(), st.integers(0, 999))
 def test_what_is_fixed_loads_every_draw_alike(problem: Problem, seed: int) -> None:
     """Every other flow is in two pieces on its first and last path, the rest are drawn."""
-    next_hops, valuation = NextHops(problem), Valuation(problem)
+    next_hops = NextHops(problem)
     choices = PathChoices(problem, next_hops)
     random = np.random.default_rng(seed)
     fixed = np.arange(len(choices.flows)) % 2 == 0
@@ -146,12 +145,12 @@ def test_what_is_fixed_loads_every_draw_alike(problem: Problem, seed: int) -> No
             links[:, 0, number // 2] = path
     flow_of, link_of, share_of = zip(*rows, strict=True) if rows else ((), (), ())
     pinned = Fixed(np.array(flow_of, np.int64), np.array(link_of, np.int64), np.array(share_of, np.float64))
-    loads = FabricLoads(valuation, next_hops, next_hops.flows[~fixed], pinned)
+    loads = FabricLoads(problem, next_hops, next_hops.flows[~fixed], pinned)
     found = loads.of(links)
     exact = link_loads(problem, routes)
     assert found[0, :-1] == pytest.approx([exact.get(link, 0.0) for link in next_hops.links])
-    levels, nics = valuation.job_levels(routes), valuation.nic_levels(next_hops.flows)
-    of_jobs = dict(zip(valuation.job_ids, loads.of_jobs(links, found)[0], strict=True))
+    levels, nics = job_levels(problem, routes), nic_levels(problem, next_hops.flows)
+    of_jobs = dict(zip(problem.numbers.job_ids, loads.of_jobs(links, found)[0], strict=True))
     assert {job: max(nics[job], of_jobs[job]) for job in levels} == pytest.approx(levels)
 
 

@@ -8,20 +8,20 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric, Path
-from controller.planning.baselines.ecmp import ecmp_level
+from controller.planning.ecmp import ecmp_level
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
-from controller.planning.strategies import STRATEGIES, baseline_levels
+from controller.planning.schemes import SCHEMES, baseline_levels
 from tests.support.planning.baseline_problems import with_subflows
 from tests.support.planning.fabrics import RATE, demo_flows, fabric_of, flow, leaf_spine, pinned, problem_of
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=20, deterministic=True)
-BASELINES = [name for name in STRATEGIES if name != "planned"]
+BASELINES = [name for name in SCHEMES if name != "planned"]
 
 
 def planned(name: str, problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
-    answer = STRATEGIES[name](problem, limits)
+    answer = SCHEMES[name](problem, limits)
     assert isinstance(answer, Plan), answer
     assert check(problem, answer, limits.max_moves) == ()
     assert answer.solver == name
@@ -173,7 +173,7 @@ def test_the_ilps_bound_says_nothing_of_flows_that_may_be_split() -> None:
 
 
 def test_the_ilp_without_time_is_no_plan() -> None:
-    answer = STRATEGIES["ilp"](problem_of(leaf_spine(4, 4), demo_flows()), replace(LIMITS, time_limit_s=0.0))
+    answer = SCHEMES["ilp"](problem_of(leaf_spine(4, 4), demo_flows()), replace(LIMITS, time_limit_s=0.0))
     assert isinstance(answer, NoPlan)
     assert answer.reason == "ilp found no routing within 0 s"
 
@@ -188,7 +188,7 @@ def test_the_running_routes_are_ignored_and_a_cap_on_moves_is_not(name: str) -> 
     plan = planned(name, running)
     assert plan.routes == planned(name, base).routes
     assert plan.moves > 2
-    capped = STRATEGIES[name](running, replace(LIMITS, max_moves=2))
+    capped = SCHEMES[name](running, replace(LIMITS, max_moves=2))
     assert isinstance(capped, NoPlan)
     assert (
         capped.reason
@@ -199,7 +199,7 @@ def test_the_running_routes_are_ignored_and_a_cap_on_moves_is_not(name: str) -> 
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_problem_that_contradicts_itself_gets_a_reason(name: str) -> None:
     problem = problem_of(leaf_spine(4, 4), demo_flows())
-    answer = STRATEGIES[name](replace(problem, flows=problem.flows + problem.flows[:1]), LIMITS)
+    answer = SCHEMES[name](replace(problem, flows=problem.flows + problem.flows[:1]), LIMITS)
     assert isinstance(answer, NoPlan)
     assert answer.reason == "a flow is in the problem twice"
 

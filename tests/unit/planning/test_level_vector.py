@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import Fabric
-from controller.planning.bounds.cut_needs import contested, least_worst
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.bounds.level_vector import LevelVector, level_vector, stronger
-from controller.planning.efficiency import Valuation
+from controller.planning.bounds import level_bounds
+from controller.planning.level_vector import LevelVector, contested, least_worst, level_vector, stronger
 from controller.planning.problem import Flow, Problem
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import packings, problems
@@ -20,7 +18,7 @@ quick = settings(max_examples=150, derandomize=True)
 
 
 def vector_of(problem: Problem) -> LevelVector:
-    return level_vector(level_bounds(problem, Valuation(problem)))
+    return level_vector(level_bounds(problem))
 
 
 def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0) -> list[Flow]:
@@ -67,7 +65,7 @@ def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
     and none on the links of the sevens."""
     flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 3.0, 3.0, 3.0])]
     problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
-    bounds = level_bounds(problem, Valuation(problem))
+    bounds = level_bounds(problem)
     assert bounds.worst == pytest.approx(8 / 7)
     assert level_vector(bounds).levels == pytest.approx((9 / 7,))
     assert brute_force(problem)[0] == pytest.approx((9 / 7,))
@@ -75,7 +73,7 @@ def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
 
 def test_needs_that_everybody_meets_raise_nothing(fabric: Fabric) -> None:
     problem = problem_of(fabric, fan("a", 1, 2, [1, 2]), nic_bps=1.0)
-    needs = contested(level_bounds(problem, Valuation(problem)))
+    needs = contested(level_bounds(problem))
     assert (needs, least_worst(needs, 1.5)) == ([], 1.5)
 
 
@@ -102,5 +100,5 @@ def test_no_routing_is_better(problem: Problem) -> None:
     levels, _ = brute_force(problem)
     found = vector_of(problem)
     assert not better(levels, found.levels)
-    assert not better(found.levels, level_bounds(problem, Valuation(problem)).vector)
+    assert not better(found.levels, level_bounds(problem).vector)
     assert sorted(found.ceiling) == sorted({f.job_id for f in problem.flows if problem.candidates(f)})

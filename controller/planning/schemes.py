@@ -1,7 +1,7 @@
-"""Every way of routing that Signalbox knows, behind one signature, and what the cheap ones make of a network.
+"""Every routing scheme, behind one signature, and the levels that cheap published schemes would reach.
 
-``planned`` is Signalbox's own planner. The others are published schemes, modelled here to compare with: their routes
-are whole, they ignore how the network is routed now, and they are judged by the same checker, bounds and levels.
+``planned`` is Signalbox's own planner. The others are published schemes, modelled to compare with, never installed:
+their routes are whole, they ignore the running routes, and they are judged by the same checker, bounds and levels.
 
 In: a ``Problem`` and ``PlanLimits``. Out: a checked ``Plan`` with its certificate, or ``NoPlan`` with the reason.
 """
@@ -10,45 +10,44 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
 
-from controller.planning.baselines.annealing import anneal
-from controller.planning.baselines.ecmp import hashed_level, hashed_links
-from controller.planning.baselines.fabric_loads import FabricLoads
-from controller.planning.baselines.first_fit import first_fit
-from controller.planning.baselines.folded_coloring import fold_coloring
-from controller.planning.baselines.min_max_ilp import solve
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.baselines.path_choices import PathChoices
-from controller.planning.baselines.published_greedy import published_greedy
-from controller.planning.bounds.level_bounds import Bounds, level_bounds
-from controller.planning.draft import certified, draft
-from controller.planning.efficiency import Ints, Valuation
-from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.ecmp import FabricLoads, hashed_level, hashed_links
+from controller.planning.efficiency import nic_levels
+from controller.planning.next_hops import NextHops, PathChoices
+from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes, certified, draft
 from controller.planning.plan_check import check
-from controller.planning.planner import Fault, plan, valued
-from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
+from controller.planning.planner import Fault, plan, refuse_faults
+from controller.planning.problem import FlowId, Ints, PlanLimits, Problem, Route, whole
+from controller.planning.published_schemes import (
+    Routed,
+    anneal,
+    first_fit,
+    fold_coloring,
+    min_max_ilp,
+    published_greedy,
+)
 
-Strategy = Callable[[Problem, PlanLimits], Plan | NoPlan]
+Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
 
-_BOX_S = 0.1
+_BUDGET_S = 0.1
 """``baseline_levels`` starts nothing that is expected to end later."""
 _S_PER_FLOW = 5e-6
 _NUMBERING = 3
 _S_PER_FLOW_AND_DRAW = 2e-8
-"""What one cheap baseline takes, how much longer numbering a problem does, and what ECMP takes: measured with 1,700
+"""What one cheap scheme takes, how much longer numbering a problem does, and what ECMP takes: measured with 1,700
 flows on 32 spines."""
 
 
 class _Numbered:
-    """A problem in numbers, as far as it is asked for."""
+    """A problem in numbers, computed when they are needed."""
 
-    def __init__(self, problem: Problem, valuation: Valuation) -> None:
+    def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.valuation = valuation
         self.next_hops = NextHops(problem)
 
     @cached_property
@@ -59,11 +58,11 @@ class _Numbered:
     def nic_level(self) -> float:
         """The worst level (>= 1) that NICs impose on every routing."""
         local = [number for number, flow in enumerate(self.problem.flows) if flow.src_leaf == flow.dst_leaf]
-        levels = self.valuation.nic_levels(np.concatenate([self.next_hops.flows, np.array(local, np.int64)]))
+        levels = nic_levels(self.problem, np.concatenate([self.next_hops.flows, np.array(local, np.int64)]))
         return max(levels.values(), default=1.0)
 
     def hashed(self, limits: PlanLimits) -> EcmpLevel:
-        return hashed_level(self.problem, self.valuation, self.next_hops, limits.ecmp_draws, limits.seed)
+        return hashed_level(self.problem, self.next_hops, limits.ecmp_draws, limits.seed)
 
     def routes(self, links: Ints) -> dict[FlowId, Route]:
         """``links``: what each flow takes that has a way through the fabric, shape (hops, flows)."""
@@ -74,61 +73,52 @@ class _Numbered:
         return routes
 
     def worst_level(self, links: Ints) -> float:
-        loads = FabricLoads(self.valuation, self.next_hops, self.next_hops.flows)
+        loads = FabricLoads(self.problem, self.next_hops, self.next_hops.flows)
         return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Routed:
-    """``links``: shape (hops, flows). ``bound``: no routing of whole flows has a smaller worst level."""
-
-    links: Ints
-    bound: float = 1.0
+_Router = Callable[[_Numbered, PlanLimits], Routed | None]
 
 
-_Router = Callable[[_Numbered, PlanLimits], _Routed | None]
+def _ecmp(numbered: _Numbered, limits: PlanLimits) -> Routed:
+    return Routed(hashed_links(numbered.problem, numbered.next_hops, limits.seed))
 
 
-def _ecmp(numbered: _Numbered, limits: PlanLimits) -> _Routed:
-    return _Routed(hashed_links(numbered.problem, numbered.next_hops, limits.seed))
+def _greedy(numbered: _Numbered, _: PlanLimits) -> Routed:
+    return Routed(published_greedy(numbered.choices))
 
 
-def _greedy(numbered: _Numbered, _: PlanLimits) -> _Routed:
-    return _Routed(published_greedy(numbered.choices))
+def _edge_coloring(numbered: _Numbered, _: PlanLimits) -> Routed:
+    return Routed(fold_coloring(numbered.problem, numbered.choices))
 
 
-def _edge_coloring(numbered: _Numbered, _: PlanLimits) -> _Routed:
-    return _Routed(fold_coloring(numbered.problem, numbered.choices))
+def _first_fit(numbered: _Numbered, limits: PlanLimits) -> Routed:
+    return Routed(first_fit(numbered.choices, _ecmp(numbered, limits).links))
 
 
-def _first_fit(numbered: _Numbered, limits: PlanLimits) -> _Routed:
-    return _Routed(first_fit(numbered.choices, _ecmp(numbered, limits).links))
+def _annealing(numbered: _Numbered, limits: PlanLimits) -> Routed:
+    return Routed(anneal(numbered.choices, limits.seed))
 
 
-def _annealing(numbered: _Numbered, limits: PlanLimits) -> _Routed:
-    return _Routed(anneal(numbered.choices, limits.seed))
-
-
-def _ilp(numbered: _Numbered, limits: PlanLimits) -> _Routed | None:
-    solution = solve(numbered.choices, numbered.nic_level, limits)
-    return None if solution is None else _Routed(solution.links, solution.bound)
+def _ilp(numbered: _Numbered, limits: PlanLimits) -> Routed | None:
+    return min_max_ilp(numbered.choices, numbered.nic_level, limits)
 
 
 def _plan(name: str, router: _Router, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """What the router makes of the problem, as a plan. ECMP is drawn afterwards, as in ``planner``."""
+    """The router's routes as a plan. ECMP is drawn afterwards, as in ``planner``."""
     started = time.perf_counter()
     try:
-        valuation = valued(problem)
+        refuse_faults(problem)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
-    numbered = _Numbered(problem, valuation)
-    bounds = level_bounds(problem, valuation)
+    numbered = _Numbered(problem)
+    bounds = level_bounds(problem)
     built = time.perf_counter()
     routed = router(numbered, limits)
     if routed is None:
         return NoPlan(problem.generation, f"{name} found no routing within {limits.time_limit_s:g} s")
     bounds = _raised(problem, bounds, routed.bound)
-    candidate = draft(problem, valuation, name, numbered.routes(routed.links))
+    candidate = draft(problem, name, numbered.routes(routed.links))
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     answer = certified(problem, candidate, bounds, bounds.vector, times)
@@ -150,7 +140,7 @@ def _raised(problem: Problem, bounds: Bounds, whole_bound: float) -> Bounds:
     return replace(bounds, integer=integer, worst=bounds.worst if splits else max(bounds.worst, whole_bound))
 
 
-STRATEGIES: Mapping[str, Strategy] = {
+SCHEMES: Mapping[str, Scheme] = {
     "planned": plan,
     "ecmp": partial(_plan, "ecmp", _ecmp),
     "greedy": partial(_plan, "greedy", _greedy),
@@ -165,18 +155,19 @@ _CHEAP: Mapping[str, _Router] = {"greedy": _greedy, "edge-coloring": _edge_color
 
 
 def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
-    """The worst level that cheap baselines give the problem: the mean of ``limits.ecmp_draws`` draws of ``ecmp``, and
+    """The worst levels that cheap published schemes reach: the mean of ``limits.ecmp_draws`` draws of ``ecmp``, and
     those of ``greedy``, ``edge-coloring`` and ``first-fit``. Those that do not fit in a tenth of a second are left out:
     all of them on large problems. A problem that contradicts itself gets none."""
-    ends = time.perf_counter() + _BOX_S
+    ends = time.perf_counter() + _BUDGET_S
     expected_s = _S_PER_FLOW * len(problem.flows)
     levels: dict[str, float] = {}
-    if _NUMBERING * expected_s > _BOX_S:
+    if _NUMBERING * expected_s > _BUDGET_S:
         return levels
     try:
-        numbered = _Numbered(problem, valued(problem))
+        refuse_faults(problem)
     except Fault:
         return levels
+    numbered = _Numbered(problem)
     for name, router in _CHEAP.items():
         if time.perf_counter() + expected_s > ends:
             return levels

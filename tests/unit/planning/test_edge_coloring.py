@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning.whole.edge_coloring import balanced_coloring, proper_coloring
+from controller.planning.leaf_spine import balanced_coloring, proper_coloring
 
 edge_lists = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=60)
 

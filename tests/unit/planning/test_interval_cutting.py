@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
-from controller.planning.leaf_spine import find_lanes
+from controller.planning.leaf_spine import find_lanes, lane_ends
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits
-from controller.planning.split.interval_cutting import lane_ends
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, problem_of
 
 quick = settings(max_examples=60)

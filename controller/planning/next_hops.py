@@ -1,21 +1,25 @@
-"""The next hops that hashing chooses from, in numbers, so that numpy can follow many flows at once.
+"""Equal-cost next hops and shortest paths in numbers: numpy then follows many flows at once.
 
-In: a ``Problem``. Out: for every switch and destination that its flows come by on shortest paths, the links that lead
-on. There is no cap on paths here: a switch hashes over all of its next hops, whatever the planner looks at.
+In: a ``Problem``. Out: for every switch and destination on shortest paths of its flows, the links that lead on; per
+flow its shortest paths as rows of link numbers. There is no cap on next hops: a switch hashes over all of them, even
+where the problem's candidate paths are capped.
 """
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import count, pairwise
 
 import numpy as np
 
 from controller.fabric.topology import LinkId, Path
-from controller.planning.efficiency import Floats, Ints
-from controller.planning.problem import Problem
+from controller.planning.problem import Floats, Flow, Ints, Problem
 
 _BLOCK = 512
 """States that are looked at together: few enough for the processor's cache."""
+_MOST_PATHS = 512
+"""A pair of switches with more shortest paths than this is left with the problem's candidates."""
 
 
 class NextHops:
@@ -30,7 +34,8 @@ class NextHops:
     destination, reached by every path, with ``nothing`` as its only next hop. ``longest``: links on the longest path.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, flows: Sequence[int] | None = None) -> None:
+        """``flows``: numbers of the flows to look at, None for all."""
         far_end = problem.paths.far_end
         dpids, ports, _ = zip(*far_end, strict=True) if far_end else ((), (), ())
         at = {dpid: number for number, dpid in enumerate(sorted({*far_end.values(), *dpids}))}
@@ -42,15 +47,24 @@ class NextHops:
         self.nothing = len(links)
         self.far_end: Ints = there[order]
         self.capacity_bps: Floats = np.array([*map(problem.capacity_bps.__getitem__, self.links), np.inf])
-        ends = [(at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in problem.flows]
+        asked = range(len(problem.flows)) if flows is None else flows
+        ends = [
+            (at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in map(problem.flows.__getitem__, asked)
+        ]
         src, dst = np.array(ends, np.int64).reshape(-1, 2).T
         targets, column = np.unique(dst, return_inverse=True)
         fabric = _Fabric(here[order], self.far_end, targets, len(at))
-        flows = np.flatnonzero((src >= 0) & (dst >= 0))
-        distance = fabric.distance[src[flows], column[flows]]
-        self.flows: Ints = flows[distance > 0]
+        joined = np.flatnonzero((src >= 0) & (dst >= 0))
+        distance = fabric.distance[src[joined], column[joined]]
+        joined = joined[distance > 0]
+        self.flows: Ints = np.array(asked, np.int64)[joined]
         self.longest = int(distance.max(initial=0))
-        self._expand(fabric, src[self.flows] * len(targets) + column[self.flows])
+        self._expand(fabric, src[joined] * len(targets) + column[joined])
+
+    @cached_property
+    def number(self) -> dict[LinkId, int]:
+        """Of each link."""
+        return {link: number for number, link in enumerate(self.links)}
 
     def path(self, numbers: Ints) -> Path:
         """The path of these links, in order; ``nothing`` is left out."""
@@ -124,3 +138,66 @@ class _Fabric:
         link, of = link[leads], of[leads]
         after = np.where(left[of] == 1, self.arrived, self._there[link] * len(self._targets) + column[of])
         return np.bincount(of, minlength=len(codes)), link, after
+
+
+class PathChoices:
+    """``flows``: those that have a way through the fabric. ``options``: per flow its paths, shape (hops, paths), as
+    link numbers of ``next_hops``; shorter paths are filled up with ``nothing``. Their order goes round the first
+    switch's next hops, from the lowest on: the first k paths have as many different first links as k paths can.
+    ``peak_bps``: per flow its largest demand, for schemes without phases."""
+
+    def __init__(self, problem: Problem, next_hops: NextHops) -> None:
+        self.next_hops = next_hops
+        self.flows: Sequence[Flow] = [problem.flows[number] for number in next_hops.flows.tolist()]
+        self.peak_bps: Sequence[float] = problem.numbers.peak_bps[next_hops.flows].tolist()
+        states, first, pair = np.unique(next_hops.state, return_index=True, return_inverse=True)
+        if _path_counts(next_hops)[states].max(initial=0) > _MOST_PATHS:
+            of_pair = _candidates(problem, next_hops, [self.flows[flow] for flow in first.tolist()])
+        else:
+            blocks = [states[begin : begin + _BLOCK] for begin in range(0, len(states), _BLOCK)]
+            of_pair = [paths for block in blocks for paths in _all_paths(next_hops, block)]
+        self.options: Sequence[Ints] = [of_pair[number] for number in pair.tolist()]
+
+
+def _path_counts(next_hops: NextHops) -> Floats:
+    """How many shortest paths lead on from each state."""
+    counts = np.zeros(len(next_hops.size))
+    counts[-1] = 1
+    for _ in range(next_hops.longest):
+        counts = np.add.reduceat(counts[next_hops.after], next_hops.start)
+    return counts
+
+
+def _all_paths(next_hops: NextHops, states: Ints) -> list[Ints]:
+    """Per state the paths from there, the shape of each is (hops, paths)."""
+    owner, here = np.arange(len(states)), states
+    links = np.zeros((0, len(states)), np.int64)
+    for _ in range(next_hops.longest):
+        size = next_hops.size[here]
+        path = np.repeat(np.arange(len(here)), size)
+        position = np.arange(len(path)) + np.repeat(next_hops.start[here] - (np.cumsum(size) - size), size)
+        links = np.concatenate([links[:, path], next_hops.link[position][None]])
+        owner, here = owner[path], next_hops.after[position]
+    if next_hops.longest and (ranks := _ranks(owner, links[0])).any():
+        links = links[:, np.lexsort((ranks, owner))]
+    ends = np.cumsum(np.bincount(owner, minlength=len(states))).tolist()
+    return [links[:, begin:end] for begin, end in pairwise([0, *ends])]
+
+
+def _ranks(owner: Ints, first: Ints) -> Ints:
+    """The number of each path among those of the same owner and first link, which lie side by side."""
+    begins = np.flatnonzero(np.diff(owner, prepend=-1) | np.diff(first, prepend=-1))
+    ranks: Ints = np.arange(len(owner)) - np.repeat(begins, np.diff(begins, append=len(owner)))
+    return ranks
+
+
+def _candidates(problem: Problem, next_hops: NextHops, flows: Sequence[Flow]) -> list[Ints]:
+    """Per flow the problem's candidates."""
+    found = []
+    for flow in flows:
+        paths = problem.candidates(flow)
+        links = np.full((next_hops.longest, len(paths)), next_hops.nothing)
+        for column, path in enumerate(paths):
+            links[: len(path), column] = [next_hops.number[link] for link in path]
+        found.append(links)
+    return found

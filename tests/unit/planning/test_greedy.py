@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controller.planning import greedy
 from controller.planning.efficiency import job_levels
 from controller.planning.problem import Subflow, whole
-from controller.planning.whole import greedy
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, link_between, pinned, problem_of
 
 
@@ -26,13 +26,6 @@ def test_a_route_over_a_cable_that_has_gone_is_assigned_anew() -> None:
     gone = link_between(leaf_spine(2, 2), 101, 2)
     broken = replace(pinned(problem, {a.id: whole(first)}), paths=problem.paths.without({gone}))
     assert greedy.assign(broken, keep_current=True) == {a.id: whole(second)}
-
-
-def test_settled_flows_are_where_they_are_put_and_count() -> None:
-    a, b = flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)
-    problem = problem_of(leaf_spine(2, 2), [a, b])
-    first, second = problem.candidates(a)
-    assert greedy.assign(problem, keep_current=True, on={b.id: first}) == {a.id: whole(second), b.id: whole(first)}
 
 
 def test_a_tie_goes_to_the_current_path_and_nothing_else_remembers_it() -> None:

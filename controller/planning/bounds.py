@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import Floats, Ints, Valuation
-from controller.planning.problem import Problem
+from controller.planning.efficiency import Peaks, nic_levels, peaks
+from controller.planning.problem import Floats, Ints, Problem
 
 Bools = NDArray[np.bool_]
 
@@ -66,11 +66,11 @@ class Bounds:
         return (self.worst, *own[1:]) if own else ()
 
 
-def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
+def level_bounds(problem: Problem) -> Bounds:
     """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is
     reached."""
-    cuts = Cuts(problem, valuation)
-    nics = valuation.nic_levels(cuts.routable)
+    cuts = Cuts(problem)
+    nics = nic_levels(problem, cuts.routable)
     if not nics:
         return Bounds(1.0, 1.0, 1.0, {}, frozenset(), cuts)
     fluid_of = cuts.fluid()
@@ -78,13 +78,13 @@ def level_bounds(problem: Problem, valuation: Valuation) -> Bounds:
     worst = max(fluid, cuts.whole(~cuts.splits))
     job = nics
     if worst > 1:  # else no job alone is above 1 either
-        alone = dict(zip(valuation.job_ids, cuts.job_levels().tolist(), strict=True))
+        alone = dict(zip(cuts.job_ids, cuts.job_levels().tolist(), strict=True))
         job = {of: max(level, alone[of]) for of, level in nics.items()}
     integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
     tight = {of for of, level in nics.items() if level >= fluid * (1 - _TIGHT)}
     if fluid > 1:
         full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
-        tight |= {valuation.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
+        tight |= {cuts.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
     return Bounds(fluid, integer, worst, job, frozenset(tight), cuts)
 
 
@@ -115,11 +115,12 @@ class Cuts:
     they differ. ``job_ids``: the jobs by number. ``crossings``: what the cuts are.
     """
 
-    def __init__(self, problem: Problem, valuation: Valuation) -> None:
-        self.job_ids = valuation.job_ids
-        self._jobs = len(valuation.job_ids)
-        self._cells = max(1, len(valuation.cell_job))
-        self._job_of_cell = valuation.cell_job
+    def __init__(self, problem: Problem) -> None:
+        numbers = problem.numbers
+        self.job_ids = numbers.job_ids
+        self._jobs = len(numbers.job_ids)
+        self._cells = max(1, len(numbers.cell_job))
+        self._job_of_cell = numbers.cell_job
         self.crossings = _crossings(problem)
         _, links_of, flows, cut, self.routable = self.crossings
         self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
@@ -129,10 +130,10 @@ class Cuts:
         self.capacity_bps = np.array(equal, np.float64)
         alike: dict[tuple[float, ...], int] = {}
         self._alike = [alike.setdefault(tuple(capacities), len(alike)) for capacities in self._capacities]
-        row, entry = valuation.entries_of(flows)
+        row, entry = numbers.entries_of(flows)
         self.cut = cut[row]
         self.splits = np.array([flow.max_subflows > 1 for flow in problem.flows], bool)[flows[row]]
-        self.cell, self.bps = valuation.entry_cell[entry], valuation.entry_bps[entry]
+        self.cell, self.bps = numbers.entry_cell[entry], numbers.entry_bps[entry]
         self.job = self._job_of_cell[self.cell]
         self._all = np.ones(len(self.cut), bool)
 
@@ -159,24 +160,20 @@ class Cuts:
 
     def loads(self) -> Floats:
         """What the largest phase of each job brings to a cut, / the cut's capacity; shape (cuts, jobs)."""
-        cut, job, peaks = self._peaks(self.cut, self._all)
+        cut, job, bps = self._peaks(self.cut, self._all)
         loads = np.zeros((len(self.links), self._jobs))
-        loads[cut, job] = peaks / self._total[cut]
+        loads[cut, job] = bps / self._total[cut]
         return loads
 
     def _fluid(self, group: Ints, cut: Ints) -> Floats:
         """``group``: of each row; ``cut``: of each group. Per group the sum of the jobs' largest phases / capacity."""
-        of_group, _, peaks = self._peaks(group, self._all)
-        level: Floats = np.bincount(of_group, peaks, len(cut)) / self._total[cut]
+        of_group, _, bps = self._peaks(group, self._all)
+        level: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         return level
 
-    def _peaks(self, group: Ints, rows: Bools) -> tuple[Ints, Ints, Floats]:
-        """(group, job, bit/s of the job's largest phase) for every group and job in it, of these rows."""
-        at, place = np.unique(group[rows] * self._cells + self.cell[rows], return_inverse=True)
-        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
-        starts = np.flatnonzero(np.diff(of_group, prepend=-1) | np.diff(of_job, prepend=-1))
-        peaks = np.maximum.reduceat(np.bincount(place, self.bps[rows], len(at)), starts) if len(at) else np.zeros(0)
-        return of_group[starts], of_job[starts], peaks
+    def _peaks(self, group: Ints, rows: Bools) -> Peaks:
+        """For every group and job in it, of these rows, the bit/s of the job's largest phase."""
+        return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
 
     def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
         """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
@@ -198,8 +195,8 @@ class Cuts:
     def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
         """Per group the fluid bound of these rows, which are whole, rounded up to the next step; 0 where that says
         nothing."""
-        of_group, _, peaks = self._peaks(group, rows)
-        level = np.bincount(of_group, peaks, len(cut)) / self._total[cut]
+        of_group, _, bps = self._peaks(group, rows)
+        level = np.bincount(of_group, bps, len(cut)) / self._total[cut]
         if level.max(initial=0.0) <= 1:
             return np.zeros(len(cut))
         steps = self._steps(group, cut, rows & (level > 1)[group])
