@@ -1,4 +1,4 @@
-"""How good a routing is: demand, load, level of a job, network efficiency (docs/planning.md).
+"""How good a routing is: demand, load, level of a job, network efficiency (docs/explanation/planning.md).
 
 The one place with these definitions; planner, live status and metrics all use it. In: virtual links and NIC rates, or
 a ``Problem`` with routes. Out: plain numbers.
