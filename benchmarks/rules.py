@@ -22,7 +22,7 @@ from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import jobs_of, random_flows
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes

@@ -26,7 +26,7 @@ from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, spine_links, without
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits, Problem

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice, product
@@ -23,6 +22,7 @@ from benchmarks.fabric.blueprint import Blueprint, Cable
 from benchmarks.openflow_bytes import Type, message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, PortRef
+from mininet_topos.lab.record import run
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
@@ -40,17 +40,8 @@ def rundir() -> Path:
 
 
 def command(*argv: str) -> str:
-    """What a command prints. It runs in a session of its own: a Ctrl-C meant for us does not end it in the middle.
-    Raises ``SignalboxError`` with what it said."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S)
-    except FileNotFoundError:
-        raise SignalboxError(f"{argv[0]} is not installed; run scripts/bootstrap.sh") from None
-    except subprocess.TimeoutExpired:
-        raise SignalboxError(f"no answer within {DEADLINE_S:.0f} s: {' '.join(argv)[:200]}") from None
-    if done.returncode:
-        raise SignalboxError(f"{' '.join(argv)[:200]}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+    """What it prints. Raises ``LabError`` with what it said."""
+    return run(*argv, deadline_s=DEADLINE_S)
 
 
 def check() -> None:

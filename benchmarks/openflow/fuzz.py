@@ -72,7 +72,7 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
                         break
                 hostile.close()
                 seconds = time.monotonic() - began
-                after, served = usage(controller.process), good.served
+                after = usage(controller.process)
             exit_status = controller.stop()
         if not failure and exit_status != 0:
             failure = f"the controller ended with {exit_status}"
@@ -87,9 +87,9 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
         at=at,
         connections=hostile.connections,
         thrown_out=hostile.thrown_out,
-        good_echo_ms=Spread.of(served.echo_ms),
-        good_rules_ms=Spread.of(served.rules_ms),
-        good_barriers=served.barriers,
+        good_echo_ms=Spread.of([1000 * took for _, took in good.answered]),
+        good_rules_ms=Spread.of(good.rules_ms),
+        good_barriers=good.barriers,
         rss_mb=(before.rss_bytes / MEBI, after.rss_bytes / MEBI),
         tracebacks=tracebacks,
         reached=reached,
@@ -101,10 +101,9 @@ def _failure(controller: ControllerProcess, good: GoodSwitch) -> str:
         controller.check()
     except SignalboxError as error:
         return str(error)
-    if good.served.connection_lost:
+    if good.connection_lost:
         return "the good switch lost its connection"
-    since = good.waits_since
-    if since is not None and time.monotonic() - since > STUCK_S:
+    if any(time.monotonic() - since > STUCK_S for since in good.unanswered):
         return f"the good switch waits {STUCK_S:g} s for an echo"
     return ""
 

@@ -22,7 +22,7 @@ from controller.jobs.workload import WorkloadJob
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import generate, jobs_of
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan

@@ -26,7 +26,7 @@ from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting
 from controller.errors import SignalboxError
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import jobs_of, random_flows
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.planning.piece_bound import least_pieces
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan

@@ -137,7 +137,7 @@ def _only_offline(**given: object) -> None:
 
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
     """The network of the options, with the strategy's routes in force."""
-    from controller.offline.options import scenario
+    from controller.offline.scenario import scenario
     from controller.planning.plan import NoPlan
     from controller.planning.problem import PlanLimits
     from controller.planning.schemes import SCHEMES

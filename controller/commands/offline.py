@@ -51,8 +51,8 @@ def plan_file(
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.options import scenario
     from controller.offline.plan_report import summary, write_csv
+    from controller.offline.scenario import scenario
     from controller.planning.plan import NoPlan
     from controller.planning.problem import PlanLimits
     from controller.planning.schemes import SCHEMES

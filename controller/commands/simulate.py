@@ -93,7 +93,7 @@ def _trained(
 ) -> dict[str, Any]:
     """The report. ``failed_s``: when the failures begin and end."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.options import problem_of, scenario
+    from controller.offline.scenario import problem_of, scenario
     from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
     from controller.planning.schemes import SCHEMES

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from controller.offline.names import Names
+from controller.offline.scenario import Names
 from controller.planning.plan import Plan
 from controller.planning.problem import Problem
 

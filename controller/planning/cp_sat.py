@@ -37,11 +37,25 @@ finally:
     if _stands_in:
         del sys.modules[_NAME]
 
-__all__ = ["StagedSearch", "cp_model"]
+__all__ = ["StagedSearch", "cp_model", "solver_within"]
 
 
 _SEARCH_SHARE = 0.3
 """Share of a stage's time for the search without linear relaxation."""
+
+
+def solver_within(limits: PlanLimits, budget_s: float) -> cp_model.CpSolver:
+    """``budget_s``: in seconds, or in deterministic time if the limits want that."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = 1 if limits.deterministic else limits.workers
+    parameters.random_seed = limits.seed
+    parameters.catch_sigint_signal = False
+    if limits.deterministic:
+        parameters.max_deterministic_time = budget_s
+    else:
+        parameters.max_time_in_seconds = budget_s
+    return solver
 
 
 class StagedSearch:
@@ -79,16 +93,8 @@ class StagedSearch:
         return self.values[variable.index]
 
     def _attempt(self, linearization: int, budget_s: float) -> cp_model.CpSolverStatus | None:
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.linearization_level = linearization
-        parameters.num_workers = 1 if self._limits.deterministic else self._limits.workers
-        parameters.random_seed = self._limits.seed
-        parameters.catch_sigint_signal = False
-        if self._limits.deterministic:
-            parameters.max_deterministic_time = budget_s
-        else:
-            parameters.max_time_in_seconds = budget_s
+        solver = solver_within(self._limits, budget_s)
+        solver.parameters.linearization_level = linearization
         started = time.perf_counter()
         status = solver.solve(self._cp)
         elapsed_s = time.perf_counter() - started

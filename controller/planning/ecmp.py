@@ -1,25 +1,29 @@
-"""ECMP: the levels and paths that hashing gives the same flows.
+"""ECMP: the next hops that hashing chooses from, and the levels and paths that it gives the flows.
 
 At every switch a flow takes one of the equal-cost next hops, each with the same probability, independently of all other
-flows and switches. In: a ``Problem``, and the flows that are pinned. Out: levels over seeded draws, as ``efficiency``
-defines them; or one draw that is a function of each flow's addresses and ports, as a switch's hash is.
+flows and switches. There is no cap on next hops: a switch hashes over all of them, even where the problem's candidate
+paths are capped.
+
+In: a ``Problem``, and the flows that are pinned. Out: its next hops in numbers, so that numpy follows many flows at
+once; levels over seeded draws, as ``efficiency`` defines them; or one draw that is a function of each flow's addresses
+and ports, as a switch's hash is.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import count
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import job_levels, nic_levels
-from controller.planning.next_hops import NextHops
+from controller.planning.efficiency import NOTHING_FIXED, FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.plan import EcmpLevel
-from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
+from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 
 _CHUNK = 1 << 16
 """Numbers that are worked on at once: few enough to stay in the processor's cache."""
@@ -29,6 +33,8 @@ _DYNAMIC_PORTS = 16384
 _UDP = 17
 _ROCE_PORT = 4791
 """RoCEv2 sends from any port to this one, so that switches can tell its flows apart."""
+_BLOCK = 512
+"""States that are looked at together: few enough for the processor's cache."""
 
 
 def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
@@ -39,7 +45,7 @@ def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
 def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
     """``ecmp_level`` where the next hops of the problem are known already."""
     nics = max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
-    loads = FabricLoads(problem, hops, hops.flows)
+    loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
     worst = np.maximum(worst, nics)
     return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
@@ -53,7 +59,7 @@ def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> 
         return job_levels(problem, standing)
     hops = NextHops(problem)
     hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
-    loads = FabricLoads(problem, hops, hops.flows[hashed], _fixed(problem, standing, hops))
+    loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, standing, hops))
     job_ids = problem.numbers.job_ids
     sums = np.zeros(len(job_ids))
     nics = _nic_levels(problem, hops.flows, standing)
@@ -160,112 +166,130 @@ def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return words ^ (words >> np.uint64(31))
 
 
-# ---- loads in many draws
+# ---- next hops
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """Pieces of flows that are on the same link in every draw: one row per flow (by number) and link it passes."""
+class NextHops:
+    """A *state* is a switch on the way to a destination. Its *positions* are its next hops, each a link and the state
+    that it leads to.
 
-    flow: Ints
-    link: Ints
-    share: Floats
-
-
-NOTHING_FIXED = Fixed(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-
-
-class FabricLoads:
-    """``flows``: numbers of the flows that differ between draws; they are the columns of ``links`` in what follows.
-
-    ``links`` has the shape (hops, draws, columns) and holds link numbers of ``NextHops``.
+    ``links``: fabric links by number, sorted by switch, far end and port; ``nothing``: the number after the last, which
+    fills up the shorter paths. ``capacity_bps``: of each link, endless for ``nothing``. ``far_end``: the
+    number of the switch that each link leads to; switches are numbered in the order of their dpids.
+    ``flows``: numbers of the flows that have a way through the fabric; ``state``: where each of them begins.
+    ``start``, ``size``: the positions of each state; ``link``, ``after``: of each position. The last state is the
+    destination, reached by every path, with ``nothing`` as its only next hop. ``longest``: links on the longest path.
     """
 
-    def __init__(self, problem: Problem, hops: NextHops, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
-        numbers = problem.numbers
-        self._capacity_bps = hops.capacity_bps
-        self._jobs = len(numbers.job_ids)
-        phases = np.bincount(numbers.cell_job, minlength=self._jobs)
-        column, entry = numbers.entries_of(flows)
-        row, fixed_entry = numbers.entries_of(fixed.flow)
-        # Flows that send nothing use no link.
-        sending, self._fixed_link = np.unique(column), fixed.link[row]
-        self._by_job = sending[np.argsort(numbers.job[flows[sending]], kind="stable")]
-        self._job = numbers.job[flows[self._by_job]]
-        self._fixed_job = numbers.job[fixed.flow[row]]
-        several = phases[numbers.job] > 1
-        alone, fixed_alone = ~several[flows[column]], ~several[fixed.flow[row]]
-        fixed_bps = numbers.entry_bps[fixed_entry] * fixed.share[row]
-        self._single = _Cell(
-            column[alone], numbers.entry_bps[entry[alone]], fixed.link[row[fixed_alone]], fixed_bps[fixed_alone]
-        )
-        self._several: defaultdict[int, list[_Cell]] = defaultdict(list)
-        for cell in np.flatnonzero(phases[numbers.cell_job] > 1).tolist():
-            mine, pinned = numbers.entry_cell[entry] == cell, numbers.entry_cell[fixed_entry] == cell
-            self._several[int(numbers.cell_job[cell])].append(
-                _Cell(column[mine], numbers.entry_bps[entry[mine]], fixed.link[row[pinned]], fixed_bps[pinned])
-            )
+    def __init__(self, problem: Problem, flows: Sequence[int] | None = None) -> None:
+        """``flows``: numbers of the flows to look at, None for all."""
+        self._all = problem.flows
+        far_end = problem.paths.far_end
+        dpids, ports, _ = zip(*far_end, strict=True) if far_end else ((), (), ())
+        at = {dpid: number for number, dpid in enumerate(sorted({*far_end.values(), *dpids}))}
+        here = np.array(list(map(at.__getitem__, dpids)), np.int64)
+        there = np.array(list(map(at.__getitem__, far_end.values())), np.int64)
+        order = np.lexsort((np.array(ports, np.int64), there, here))
+        links = list(far_end)
+        self.links: tuple[LinkId, ...] = tuple(map(links.__getitem__, order.tolist()))
+        self.nothing = len(links)
+        self.far_end: Ints = there[order]
+        self.capacity_bps: Floats = np.array([*map(problem.capacity_bps.__getitem__, self.links), np.inf])
+        asked = range(len(problem.flows)) if flows is None else flows
+        ends = [
+            (at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in map(problem.flows.__getitem__, asked)
+        ]
+        src, dst = np.array(ends, np.int64).reshape(-1, 2).T
+        targets, column = np.unique(dst, return_inverse=True)
+        fabric = _Fabric(here[order], self.far_end, targets, len(at))
+        joined = np.flatnonzero((src >= 0) & (dst >= 0))
+        distance = fabric.distance[src[joined], column[joined]]
+        joined = joined[distance > 0]
+        self.flows: Ints = np.array(asked, np.int64)[joined]
+        self.longest = int(distance.max(initial=0))
+        self._expand(fabric, src[joined] * len(targets) + column[joined])
 
-    def of(self, links: Ints) -> Floats:
-        """Load of every link: shape (draws, links)."""
-        width = len(self._capacity_bps)
-        bps = self._single.sums(self._single.taken(links), self._single.fixed_link, width)
-        for cells in self._several.values():
-            used, place = _compact(links, cells, width)
-            phases = [cell.sums(place[cell.taken(links)], place[cell.fixed_link], len(used)) for cell in cells]
-            bps[:, used] += np.maximum.reduce(phases)
-        bps /= self._capacity_bps
-        return bps
+    @cached_property
+    def number(self) -> dict[LinkId, int]:
+        """Of each link."""
+        return {link: number for number, link in enumerate(self.links)}
 
-    def of_jobs(self, links: Ints, loads: Floats) -> Floats:
-        """Per draw and job the largest load on a link that it uses, 0 when there is none: shape (draws, jobs)."""
-        levels = np.zeros((len(loads), self._jobs))
-        if len(self._job):
-            rows = np.arange(len(loads))[:, None] * loads.shape[1]
-            seen = loads.ravel()[links[:, :, self._by_job] + rows].max(axis=0)
-            starts = np.flatnonzero(np.diff(self._job, prepend=-1))
-            levels[:, self._job[starts]] = np.maximum.reduceat(seen, starts, axis=1)
-        for job in np.unique(self._fixed_job).tolist():
-            on = np.unique(self._fixed_link[self._fixed_job == job])
-            levels[:, job] = np.maximum(levels[:, job], loads[:, on].max(axis=1))
-        return levels
+    def routes(self, links: Ints) -> dict[FlowId, Route]:
+        """Whole routes. ``links``: those that each of ``flows`` takes, shape (hops, flows). Flows inside a leaf take
+        the empty path."""
+        routes = {flow.id: whole(()) for flow in self._all if flow.src_leaf == flow.dst_leaf}
+        paths = zip(self.flows.tolist(), links.T, strict=True)
+        return routes | {self._all[number].id: whole(self.path(path)) for number, path in paths}
 
+    def path(self, numbers: Ints) -> Path:
+        """The path of these links, in order; ``nothing`` is left out."""
+        return tuple(self.links[number] for number in numbers.tolist() if number != self.nothing)
 
-class _Cell:
-    """What one phase of one job sends, or all jobs that have a single phase together: in columns, and fixed."""
-
-    def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
-        self.columns = columns
-        self.fixed_link = fixed_link
-        self._bps = bps
-        self._fixed_bps = fixed_bps
-        self._equal_bps = float(bps[0]) if len(bps) and (bps == bps[0]).all() else None
-
-    def taken(self, links: Ints) -> Ints:
-        """The links that these columns take."""
-        return links if len(self.columns) == links.shape[2] else links[:, :, self.columns]
-
-    def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
-        """Bit/s on every link, shape (draws, ``width``). ``taken`` and ``fixed_link`` are numbered alike, below
-        ``width``."""
-        draws = taken.shape[1]
-        at = (taken + (np.arange(draws) * width)[:, None]).ravel()
-        if self._equal_bps is not None:
-            sums = np.multiply(np.bincount(at, minlength=draws * width), self._equal_bps, dtype=np.float64)
-        else:
-            # numpy returns integers when there is nothing to count, in spite of the weights.
-            weights = np.broadcast_to(self._bps, taken.shape).ravel()
-            sums = np.asarray(np.bincount(at, weights, draws * width), np.float64)
-        found: Floats = sums.reshape(draws, width)
-        if len(self.fixed_link):
-            found += np.bincount(fixed_link, self._fixed_bps, width)
-        return found
+    def _expand(self, fabric: _Fabric, begin: Ints) -> None:
+        """Numbers the states that can be reached from the codes ``begin``."""
+        state_of = np.full(fabric.arrived + 1, -1)
+        ahead = np.zeros(fabric.arrived + 1, bool)
+        ahead[begin] = True
+        sizes, links, afters = [], [], []
+        states = 0
+        while len(codes := np.flatnonzero(ahead & (state_of < 0))):
+            state_of[codes] = states + np.arange(len(codes))
+            states += len(codes)
+            for first in range(0, len(codes), _BLOCK):
+                size, link, after = fabric.onward(codes[first : first + _BLOCK])
+                sizes.append(size)
+                links.append(link)
+                afters.append(after)
+                ahead[after] = True
+            ahead[fabric.arrived] = False
+        state_of[fabric.arrived] = states
+        self.size: Ints = np.concatenate([*sizes, [1]])
+        self.start: Ints = np.cumsum(self.size) - self.size
+        self.link: Ints = np.concatenate([*links, [self.nothing]])
+        self.after: Ints = np.concatenate([*(state_of[after] for after in afters), [states]])
+        self.state: Ints = state_of[begin]
 
 
-def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
-    """The links that one job uses, and the place of every link among them: its sums are small arrays so."""
-    on = np.zeros(width, bool)
-    for cell in cells:
-        on[cell.taken(links)] = True
-        on[cell.fixed_link] = True
-    return np.flatnonzero(on), np.cumsum(on) - 1
+class _Fabric:
+    """Switches, links and distances in numbers. A switch on the way to a target has the *code* switch x targets +
+    target.
+
+    ``distance``: links from each switch to each target, shape (switches, targets); -1 when there is no way.
+    ``arrived``: the code after all others, of every target itself.
+    """
+
+    def __init__(self, here: Ints, there: Ints, targets: Ints, switches: int) -> None:
+        """``here``, ``there``: the ends of each link, sorted. ``targets``: switches; -1 is one that has no link."""
+        self._there = there
+        self._between = here * switches + there
+        self._switches = switches
+        self._targets = targets
+        self._first = np.searchsorted(here, np.arange(switches))
+        self._degree = np.bincount(here, minlength=switches)
+        adjacent = np.zeros((switches, switches), np.float32)
+        adjacent[here, there] = 1
+        frontier = np.zeros((switches, len(targets)), np.float32)
+        frontier[targets[targets >= 0], np.flatnonzero(targets >= 0)] = 1
+        self.arrived = switches * len(targets)
+        self.distance = np.where(frontier > 0, 0, -1)
+        for steps in count(1):
+            found = (adjacent @ frontier > 0) & (self.distance < 0)
+            if not found.any():
+                break
+            self.distance[found] = steps
+            frontier = found.astype(np.float32)
+
+    def onward(self, codes: Ints) -> tuple[Ints, Ints, Ints]:
+        """How many next hops each code has; and of all next hops, in this order, the link and the code after it."""
+        switch, column = np.divmod(codes, len(self._targets))
+        left = self.distance[switch, column]
+        # The last hop has its target as far end: bisection finds it among the spine's links to all leaves.
+        last = switch * self._switches + self._targets[column]
+        first = np.where(left == 1, np.searchsorted(self._between, last), self._first[switch])
+        degree = np.where(left == 1, np.searchsorted(self._between, last, "right") - first, self._degree[switch])
+        of = np.repeat(np.arange(len(codes)), degree)
+        link = np.arange(len(of)) + np.repeat(first - (np.cumsum(degree) - degree), degree)
+        leads = self.distance[self._there[link], column[of]] == left[of] - 1
+        link, of = link[leads], of[leads]
+        after = np.where(left[of] == 1, self.arrived, self._there[link] * len(self._targets) + column[of])
+        return np.bincount(of, minlength=len(codes)), link, after

@@ -30,9 +30,9 @@ import numpy as np
 
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, Cuts
-from controller.planning.cp_sat import cp_model
+from controller.planning.cp_sat import cp_model, solver_within
 from controller.planning.efficiency import first_difference
-from controller.planning.problem import Floats, Ints
+from controller.planning.problem import Floats, Ints, PlanLimits
 
 _SCALE = 1_000_000
 """Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
@@ -162,10 +162,7 @@ class _Model:
 
     def _minimise(self, objective: Any) -> cp_model.CpSolver | None:
         self._cp.minimize(objective)
-        solver = cp_model.CpSolver()
-        solver.parameters.num_workers = 1
-        solver.parameters.max_deterministic_time = _SECONDS
-        solver.parameters.catch_sigint_signal = False
+        solver = solver_within(PlanLimits(deterministic=True), _SECONDS)
         return solver if solver.solve(self._cp) == cp_model.OPTIMAL else None
 
 

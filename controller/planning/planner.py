@@ -14,9 +14,10 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cmp_to_key
+from typing import NamedTuple
 
 import numpy as np
 import structlog
@@ -35,60 +36,62 @@ from controller.planning.whole import search as whole_search
 log = structlog.get_logger(__name__)
 
 
+class Fault(Exception):
+    """There is no plan; the message says why."""
+
+
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
     a ``NoPlan``."""
-    started = time.perf_counter()
-    try:
-        refuse_faults(problem)
-    except Fault as fault:
-        return NoPlan(problem.generation, str(fault))
-    bounds = level_bounds(problem)
-    built = time.perf_counter()
-    drafts, proven = _drafts(problem, limits, bounds)
-    solved = time.perf_counter()
-    times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    answer = _first_valid(problem, limits, bounds, drafts, proven, times)
-    if isinstance(answer, NoPlan) or not limits.ecmp_draws:
-        return answer
-    checked = time.perf_counter()
-    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
-    times = replace(answer.times, ecmp_ms=1000 * (time.perf_counter() - checked))
-    return replace(answer, ecmp=ecmp, times=times)
+    return judged(problem, limits, lambda bounds: _drafts(problem, limits, bounds))
 
 
 def repair(problem: Problem) -> Plan | NoPlan:
     """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
     milliseconds, moving nothing else."""
+    return judged(problem, PlanLimits(ecmp_draws=0), lambda bounds: Routings([_running(problem)], bounds))
+
+
+class Routings(NamedTuple):
+    """``drafts``: at least one. ``proven``: lower bounds of the sorted levels, where more than ``bounds`` is proven."""
+
+    drafts: list[Draft]
+    bounds: Bounds
+    proven: tuple[float, ...] | None = None
+
+
+def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
+    """The best of the drafts that ``route`` makes, in the problem's closed-form bounds, and that the checker accepts;
+    then ECMP is drawn, if wanted. ``route`` may raise ``Fault``."""
     started = time.perf_counter()
     try:
         refuse_faults(problem)
+        bounds = level_bounds(problem)
+        built = time.perf_counter()
+        routings = route(bounds)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
-    bounds = level_bounds(problem)
-    built = time.perf_counter()
-    repaired = _running(problem)
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    return _first_valid(problem, PlanLimits(), bounds, [repaired], bounds.vector, times)
+    answer = _first_valid(problem, limits, routings, times)
+    if isinstance(answer, NoPlan):
+        return answer
+    checked = time.perf_counter()
+    times = replace(times, check_ms=1000 * (checked - solved))
+    if not limits.ecmp_draws:
+        return replace(answer, times=times)
+    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    return replace(answer, ecmp=ecmp, times=replace(times, ecmp_ms=1000 * (time.perf_counter() - checked)))
 
 
-def _first_valid(
-    problem: Problem,
-    limits: PlanLimits,
-    bounds: Bounds,
-    drafts: list[Draft],
-    proven: tuple[float, ...],
-    times: PlanTimes,
-) -> Plan | NoPlan:
+def _first_valid(problem: Problem, limits: PlanLimits, routings: Routings, times: PlanTimes) -> Plan | NoPlan:
     """The best draft that passes the checker."""
-    started = time.perf_counter()
     violations: tuple[str, ...] = ()
-    for candidate in sorted(drafts, key=cmp_to_key(compare)):
-        answer = certified(problem, candidate, bounds, proven, times)
+    for candidate in sorted(routings.drafts, key=cmp_to_key(compare)):
+        answer = certified(problem, candidate, routings.bounds, routings.proven or routings.bounds.vector, times)
         violations = check(problem, answer, limits.max_moves)
         if not violations:
-            return replace(answer, times=replace(times, check_ms=1000 * (time.perf_counter() - started)))
+            return answer
         log.error("plan rejected by the checker", solver=candidate.solver, violations=violations[:8])
     return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
 
@@ -112,12 +115,8 @@ def refuse_faults(problem: Problem) -> None:
         raise Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
 
 
-class Fault(Exception):
-    """The problem contradicts itself; the message says how."""
-
-
-def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[list[Draft], tuple[float, ...]]:
-    """Routings within the cap on moves, at least one, and the proven lower bounds of the sorted levels."""
+def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
+    """Routings within the cap on moves."""
     cap = math.inf if limits.max_moves is None else limits.max_moves
     kept: Draft | None = None
     drafts: list[Draft] = []
@@ -135,7 +134,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[list[
     if best.moves > 0 or not _optimal(best, proven):
         improved, proven = _solved(problem, limits, bounds, best, kept or best)
         drafts = [*improved, *drafts]
-    return [of for of in drafts if of.moves <= cap] or [_running(problem)], proven
+    return Routings([of for of in drafts if of.moves <= cap] or [_running(problem)], bounds, proven)
 
 
 def _running(problem: Problem) -> Draft:

@@ -20,9 +20,9 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.cp_sat import cp_model
+from controller.planning.cp_sat import cp_model, solver_within
+from controller.planning.greedy import PathChoices
 from controller.planning.leaf_spine import Lanes, find_lanes, proper_coloring
-from controller.planning.next_hops import PathChoices
 from controller.planning.problem import Flow, Ints, PlanLimits, Problem
 
 # ---- the greedy of "Routing for Large ML Models" (arXiv 2503.05324)
@@ -243,7 +243,10 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
     for load in loads:
         model.add(load <= alpha)
     model.minimize(alpha)
-    solver = _solver(limits)
+    solver = solver_within(limits, limits.time_limit_s)
+    # Probing and the search for symmetries would take longer than the whole solution of the published workloads.
+    solver.parameters.cp_model_probing_level = 0
+    solver.parameters.symmetry_level = 0
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     links = _no_links(choices)
@@ -289,21 +292,6 @@ def _load(model: cp_model.CpModel, jobs: Mapping[JobId, Sequence[_Row]], unit: i
 def _heaviest(rows: Iterable[_Row]) -> int:
     """The load of a link if all take it."""
     return sum(weight for *_, weight in rows)
-
-
-def _solver(limits: PlanLimits) -> cp_model.CpSolver:
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1 if limits.deterministic else limits.workers
-    solver.parameters.random_seed = limits.seed
-    solver.parameters.catch_sigint_signal = False
-    # Probing and the search for symmetries would take longer than the whole solution of the published workloads.
-    solver.parameters.cp_model_probing_level = 0
-    solver.parameters.symmetry_level = 0
-    if limits.deterministic:
-        solver.parameters.max_deterministic_time = limits.time_limit_s
-    else:
-        solver.parameters.max_time_in_seconds = limits.time_limit_s
-    return solver
 
 
 def _no_links(choices: PathChoices) -> Ints:

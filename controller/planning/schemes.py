@@ -15,14 +15,13 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.ecmp import FabricLoads, hashed_level, hashed_links
-from controller.planning.efficiency import nic_levels
-from controller.planning.next_hops import NextHops, PathChoices
-from controller.planning.plan import EcmpLevel, NoPlan, Plan, PlanTimes, certified, draft
-from controller.planning.plan_check import check
-from controller.planning.planner import Fault, plan, refuse_faults
-from controller.planning.problem import FlowId, Ints, PlanLimits, Problem, Route, whole
+from controller.planning.bounds import Bounds
+from controller.planning.ecmp import NextHops, hashed_level, hashed_links
+from controller.planning.efficiency import FabricLoads, nic_levels
+from controller.planning.greedy import PathChoices
+from controller.planning.plan import EcmpLevel, NoPlan, Plan, draft
+from controller.planning.planner import Fault, Routings, judged, plan, refuse_faults
+from controller.planning.problem import Ints, PlanLimits, Problem
 from controller.planning.published_schemes import (
     Routed,
     anneal,
@@ -64,16 +63,8 @@ class _Numbered:
     def hashed(self, limits: PlanLimits) -> EcmpLevel:
         return hashed_level(self.problem, self.next_hops, limits.ecmp_draws, limits.seed)
 
-    def routes(self, links: Ints) -> dict[FlowId, Route]:
-        """``links``: what each flow takes that has a way through the fabric, shape (hops, flows)."""
-        flows = self.problem.flows
-        routes = {flow.id: whole(()) for flow in flows if flow.src_leaf == flow.dst_leaf}
-        for number, path in zip(self.next_hops.flows.tolist(), links.T, strict=True):
-            routes[flows[number].id] = whole(self.next_hops.path(path))
-        return routes
-
     def worst_level(self, links: Ints) -> float:
-        loads = FabricLoads(self.problem, self.next_hops, self.next_hops.flows)
+        loads = FabricLoads(self.problem, self.next_hops.capacity_bps, self.next_hops.flows)
         return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
 
 
@@ -105,32 +96,18 @@ def _ilp(numbered: _Numbered, limits: PlanLimits) -> Routed | None:
 
 
 def _plan(name: str, router: _Router, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """The router's routes as a plan. ECMP is drawn afterwards, as in ``planner``."""
-    started = time.perf_counter()
-    try:
-        refuse_faults(problem)
-    except Fault as fault:
-        return NoPlan(problem.generation, str(fault))
+    """The router's routes as a plan."""
+    return judged(problem, limits, partial(_routings, name, router, problem, limits))
+
+
+def _routings(name: str, router: _Router, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     numbered = _Numbered(problem)
-    bounds = level_bounds(problem)
-    built = time.perf_counter()
     routed = router(numbered, limits)
     if routed is None:
-        return NoPlan(problem.generation, f"{name} found no routing within {limits.time_limit_s:g} s")
-    bounds = _raised(problem, bounds, routed.bound)
-    candidate = draft(problem, name, numbered.routes(routed.links))
-    solved = time.perf_counter()
-    times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    answer = certified(problem, candidate, bounds, bounds.vector, times)
-    violations = check(problem, answer, limits.max_moves)
-    if violations:
-        return NoPlan(problem.generation, f"{name}'s routing did not pass the checker: {violations[0]}")
-    checked = time.perf_counter()
-    times = replace(times, check_ms=1000 * (checked - solved))
-    if not limits.ecmp_draws:
-        return replace(answer, times=times)
-    ecmp = numbered.hashed(limits)
-    return replace(answer, ecmp=ecmp, times=replace(times, ecmp_ms=1000 * (time.perf_counter() - checked)))
+        raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s")
+    return Routings(
+        [draft(problem, name, numbered.next_hops.routes(routed.links))], _raised(problem, bounds, routed.bound)
+    )
 
 
 def _raised(problem: Problem, bounds: Bounds, whole_bound: float) -> Bounds:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.planning.ecmp import hashed_links
-from controller.planning.next_hops import NextHops
+from controller.planning.ecmp import NextHops, hashed_links
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
 from controller.planning.replan_policy import decide
 from controller.simulator.options import Replan
 
@@ -80,9 +79,4 @@ class Routing:
 def hashed_routes(problem: Problem, seed: int) -> Routes:
     """Where ECMP sends every flow that has a way, whole."""
     hops = NextHops(problem)
-    links = hashed_links(problem, hops, seed)
-    inside = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return inside | {
-        problem.flows[number].id: whole(hops.path(links[:, column]))
-        for column, number in enumerate(hops.flows.tolist())
-    }
+    return hops.routes(hashed_links(problem, hops, seed))

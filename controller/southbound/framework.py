@@ -176,7 +176,8 @@ class Events:
         kind = type(event)
         handlers = self._handlers.get((kind, state))
         if handlers is None:
-            apps = map(lookup_service_brick, lookup_service_brick(ofp_event.NAME).observers.get(kind, {}))
+            service = lookup_service_brick(ofp_event.NAME)  # None once the framework has ended
+            apps = map(lookup_service_brick, service.observers.get(kind, ())) if service else ()
             handlers = self._handlers[kind, state] = [h for app in apps for h in app.get_handlers(event, state)]
         for handler in handlers:
             handler(event)

@@ -25,9 +25,8 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.analysis.requests import AnalyseFailures, FailureKind, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
 from controller.planning.bounds import level_bounds
-from controller.planning.ecmp import ecmp_level
+from controller.planning.ecmp import NextHops, ecmp_level
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.next_hops import NextHops
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem

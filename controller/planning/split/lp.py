@@ -356,8 +356,8 @@ class Programme:
         return values, duals
 
     def _solved(self, seconds: float) -> result_pb2.SolveResultProto:
-        """By the layer below ``mathopt.solve``, whose answer is made of an object per value: that takes longer than
-        solving."""
+        """By the layer below ``mathopt.solve``, which makes an object per value of the answer: for 2,000 variables it
+        takes 65 ms instead of 30 (OR-Tools 9.15)."""
         parameters = parameters_pb2.SolveParametersProto()
         if math.isfinite(seconds):
             parameters.time_limit.FromTimedelta(timedelta(seconds=seconds))

@@ -1,11 +1,11 @@
-"""Link loads under a ceiling per job, flow by flow: the ground that the local search walks on.
+"""Link loads under a ceiling per job, updated flow by flow: the state of the local search.
 
-A job's *ceiling* is the level that it is not to exceed: no link that it uses may be loaded beyond. A link's ceiling is
-the least of the jobs on it. A flow's *home* is where it is pinned now: leaving it is a move.
+A job's *ceiling* is the level that it must not exceed: no link that it uses may be loaded beyond. A link's ceiling is
+the least of the jobs on it. A flow that leaves its *pinned* path is moved.
 
-In: a ``Problem``. Out: for a flow, by how much each of its paths would be too full; for a link
-that is too full, what each flow's leaving would do. Flows are whole. Flows, links and jobs go by their ``Numbers``,
-a path is a tuple of links.
+In: a ``Problem``. Out: for a flow, by how much each of its paths would be too full; for a link that is too full, the
+effect of each flow's leaving. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
+of links.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ ROUNDING = 1e-7
 
 
 class CappedLoads:
-    """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``strays``: per link how many
-    flows on it are not at home. ``at``: per flow its path, None while it has none. ``home``: per flow, None without.
-    ``away``: how many flows have a home and are not there.
-    ``job``, ``peak_bps``: per flow its job and its largest phase."""
+    """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``off_pin``: per link the
+    number of flows on it that are not on their pinned path. ``at``: per flow its path, None while it has none.
+    ``pinned``: per flow its pinned path, None without. ``moves``: the number of flows that have a pinned path and are
+    not on it. ``job``, ``peak_bps``: per flow its job and its largest phase."""
 
     def __init__(self, problem: Problem) -> None:
         numbers = problem.numbers
         links = len(numbers.capacity_bps)
         self.load = np.zeros(links)
         self.ceiling = np.full(links, np.inf)
-        self.strays = np.zeros(links, np.int64)
+        self.off_pin = np.zeros(links, np.int64)
         self.at: list[Links | None] = [None] * len(problem.flows)
-        self.home: list[Links | None] = [None] * len(problem.flows)
-        self.away = 0
+        self.pinned: list[Links | None] = [None] * len(problem.flows)
+        self.moves = 0
         self.job: list[int] = numbers.job.tolist()
         self._problem = problem
         self._limit = [np.inf] * len(numbers.job_ids)
@@ -48,10 +48,10 @@ class CappedLoads:
         self._jobs_on: list[dict[int, int]] = [{} for _ in range(links)]
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
-    def settle(self, flow: int, home: Links) -> None:
-        """Gives the flow a home; it has neither home nor path yet."""
-        self.home[flow] = home
-        self.away += 1
+    def pin(self, flow: int, path: Links) -> None:
+        """Sets the flow's pinned path; it has neither a pinned path nor a path yet."""
+        self.pinned[flow] = path
+        self.moves += 1
 
     def limit(self, limits: Sequence[float]) -> None:
         """Sets the ceiling of every job."""
@@ -71,11 +71,11 @@ class CappedLoads:
         return self._paths[pair]
 
     def put(self, flow: int, path: Links) -> None:
-        """On a path; the flow has none before."""
+        """Puts a flow that has no path on this one."""
         job = self.job[flow]
         limit = self._limit[job]
-        astray = path != self.home[flow]
-        self.away -= not astray
+        off_pin = path != self.pinned[flow]
+        self.moves -= not off_pin
         self._increments.count(flow, path)
         for link in path:
             self.load[link] += self._increments.weight(flow, link)
@@ -84,19 +84,19 @@ class CappedLoads:
             jobs[job] = jobs.get(job, 0) + 1
             if limit < self.ceiling[link]:
                 self.ceiling[link] = limit
-            self.strays[link] += astray
+            self.off_pin[link] += off_pin
         self.at[flow] = path
 
     def take(self, flow: int) -> None:
-        """Off its path."""
+        """Takes the flow off its path."""
         path = self.at[flow] or ()
         job = self.job[flow]
-        astray = path != self.home[flow]
-        self.away += not astray
+        off_pin = path != self.pinned[flow]
+        self.moves += not off_pin
         for link in path:
             self.load[link] -= self._increments.weight(flow, link)
             del self._flows_on[link][flow]
-            self.strays[link] -= astray
+            self.off_pin[link] -= off_pin
             jobs = self._jobs_on[link]
             jobs[job] -= 1
             if not jobs[job]:

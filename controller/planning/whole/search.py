@@ -1,8 +1,8 @@
 """Whole flows where no closed form is optimal, or where it would move too many: local search, then CP-SAT.
 
 In: a problem of whole flows and the best routings so far. Out: further routings, and lower bounds of the levels sorted
-from the worst. Local search aims at what the cuts allow all jobs together (``level_vector``): when it gets there, the
-levels are proven. What is left is CP-SAT's: levels that are not proven, and moves to be saved.
+from the worst. Local search aims at the levels that the cuts allow all jobs together (``level_vector``): when it
+reaches them, they are proven. CP-SAT is for the rest: levels that are not proven, and fewer moves.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from controller.planning.whole import cpsat, local_search
 log = structlog.get_logger(__name__)
 
 MAX_FLOWS = 20_000
-"""Of more flows the routing that closed forms or the greedy found stands: a search would take many times as long."""
+"""With more flows there is no search, which would take many times as long as closed forms and the greedy."""
 _VARIABLES_PER_S = 5_000
-"""Class x path variables with which CP-SAT finds or proves something in a second. To build a model of ten times that
-size alone takes as long."""
+"""Class x path variables with which CP-SAT finds or proves something in a second. Building a model of ten times that
+size alone takes a second."""
 _MOVES_SHARE = 0.25
-"""Of the time limit: what CP-SAT may spend on saving moves alone."""
+"""Of the time limit: for CP-SAT when only moves are left to save."""
 
 
 def solve(
@@ -50,7 +50,7 @@ def solve(
 
 
 def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
-    """What local search makes of ``kept``; nothing when that is the best it knows."""
+    """The routing that local search finds from ``kept``; none when it is the same."""
     try:
         routes = local_search.search(problem, bounds, target, kept.routes, limits)
     except Exception:
@@ -66,7 +66,7 @@ def _variables(problem: Problem) -> int:
 
 
 class _Exact:
-    """CP-SAT on one problem. ``known``: what is proven without it."""
+    """CP-SAT on one problem. ``known``: lower bounds that are proven without it."""
 
     def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...]) -> None:
         self._problem = problem
@@ -75,8 +75,8 @@ class _Exact:
         self._known = known
 
     def solve(self, best: Draft, kept: Draft) -> tuple[list[Draft], tuple[float, ...]]:
-        """When moves are capped, half of the time goes to the problem without the cap: what it proves holds for all,
-        and often its fewest moves are within the cap."""
+        """When moves are capped, half of the time goes to the problem without the cap: its proofs hold for all
+        routings, and often its fewest moves are within the cap."""
         pinned = sum(flow.current is not None for flow in self._problem.flows)
         cap = self._limits.max_moves
         if cap is None or cap >= pinned:

@@ -131,6 +131,10 @@ def test_what_cannot_fail_is_refused_with_what_can(spine: int | str, message: st
         spine_links(small(), [spine])
 
 
+def cut(fabric: Fabric, cables: list[str]) -> Fabric:
+    return without(fabric, cable_links(fabric, cables))
+
+
 @pytest.mark.parametrize(("name", "lost"), [("leaf1:spine2", 2), ("spine2:leaf1", 2), ("leaf1:spine2:1", 1)])
 def test_a_cable_fails_both_ways_alone_or_with_its_parallels(name: str, lost: int) -> None:
     fabric = small(cables=2)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.planning import next_hops as next_hops_module
-from controller.planning.ecmp import FabricLoads, Fixed
-from controller.planning.efficiency import job_levels, link_loads, nic_levels
-from controller.planning.next_hops import NextHops, PathChoices
+from controller.planning import greedy
+from controller.planning.ecmp import NextHops
+from controller.planning.efficiency import FabricLoads, Fixed, job_levels, link_loads, nic_levels
+from controller.planning.greedy import PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Subflow, whole
@@ -92,7 +92,7 @@ def test_the_choices_of_a_flow_are_its_candidates_and_go_round_its_next_hops(pro
 def test_too_many_paths_are_left_with_the_capped_candidates(problem: Problem) -> None:
     next_hops = NextHops(problem)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(next_hops_module, "_MOST_PATHS", 1)
+        patch.setattr(greedy, "_MOST_PATHS", 1)
         choices = PathChoices(problem, next_hops)
     for f, options in zip(choices.flows, choices.options, strict=True):
         assert {next_hops.path(links) for links in options.T} == set(problem.candidates(f))
@@ -108,7 +108,7 @@ def test_loads_of_many_draws_are_those_of_each(problem: Problem, seed: int) -> N
     links = np.full((next_hops.longest, 3, len(choices.flows)), next_hops.nothing)
     for column, options in enumerate(choices.options):
         links[:, :, column] = options[:, random.integers(options.shape[1], size=3)]
-    loads = FabricLoads(problem, next_hops, next_hops.flows)
+    loads = FabricLoads(problem, next_hops.capacity_bps, next_hops.flows)
     found = loads.of(links)
     of_jobs = loads.of_jobs(links, found)
     for draw in range(3):
@@ -145,7 +145,7 @@ def test_what_is_fixed_loads_every_draw_alike(problem: Problem, seed: int) -> No
             links[:, 0, number // 2] = path
     flow_of, link_of, share_of = zip(*rows, strict=True) if rows else ((), (), ())
     pinned = Fixed(np.array(flow_of, np.int64), np.array(link_of, np.int64), np.array(share_of, np.float64))
-    loads = FabricLoads(problem, next_hops, next_hops.flows[~fixed], pinned)
+    loads = FabricLoads(problem, next_hops.capacity_bps, next_hops.flows[~fixed], pinned)
     found = loads.of(links)
     exact = link_loads(problem, routes)
     assert found[0, :-1] == pytest.approx([exact.get(link, 0.0) for link in next_hops.links])

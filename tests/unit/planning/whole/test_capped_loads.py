@@ -83,15 +83,15 @@ def test_a_link_has_the_lowest_ceiling_of_the_jobs_on_it() -> None:
     assert np.isinf(loads.excess(2, loads.paths(2))).all()
 
 
-def test_strays_are_the_flows_that_are_not_at_home() -> None:
+def test_flows_off_their_pinned_path_are_counted_per_link() -> None:
     problem = problem_of(leaf_spine(2, 2, 1.0), [flow("a", (1, h), (2, h), 1.0) for h in (1, 2)], nic_bps=1.0)
     loads = CappedLoads(problem)
     first, second = (tuple(row) for row in loads.paths(0).tolist())
-    loads.settle(0, first)
-    assert loads.away == 1
+    loads.pin(0, first)
+    assert loads.moves == 1
     loads.put(0, first)
     loads.put(1, first)
-    assert (loads.away, loads.strays[list(first)].tolist()) == (0, [1, 1])
+    assert (loads.moves, loads.off_pin[list(first)].tolist()) == (0, [1, 1])
     loads.take(0)
     loads.put(0, second)
-    assert (loads.away, loads.strays[list(second)].tolist()) == (1, [1, 1])
+    assert (loads.moves, loads.off_pin[list(second)].tolist()) == (1, [1, 1])

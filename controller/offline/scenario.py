@@ -1,34 +1,34 @@
-"""From what a user asks for to what the planner and the simulator take: the one reader that all offline commands share.
+"""From a command's options to the input of the planner and the simulator: all offline commands read it here.
 
 In: ``FabricOptions``, plain values as they come from a command line. Out: a ``Scenario``: the fabric with and without
-its failures, the jobs, and the names of it all.
+its failures, the jobs, and the names of hosts, switches, links and paths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 from controller.errors import FieldProblem
-from controller.fabric.topology import Fabric, LinkId
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
 from controller.offline.fabrics import (
     cable_links,
     fat_tree,
     leaf_spine,
+    parallel_cables,
     spine_links,
     without,
     without_random_links,
 )
 from controller.offline.graph_file import graph_file
-from controller.offline.names import Names
-from controller.offline.workloads import read_workload
+from controller.offline.workloads import Numbering, read_workload
+from controller.planning.analysis.requests import FabricNames
 from controller.planning.problem import Problem, Routes
 from controller.planning.snapshot import take_snapshot
-
-__all__ = ["FabricKind", "FabricOptions", "Scenario", "WrongUsage", "build_fabric", "fail", "problem_of", "scenario"]
 
 GIGABIT = 1e9
 MAX_PATHS = 1024
@@ -123,3 +123,51 @@ def _given(**numbers: int | None) -> list[int]:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+# ---- names
+
+
+class Names(FabricNames):
+    """What people and workload files call the parts of a fabric: numbers for hosts, names for switches, paths in words.
+
+    ``intact``: the fabric without failures, so that no number depends on what failed. ``Numbering`` says how nodes are
+    numbered."""
+
+    def __init__(self, intact: Fabric) -> None:
+        super().__init__(intact)
+        self.numbering = Numbering(intact)
+
+    def host(self, ip: str) -> int:
+        """The host's number in workload files. Raises ``KeyError`` for a foreign address."""
+        return self.numbering.host_of[ip]
+
+    def path(self, src_leaf: Dpid, path: Path) -> str:
+        """``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it. Where a switch has several cables to the
+        next one, it says which is taken, counted from 0: ``leaf14:1>spine3:0>leaf5``."""
+        hops = [self._hop(link) for link in path]
+        end = self._fabric.links[path[-1]].dst.dpid if path else src_leaf
+        return ">".join([*hops, self.switch(end)])
+
+    def link(self, link_id: LinkId) -> str:
+        """``leaf5>spine2`` (``leaf5:1>spine2`` with several cables); ``544>leaf14`` and ``leaf14>544`` at the edge."""
+        link = self._fabric.links.get(link_id)
+        if link:
+            return f"{self._hop(link_id)}>{self.switch(link.dst.dpid)}"
+        ends = [str(self._host_at[link_id]), self.switch(link_id.dpid)]
+        return ">".join(ends if link_id.direction == "in" else ends[::-1])
+
+    def _hop(self, link_id: LinkId) -> str:
+        link = self._fabric.links[link_id]
+        cables = self._cables[link.src.dpid, link.dst.dpid]
+        number = f":{cables.index(link_id)}" if len(cables) > 1 else ""
+        return f"{self.switch(link.src.dpid)}{number}"
+
+    @cached_property
+    def _cables(self) -> dict[tuple[Dpid, Dpid], tuple[LinkId, ...]]:
+        return dict(parallel_cables(self._fabric))
+
+    @cached_property
+    def _host_at(self) -> dict[LinkId, int]:
+        hosts = self._fabric.hosts.values()
+        return {link: self.host(host.ip) for host in hosts for link in (host.uplink, host.downlink)}
