@@ -1,4 +1,4 @@
-"""What counters cost the controller: CPU time per second, from the bytes of a reply to a scrape.
+"""The cost of counters for the controller: CPU time per second, from the bytes of a reply to a scrape.
 
 In: leaf-spine fabrics with three jobs of rings over most hosts, planned and pinned, all switches polled every two
 seconds with the controller's own poller, replies as a switch would pack them. Out: a table, CPU per second by stage,
@@ -7,7 +7,6 @@ and ``out/bench/counters.json``; ``--json`` prints that instead. No sockets: sen
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 import time
@@ -18,15 +17,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 from urllib.request import urlopen
 
-import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table as TextTable
 
-from controller.commands.output import console
+from benchmarks.measures import report, table_of
+from controller.commands.output import AsJson
 from controller.config import Config, MetricsConfig
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
@@ -42,7 +39,7 @@ from controller.planning.planner import plan
 from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller
-from controller.southbound.openflow_decode import Reply
+from controller.southbound.multipart import Reply
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowRule, RuleMod, RuleSet, Table
@@ -68,7 +65,7 @@ PORT_STATS, FLOW, METER = 4, 1, 9
 
 
 class Switches:
-    """Switches that do what they are told at once, on paper, and count."""
+    """Switches in memory that carry out every command at once, and count."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -103,7 +100,7 @@ def _port_entry(port: int, total: int) -> bytes:
 
 
 def _flow_entry(rule: FlowRule, total: int) -> bytes:
-    body = bytes(encode.mod_message(RuleMod("add", rule)).buf)[48:]
+    body = encode.mod_message(RuleMod("add", rule))[48:]
     table, priority = int(rule.key.table), rule.key.priority
     return struct.pack("!HBxIIHHHH4xQQQ", 48 + len(body), table, 9, 9, priority, 0, 0, 0, rule.cookie, 1, total) + body
 
@@ -129,7 +126,7 @@ def converged(fabric: Fabric) -> ControlLoop:
         messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
         if step == 200:
             messages += [RegisterJob(spec) for spec in _jobs(fabric)]
-    if not loop.state.confirmed.pins or loop.state.sync.unsettled:
+    if not loop.state.sending.pins or loop.state.sync.unsettled:
         raise RuntimeError("the fabric did not converge")
     return loop
 
@@ -181,7 +178,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
         if step % every == 0:
             polled.bodies = Switches(fabric).replies(loop, busy, now)
         if step == 0:
-            clock.spent.clear()  # the window is full: what is measured is what goes on for ever
+            clock.spent.clear()  # from here on the window of counters is full
         with clock.of("poll and read"):
             counted = polled.step(now)
         with clock.of("take in"):
@@ -207,7 +204,7 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int, busy: bool, seconds:
 
 
 class _Polled:
-    """The poller, and switches that answer it at once with ``bodies``."""
+    """The poller, and switches that answer at once with ``bodies``."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.bodies: Mapping[Dpid, Mapping[int, bytes]] = {}
@@ -218,13 +215,16 @@ class _Polled:
         for dpid in fabric.switches:
             self._poller.switch_connected(dpid, START_S - 5 * INTERVAL_S)
 
-    def _send(self, dpid: Dpid, message: encode.Encoded) -> int:
-        xid, kind = next(self._xids), int.from_bytes(message.buf[8:10], "big")
-        self._asked.append((dpid, Reply(xid, kind, False, self.bodies[dpid][kind])))
-        return xid
+    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
+        kinds = [int.from_bytes(message[8:10], "big") for message in messages]
+        replies = [
+            Reply(xid, kind, False, self.bodies[dpid][kind]) for kind, xid in zip(kinds, self._xids, strict=False)
+        ]
+        self._asked += [(dpid, reply) for reply in replies]
+        return [reply.xid for reply in replies]
 
     def step(self, now: float) -> list[Message]:
-        """What the poller makes of the polls that are due."""
+        """The messages that follow from the polls that are due."""
         self._poller.tick(now)
         asked, self._asked = self._asked, []
         for dpid, reply in asked:
@@ -248,25 +248,8 @@ def _scrape_ms(board: StatusBoard) -> float:
     return 1000 * median(taken)
 
 
-def _table(rows: list[Row]) -> TextTable:
-    table = TextTable(title="counters", title_justify="left")
-    for column, value in rows[0].items():
-        table.add_column(column, justify="left" if isinstance(value, str) else "right")
-    for row in rows:
-        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
-    return table
-
-
-def main(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
-) -> None:
-    """Measure what counters cost."""
+def main(as_json: AsJson = False) -> None:
+    """Measure the cost of counters."""
     cases = [(*size, busy) for size in SIZES for busy in (False, True)]
     rows = [measured(*case) for case in track(cases, "measuring", console=Console(stderr=True), transient=True)]
-    report = json.dumps({"seconds": SECONDS, "counters": rows}, indent=2)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(report + "\n")
-    if as_json:
-        typer.echo(report)
-    else:
-        console().print(_table(rows), f"written to {RESULTS}")
+    report({"seconds": SECONDS, "counters": rows}, RESULTS, lambda: table_of("counters", rows), as_json)

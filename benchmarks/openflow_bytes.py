@@ -90,6 +90,12 @@ class FlowChange(NamedTuple):
     groups: tuple[int, ...]
 
 
+def port_desc(number: int, name: str, config: int = 0) -> bytes:
+    """A port of 10 Gbit/s (section 7.2.1)."""
+    mac = bytes.fromhex("020000000001")
+    return struct.pack("!I4x6s2x16s8I", number, mac, name.encode(), config, 0, 0, 0, 0, 0, 10_000, 0)
+
+
 def message(kind: Type, xid: int, body: bytes = b"") -> bytes:
     return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body
 
@@ -105,6 +111,18 @@ def messages(data: bytes | bytearray) -> Iterator[tuple[int, int, int]]:
             return
         yield kind, at, at + length
         at += length
+
+
+def xid_of(data: bytes) -> int:
+    """The transaction id of a message."""
+    xid: int = HEADER.unpack_from(data)[3]
+    return xid
+
+
+def multipart_kind(data: bytes) -> int:
+    """The body that a multipart request or reply is about (section 7.3.5)."""
+    kind: int = struct.unpack_from("!H", data, HEADER.size)[0]
+    return kind
 
 
 def group_change(data: bytes) -> GroupChange:

@@ -1,5 +1,5 @@
-"""How long it takes to compute the rules of every switch and what to send, in stages: at first, after a cut, and for
-the routes that a repair finds then.
+"""How long it takes to compute the rules of every switch and the stages to send: for empty switches, after a cut, and
+for the routes of the repair that follows.
 
 In: leaf-spine fabrics with three jobs of random rings over all hosts, planned. Out: a table, medians of several runs,
 and ``out/bench/rules.json``; ``--json`` prints that instead.
@@ -7,33 +7,28 @@ and ``out/bench/rules.json``; ``--json`` prints that instead.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from controller.commands.output import console
+from benchmarks.measures import report, table_of
+from controller.commands.output import AsJson
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import jobs_of, random_flows
-from controller.offline.options import problem_of
-from controller.planning.first_aid import running
+from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
-from controller.tables.rules import RuleSet
-from controller.tables.rules_diff import stages
+from controller.tables.rules import RuleSet, stages_between
 from controller.tables.running_routes import Pins
 
 Row = dict[str, str | float]
@@ -50,9 +45,9 @@ SETTINGS = PipelineSettings(Config().discovery.punt_rate_pps, Config().fabric.le
 
 
 def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes) -> list[Row]:
-    """A full install on empty switches; what follows when one cable that pins use was cut, ``planned`` still pinned;
-    then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: what
-    the switches hold afterwards. ``mods``: the messages of all stages."""
+    """A full install on empty switches; the changes after a cut of one cable that pins use, ``planned`` still pinned;
+    then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: held by
+    the switches afterwards. ``mods``: the messages of all stages."""
     pins = Pins()
     empty = {dpid: RuleSet() for dpid in fabric.switches}
     install, held = _change("full install", fabric, pins(fabric, jobs, planned, ()), empty)
@@ -60,7 +55,7 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     cut = without(fabric, [used])
     narrowed, held = _change("cable cut", cut, pins(cut, jobs, planned, ()), held)
     started = time.perf_counter()
-    repaired = repair(running(problem_of(cut, jobs), planned))
+    repaired = repair(problem_of(cut, jobs).with_routes(planned))
     plan_ms = 1000 * (time.perf_counter() - started)
     if isinstance(repaired, NoPlan):
         raise RuntimeError(repaired.reason)
@@ -91,7 +86,7 @@ def _change(
     started = time.perf_counter()
     desired = desired_rules(fabric, pins, held, SETTINGS)
     computed = time.perf_counter()
-    staged = stages(desired, held)
+    staged = stages_between(desired, held)
     done = time.perf_counter()
     return {
         "change": name,
@@ -104,25 +99,8 @@ def _change(
     }, desired
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    table = Table(title="rules", title_justify="left")
-    for column, value in rows[0].items():
-        table.add_column(column.replace("_", " "), justify="left" if isinstance(value, str) else "right")
-    for row in rows:
-        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))
-    return table
-
-
-def main(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of a table.")] = False,
-) -> None:
+def main(as_json: AsJson = False) -> None:
     """Measure rule computation."""
     sizes = track(SIZES, "measuring", console=Console(stderr=True), transient=True)
     rows = [row for size in sizes for row in measured(*size)]
-    report = json.dumps({"runs": RUNS, "rules": rows}, indent=2)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(report + "\n")
-    if as_json:
-        typer.echo(report)
-    else:
-        console().print(_table(rows), f"written to {RESULTS}")
+    report({"runs": RUNS, "rules": rows}, RESULTS, lambda: table_of("rules", rows), as_json)

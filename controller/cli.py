@@ -20,7 +20,7 @@ from rich.live import Live
 
 from controller import config
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.commands import offline, simulate, tables, what_if
+from controller.commands import analysis, offline, simulate, tables
 from controller.commands.output import Address, AsJson, console, fields, show, waiting
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
@@ -28,7 +28,7 @@ from controller.jobs.spec import JobSpec
 from controller.serving import preflight
 
 app = typer.Typer(
-    help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
+    help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -36,7 +36,7 @@ jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_hel
 app.add_typer(jobs, name="jobs")
 app.add_typer(offline.commands)
 app.add_typer(simulate.commands)
-app.add_typer(what_if.commands)
+app.add_typer(analysis.commands)
 
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 

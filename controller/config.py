@@ -185,7 +185,7 @@ class LogConfig(_Section):
 
 
 class Config(_Section):
-    """Everything that can be set; see docs/operators.md."""
+    """Everything that can be set; see docs/reference/configuration.md."""
 
     openflow: OpenFlowConfig = OpenFlowConfig()
     api: ApiConfig = ApiConfig()

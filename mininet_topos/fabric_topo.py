@@ -27,9 +27,9 @@ OFFLOADS = ("tx", "rx", "sg", "tso", "gso", "gro")
 def shaping(mbps: float) -> str:
     """The tc arguments of a link's egress: exact rate, small burst, a short queue.
 
-    A token bucket counts frames without preamble and checksum, as the ideal goodput does. The burst is what a busy
-    machine needs to make up for a late timer. The queue is counted in bytes, so that an acknowledgement does not take
-    a full packet's place in it.
+    A token bucket counts frames without preamble and checksum, as the ideal goodput does. The burst compensates for
+    late timers of a busy machine. The queue is counted in bytes, so that an acknowledgement takes less of it than a
+    full packet.
     """
     return f"tbf rate {round(mbps * 1000)}kbit burst {BURST_FRAMES * FRAME_BYTES} limit {queue_bytes(mbps)}"
 
@@ -40,15 +40,15 @@ def queue_bytes(mbps: float) -> int:
 
 
 class FabricHost(Host):  # type: ignore[misc]
-    """A host whose TCP window fits its link, as operators tune theirs.
+    """A host whose TCP window fits its link.
 
-    Linux grows the receive buffer to megabytes, and a sender that is alone on its path then fills a queue of 50 ms
-    until it overflows, again and again. With a buffer of ``WINDOW_QUEUES`` queues, of which about half becomes window,
-    a pinned flow loses nothing, and flows that share a link still fill it.
+    Linux grows the receive buffer to megabytes. A sender that is alone on its path then overflows a queue of 50 ms
+    again and again. With a buffer of ``WINDOW_QUEUES`` queues, of which about half becomes window, a pinned flow loses
+    no packets, and flows that share a link still fill it.
     """
 
     def config(self, window_mbps: float | None = None, **params: Any) -> dict[str, Any]:
-        """``window_mbps``: the rate that the window is for, Mbit/s; None leaves Linux's own."""
+        """``window_mbps``: the rate of the link, Mbit/s; None keeps Linux's defaults."""
         result: dict[str, Any] = super().config(**params)
         if window_mbps is not None:
             buffer = round(WINDOW_QUEUES * queue_bytes(window_mbps))
@@ -57,15 +57,15 @@ class FabricHost(Host):  # type: ignore[misc]
 
 
 class ShapedIntf(TCIntf):  # type: ignore[misc]
-    """One end of a link: shaped egress, no offloads, no IPv6 chatter.
+    """One end of a link: shaped egress, no offloads, no IPv6.
 
-    A ``TCIntf``, because Mininet's own switches configure those once more after Open vSwitch, which clears the
-    queueing discipline of every port it adds.
+    A ``TCIntf``, because Mininet's own switches configure those again after Open vSwitch has added the port, which
+    clears its queueing discipline.
     """
 
     def config(self, bw: float | None = None, **params: Any) -> dict[str, Any]:
-        """``bw`` in Mbit/s, None for unshaped. Offloads are off: the userspace datapath carries neither unfinished
-        checksums nor frames larger than the MTU, and a token bucket wants real packets."""
+        """``bw`` in Mbit/s, None for unshaped. Offloads are off: the userspace datapath forwards neither unfinished
+        checksums nor frames larger than the MTU, and a token bucket has to count real packets."""
         self.bw = bw
         self.cmd(f"sysctl -qw net.ipv6.conf.{self.name}.disable_ipv6=1")
         result: dict[str, Any] = Intf.config(self, **params)
@@ -74,12 +74,12 @@ class ShapedIntf(TCIntf):  # type: ignore[misc]
         return result
 
     def shape(self) -> None:
-        """Set the egress rate, also over a discipline that is there. Raises ``OSError`` when the kernel cannot."""
+        """Set the egress rate, in place of any existing discipline. Raises ``OSError`` when tc fails."""
         if self.bw is None:
             return
-        _, complaint, status = self.node.pexec(f"tc qdisc replace dev {self.name} root {shaping(self.bw)}")
+        _, message, status = self.node.pexec(f"tc qdisc replace dev {self.name} root {shaping(self.bw)}")
         if status:
-            raise OSError(f"cannot shape {self.name}: {complaint.strip()}")
+            raise OSError(f"cannot shape {self.name}: {message.strip()}")
 
 
 class ShapedLink(Link):  # type: ignore[misc]

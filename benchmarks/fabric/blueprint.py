@@ -1,4 +1,4 @@
-"""What the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
+"""The fabric that the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
 
 In: a fabric on paper (``offline.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
 Out: the name of every bridge and port, the controller's configuration and inventory, ``JobSpec``s whose ring
@@ -7,7 +7,6 @@ all-reduces have the flows of the files, and the next hops on shortest paths, co
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import defaultdict, deque
@@ -26,6 +25,7 @@ from controller.jobs.workload import WorkloadJob
 from controller.offline.fabric_options import Placement
 from controller.offline.generator import generate, jobs_of
 from controller.offline.workloads import read_workload
+from mininet_topos.controller_process import Settings
 
 JOBS = 3
 RING_SIZE = 8
@@ -34,20 +34,6 @@ FILLED = 7 / 8
 
 Hops = Mapping[tuple[Dpid, Dpid], frozenset[PortNo]]
 """Per (switch, destination switch) the ports that lead one closer."""
-
-_CONFIG = """\
-state_dir = {state}
-[openflow]
-port = {port}
-[api]
-listen = [{api}]
-[metrics]
-port = 0
-[fabric]
-link_bps = {link_bps}
-host_link_bps = {link_bps}
-inventory = {inventory}
-"""
 
 
 class Cable(NamedTuple):
@@ -109,15 +95,10 @@ class Blueprint:
             for host in self.fabric.hosts.values()
         )
 
-    def config(self, folder: Path, port: int) -> str:
-        """Default settings apart from addresses, capacities and the inventory; files in ``folder``."""
-        return _CONFIG.format(
-            state=json.dumps(str(folder / "state")),
-            port=port,
-            api=json.dumps(f"unix:{folder / 'api.sock'}"),
-            link_bps=next(iter(self.fabric.links.values())).capacity_bps,
-            inventory=json.dumps(str(folder / "inventory.toml")),
-        )
+    def settings(self, inventory: Path) -> Settings:
+        """Of the controller: the defaults apart from link rates and the inventory."""
+        bps = next(iter(self.fabric.links.values())).capacity_bps
+        return {"fabric": {"link_bps": bps, "host_link_bps": bps, "inventory": str(inventory)}}
 
     def next_hops(self, cut: Collection[Cable] = ()) -> Hops:
         """Shortest paths towards every switch with hosts, without the cables in ``cut``."""

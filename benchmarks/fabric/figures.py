@@ -6,31 +6,16 @@ everything a run found, with its targets.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from benchmarks.fabric.blueprint import Cable, Hops
-from benchmarks.fabric.observed import PINNED_TABLE, Change, FlowId, Observed
+from benchmarks.fabric.observed import Change, FlowId, Observed
+from benchmarks.measures import Spread
 from benchmarks.openflow_bytes import FlowChange, GroupChange
 from controller.fabric.topology import Dpid, PortNo, PortRef
-
-
-class Spread(NamedTuple):
-    """Percentiles by nearest rank, so each is a measured value."""
-
-    p50: float
-    p99: float
-    max: float
-
-    @classmethod
-    def of(cls, values: Collection[float]) -> Spread | None:
-        """None without values."""
-        ordered = sorted(values)
-        if not ordered:
-            return None
-        return cls(*(ordered[max(0, math.ceil(part * len(ordered)) - 1)] for part in (0.5, 0.99, 1.0)))
+from controller.tables.rules import Table
 
 
 def missing_hops(observed: Observed, expected: Hops, switch_of_address: Mapping[int, Dpid]) -> int:
@@ -48,7 +33,7 @@ def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
 
 
 def shrunk(changes: Iterable[Change]) -> int:
-    """Group-mods that take a next hop out of a group that stays, or take away a group of next hops."""
+    """Group-mods that remove a next hop from a group, or a group with next hops."""
     count = 0
     for change in changes:
         if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):
@@ -75,7 +60,7 @@ def install(changes: Sequence[Change]) -> Install | None:
 
 @dataclass(frozen=True)
 class Dead:
-    """What has to change because cables were cut: groups with next hops that are gone, and pins through these."""
+    """The rules that have to change because cables were cut: groups with lost next hops, and pins through these."""
 
     groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
     pins: frozenset[tuple[Dpid, FlowId]]
@@ -101,26 +86,33 @@ class Dead:
             (dpid, key)
             for dpid in gone
             for key, flow in observed.switches[dpid].flows.items()
-            if key.table == PINNED_TABLE and any((dpid, group_id) in groups for group_id in flow.groups)
+            if key.table == Table.PINNED and any((dpid, group_id) in groups for group_id in flow.groups)
         )
         return cls(groups, pins)
 
 
-def left_alone(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """When the last group that sent to what is gone was confirmed without it; None while some are left."""
+class Left(NamedTuple):
+    """When the last of the group-mods was sent, and when the last of them was confirmed."""
+
+    sent: float
+    confirmed: float
+
+
+def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
+    """The group-mods after which no group sends to a lost next hop, all confirmed; None while some group does."""
     groups = dict(dead.groups)
-    at: float | None = None
+    left: list[Left] = []
     for change in changes:
         if isinstance(change.what, GroupChange) and change.confirmed is not None:
             gone = groups.get((change.dpid, change.what.group_id))
             if gone is not None and not gone & set(change.what.ports):
                 del groups[change.dpid, change.what.group_id]
-                at = max(at or change.confirmed, change.confirmed)
-    return None if groups else at
+                left.append(Left(change.sent, change.confirmed))
+    return Left(*map(max, zip(*left, strict=True))) if left and not groups else None
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """When the last pin through what is gone was confirmed elsewhere; None without any, and while some are left."""
+    """When the last pin through a lost next hop was confirmed on another path; None without any, or before."""
     pins = set(dead.pins)
     at: float | None = None
     for change in changes:
@@ -133,10 +125,12 @@ def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
 
 
 class Repair(NamedTuple):
-    """``seen``: when the first port-status was. From then, in seconds, ``groups_s``: see ``left_alone``, and
-    ``routes_s``: see ``moved``; None also when no pin was concerned."""
+    """``seen``: when the controller received the first port-status. From then, in seconds: ``sent_s`` and ``groups_s``
+    until the last group-mod was sent and was confirmed (``left_alone``), ``routes_s`` until the last pin was moved
+    (``moved``), None also when no pin was concerned."""
 
     seen: float
+    sent_s: float
     groups_s: float
     routes_s: float | None
 
@@ -147,16 +141,17 @@ def repair(dead: Dead, cuts: Collection[Cable], observed: Observed, from_port: i
     ends = {end for cable in cuts for end in cable}
     seen = [status.at for status in observed.ports[from_port:] if status.deleted and (status.dpid, status.port) in ends]
     changes = observed.changes[from_change:]
-    groups_at = left_alone(dead, changes)
-    if not seen or groups_at is None:
+    left = left_alone(dead, changes)
+    if not seen or left is None:
         return None
-    routes_at = moved(dead, changes)
-    return Repair(min(seen), groups_at - min(seen), None if routes_at is None else routes_at - min(seen))
+    first, routes_at = min(seen), moved(dead, changes)
+    return Repair(first, left.sent - first, left.confirmed - first, None if routes_at is None else routes_at - first)
 
 
 # ---- a run's figures
 
-SPREADS = ("echo_ms", "repair_ms", "repair_routes_ms", "reconfigured_ms")
+REPAIRS = ("repair_ms", "controller_repair_ms", "reconfigured_ms", "repair_routes_ms")
+SPREADS = ("echo_ms", *REPAIRS)
 
 
 @dataclass(slots=True)
@@ -191,32 +186,32 @@ class Figures:
     switches_changed_on_restart: int | None = None
     cuts: int | None = None
     repair_ms: Spread | None = None
+    controller_repair_ms: Spread | None = None
+    reconfigured_ms: Spread | None = None
     repair_routes_ms: Spread | None = None
     routes_repaired: int | None = None
-    reconfigured_ms: Spread | None = None
     replug_s: float | None = None
     rss_mb: float | None = None
     rss_peak_mb: float | None = None
     processes: int | None = None
     errors: int | None = None
+    packets_lost: int | None = None
+    repairs: list[dict[str, float | None]] = field(default_factory=list)
     machine: dict[str, str | int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        spreads = {
-            name: value._asdict() if isinstance(value := getattr(self, name), Spread) else value for name in SPREADS
-        }
-        return asdict(self) | spreads
+        return asdict(self)
 
 
 def rows(found: Figures) -> Iterator[tuple[str, float | None]]:
     """Every figure by name, and every percentile."""
     for name, value in found.data().items():
         if name in SPREADS:
-            for part in Spread._fields:
+            for part in ("p50", "p99", "max"):
                 yield f"{name} {part}", value[part] if value else None
-        elif name not in ("machine", "problems"):
+        elif name not in ("machine", "problems", "repairs"):
             yield name, value
 
 
@@ -230,6 +225,8 @@ TARGETS = {
     "rules_rewritten_on_restart": 0,
     "repair_ms p50": 30,
     "repair_ms p99": 100,
+    "controller_repair_ms p50": 30,
+    "controller_repair_ms p99": 100,
     "rss_mb": 300,
 }
 """By the name of the row, at most: at 64 leaves and 32 spines on two cores. A smaller fabric should be well below."""

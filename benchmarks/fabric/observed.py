@@ -1,8 +1,8 @@
-"""What switches were told and what they confirmed, rebuilt from the messages that passed.
+"""The rules that switches were sent and confirmed, rebuilt from the messages.
 
-In: records of ``snooper``. Out: per switch the flows and groups that it holds, every change with the time it was sent
-and the time the barrier after it was answered, and when switches connected, lost ports and told their rules. Times are
-monotonic seconds of the observer.
+In: the messages that ``capture`` records. Out: per switch the flows and groups that it holds, every change with the
+time it was sent and the time the barrier after it was answered, and when switches connected, lost ports and told their
+rules. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from benchmarks.openflow_bytes import (
-    HEADER,
     MORE,
     OFPPR_DELETE,
     FlowChange,
@@ -23,17 +22,19 @@ from benchmarks.openflow_bytes import (
     Type,
     flow_change,
     group_change,
+    multipart_kind,
+    xid_of,
 )
 from controller.fabric.topology import Dpid, PortNo
+from controller.tables.rules import Table
 
 READ_BACK = (Multipart.FLOW, Multipart.GROUP_DESC)
-"""What a controller has to ask for to know what a switch holds."""
-PINNED_TABLE = 1
+"""The bodies that a controller reads to know the rules of a switch."""
 _ALL_GROUPS = 0xFFFF_FFFC
 
 
 class FlowId(NamedTuple):
-    """What identifies a flow entry (section 6.4)."""
+    """Identifies a flow entry (section 6.4)."""
 
     table: int
     priority: int
@@ -42,7 +43,7 @@ class FlowId(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """A flow-mod, group-mod or meter-mod. ``before``: what the entry was, None when it is new. ``confirmed``: when the
+    """A flow-mod, group-mod or meter-mod. ``before``: the entry until then, None for a new one. ``confirmed``: when the
     barrier after it was answered, None until then."""
 
     dpid: Dpid
@@ -86,10 +87,9 @@ class PortStatus(NamedTuple):
 
 
 class Observed:
-    """``dpids``: of the bridges in the order of their records."""
+    """``dpids``: of the bridges. Other switches are ignored."""
 
     def __init__(self, dpids: tuple[Dpid, ...]) -> None:
-        self._dpids = dpids
         self.switches: dict[Dpid, SwitchState] = {dpid: SwitchState() for dpid in dpids}
         self.changes: list[Change] = []
         self.ports: list[PortStatus] = []
@@ -97,12 +97,11 @@ class Observed:
         self.last_confirmed = 0.0
         """When the latest barrier that followed any change was answered."""
 
-    def message(self, at: float, place: int, data: bytes) -> None:
-        dpid = self._dpids[place]
-        switch = self.switches[dpid]
-        kind, xid = data[1], HEADER.unpack_from(data)[3]
-        if switch.connected is None:
-            switch.connected = at
+    def message(self, at: float, dpid: Dpid, data: bytes) -> None:
+        switch = self.switches.get(dpid)
+        if switch is None:
+            return
+        kind, xid = data[1], xid_of(data)
         if kind == Type.GROUP_MOD:
             self._group(at, dpid, switch, group_change(data))
         elif kind == Type.FLOW_MOD:
@@ -122,14 +121,14 @@ class Observed:
         elif kind == Type.ERROR:
             self.errors.append((at, dpid, *struct.unpack_from("!HH", data, 8)))
         elif kind == Type.MULTIPART_REQUEST:
-            switch.asked[xid] = struct.unpack_from("!H", data, 8)[0]
+            switch.asked[xid] = multipart_kind(data)
         elif kind == Type.MULTIPART_REPLY:
             body, flags = struct.unpack_from("!HH", data, 8)
             if not flags & MORE and switch.asked.pop(xid, None) == body:
                 switch.told[body] = at
 
     def _connected(self, at: float, switch: SwitchState) -> None:
-        """What was under way is lost with the old connection."""
+        """Open requests are lost with the old connection."""
         switch.connected = at
         switch.open = []
         switch.barriers.clear()
@@ -159,12 +158,12 @@ class Observed:
             switch.flows[key] = flow
         self._changed(switch, Change(dpid, at, flow, before))
 
-    # ---- what figures ask for
+    # ---- for figures
 
     def pins(self) -> int:
         """Entries of the pinned table that lead to a group."""
         return sum(
-            flow.table == PINNED_TABLE and bool(flow.groups)
+            flow.table == Table.PINNED and bool(flow.groups)
             for switch in self.switches.values()
             for flow in switch.flows.values()
         )

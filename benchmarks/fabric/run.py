@@ -1,7 +1,6 @@
-"""One run from the first bridge to the last: what is measured in which order.
+"""One run: the fabric, its controller, the capture, and how to wait for conditions.
 
-In: a blueprint, jobs and how long to measure. Out: ``Figures``. A step that does not get where it should leaves its
-figures empty and a sentence among ``problems``; the run goes on, and whatever happens the fabric is taken away again.
+In: a blueprint, jobs and how long to measure. Out: ``Run``, on which the steps work. The fabric is always removed.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from pathlib import Path
 
 from benchmarks.fabric import openvswitch
 from benchmarks.fabric.blueprint import Blueprint
+from benchmarks.fabric.capture import Recorder
 from benchmarks.fabric.figures import Figures, missing_hops
 from benchmarks.fabric.observed import Observed
 from benchmarks.fabric.openvswitch import Bridges, bridges
-from benchmarks.fabric.processes import ControllerProcess, Recorder
 from controller.api.client import Client, Unreachable
 from controller.errors import SignalboxError
 from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess
 
 POLL_S = 0.05
 DEADLINE_S = 180.0
@@ -31,7 +31,7 @@ DEADLINE_S = 180.0
 
 
 class StepFailed(SignalboxError):
-    """What was waited for did not happen."""
+    """A condition was not reached in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Settings:
 
 
 class Run:
-    """What the steps share. ``tell``: hears what is being done."""
+    """Shared by the steps. ``tell``: shows the current step."""
 
     def __init__(
         self,
@@ -55,34 +55,36 @@ class Run:
         jobs: Sequence[JobSpec],
         settings: Settings,
         switches: Bridges,
-        folder: Path,
-        port: int,
+        controller: ControllerProcess,
         tell: Callable[[str], None],
     ) -> None:
         self.blueprint = blueprint
         self.jobs = jobs
         self.settings = settings
         self.switches = switches
-        self.controller = ControllerProcess(folder)
-        self.port = port
+        self.controller = controller
         self.tell = tell
         self.observed = Observed(blueprint.dpids)
         self.hops = blueprint.next_hops()
         self.figures = Figures(switches=len(blueprint.dpids), links_expected=len(blueprint.fabric.links))
-        self._file = folder / "observed"
+        self._file = controller.folder / "observed"
         self._recorder: Recorder | None = None
 
     def client(self) -> Client:
         return Client(self.controller.address)
 
     def observe(self) -> None:
-        """Begin; returns once every bridge listens."""
-        self._recorder = Recorder.start(self._file, self.switches.snoop_sockets())
+        """Returns once all messages are recorded."""
+        self._recorder = Recorder.start(self._file, self.controller.openflow_port)
 
     def read(self) -> None:
-        """Take in what was observed since."""
+        """Take in the messages captured since the last call."""
         if self._recorder is not None:
             self._recorder.read(self.observed)
+
+    @property
+    def packets_lost(self) -> int:
+        return self._recorder.lost if self._recorder is not None else 0
 
     def observer_cpu_s(self) -> float:
         return self._recorder.cpu_s if self._recorder is not None else 0.0
@@ -94,7 +96,7 @@ class Run:
             self._recorder = None
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
-        """Returns once ``done``, which is asked with everything observed taken in. Raises ``StepFailed`` after
+        """Returns once ``done``, after taking in all messages captured so far. Raises ``StepFailed`` after
         ``deadline_s``."""
         ends = time.monotonic() + deadline_s
         while True:
@@ -103,11 +105,11 @@ class Run:
                 return
             self.controller.check()
             if time.monotonic() > ends:
-                raise StepFailed(f"waited {deadline_s:.0f} s in vain for {what}")
+                raise StepFailed(f"not reached within {deadline_s:.0f} s: {what}")
             time.sleep(poll_s)
 
     def wait_quiet(self, quiet_s: float, what: str) -> None:
-        """Until nothing was changed for so long and all changes are confirmed."""
+        """Until there was no change for ``quiet_s`` and all changes are confirmed."""
         state = {"changes": len(self.observed.changes), "since": time.monotonic()}
 
         def quiet() -> bool:
@@ -119,7 +121,7 @@ class Run:
         self.wait(quiet, what)
 
     def wait_settled(self, client: Client, what: str) -> None:
-        """Until the controller says that it has all links and that all switches are in sync."""
+        """Until the API reports all links, and all switches in sync."""
         said = "no answer"
 
         def settled() -> bool:
@@ -151,16 +153,16 @@ def running(
     jobs: Sequence[JobSpec],
     settings: Settings,
     folder: Path,
-    port: int,
     tell: Callable[[str], None],
 ) -> Iterator[Run]:
-    """A fabric that is up, under an observer, with a controller that is not started yet; afterwards nothing is left."""
-    (folder / "inventory.toml").write_text(blueprint.inventory())
-    (folder / "signalbox.toml").write_text(blueprint.config(folder, port))
+    """A fabric that is up and captured, with a controller that is not started yet; removed afterwards."""
+    inventory = folder / "inventory.toml"
+    inventory.write_text(blueprint.inventory())
+    controller = ControllerProcess(folder, settings=blueprint.settings(inventory))
     with ExitStack() as stack:
-        switches = stack.enter_context(bridges(blueprint, port))
-        stack.callback(tell, "taking the fabric down")
-        run = Run(blueprint, jobs, settings, switches, folder, port, tell)
+        switches = stack.enter_context(bridges(blueprint, controller.openflow_port))
+        stack.callback(tell, "removing the fabric")
+        run = Run(blueprint, jobs, settings, switches, controller, tell)
         stack.callback(run.stop)
         started = time.monotonic()
         tell("making bridges")
@@ -173,7 +175,7 @@ def running(
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures depend on."""
+    """Hardware and software that the figures depend on."""
     return {
         "cores": os.cpu_count() or 0,
         "python": platform.python_version(),

@@ -1,6 +1,6 @@
 """The steps of a run, in order; each fills in its figures.
 
-In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when what it waits for does not happen.
+In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when its condition is not reached.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from itertools import islice
 
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Cable, Cut, lost_hops
-from benchmarks.fabric.figures import Dead, Repair, Spread
+from benchmarks.fabric.figures import REPAIRS, Dead, Repair
 from benchmarks.fabric.openvswitch import Rules
-from benchmarks.fabric.processes import STOP_S, start
 from benchmarks.fabric.run import Run, StepFailed
+from benchmarks.measures import Spread, usage
 from benchmarks.openflow_bytes import GroupChange
 from controller.api.client import Client
 from controller.commands.output import fields
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid
+from mininet_topos.controller_process import STOP_S, start
 
 QUIET_S = 1.0
-"""Without any change: what was to be done is done."""
+"""Without any change: then a step is complete."""
 ECHO_INTERVAL_S = 0.01
 ECHO_SETTLED_S = 1.0
-"""After that it is a switch like any other."""
+"""Echoes count from then on, when the switch has its rules."""
 STATUS_S = 0.2
 SILENT_LINKS = 3
 REPAIR_S = 30.0
@@ -42,7 +43,7 @@ MEGA = 1e6
 
 
 def measure(run: Run) -> None:
-    """All of it, whatever becomes of single steps."""
+    """All steps, also after one that fails."""
     for name, step in STEPS.items():
         run.tell(name)
         try:
@@ -50,6 +51,9 @@ def measure(run: Run) -> None:
         except SignalboxError as error:
             run.figures.problems.append(f"{name}: {error}")
     run.figures.errors = len(run.observed.errors)
+    run.figures.packets_lost = run.packets_lost
+    if run.packets_lost:
+        run.figures.problems.append(f"the capture lost {run.packets_lost} packets: figures may be wrong")
 
 
 def discovery(run: Run) -> None:
@@ -62,9 +66,9 @@ def discovery(run: Run) -> None:
             run.wait_complete("rules that use all links")
         finally:
             run.figures.links_found = figures.links_in_use(run.observed, run.blueprint.ends)
-        connected = run.observed.last_connected()  # asked last: what is observed may be known a moment late
+        connected = run.observed.last_connected()  # last: the capture may be a moment late
         if connected is None:
-            raise StepFailed("the observer did not see all switches connect")
+            raise StepFailed("the capture did not see all switches connect")
         done = max(
             change.confirmed
             for change in run.observed.changes
@@ -86,12 +90,12 @@ def install(run: Run) -> None:
             if job.missing_hosts:
                 raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
 
-        time.sleep(QUIET_S)  # neither asks nor takes in what is observed: the cores are the controller's
+        time.sleep(QUIET_S)  # leaves the cores to the controller
         _wait_pinned(run)
         run.figures.flows = sum(job.virtual_links for job in client.list_jobs())
     found = figures.install(run.observed.changes[known:])
     if found is None or found.last is None:
-        raise StepFailed("the observer saw no pins confirmed")
+        raise StepFailed("the capture saw no pins confirmed")
     run.figures.pins = run.observed.pins()
     run.figures.install_s = found.last - found.first
     run.figures.install_from_call_s = found.last - called
@@ -100,16 +104,16 @@ def install(run: Run) -> None:
 
 def idle(run: Run) -> None:
     """Nothing happens but counters and probes."""
-    before, observed, since = run.controller.usage(), run.observer_cpu_s(), time.monotonic()
+    before, observed, since = usage(run.controller.process), run.observer_cpu_s(), time.monotonic()
     time.sleep(run.settings.idle_s)
-    after, passed_s = run.controller.usage(), time.monotonic() - since
+    after, passed_s = usage(run.controller.process), time.monotonic() - since
     run.figures.idle_cpu_percent = 100 * (after.cpu_s - before.cpu_s) / passed_s
     run.figures.observer_cpu_percent = 100 * (run.observer_cpu_s() - observed) / passed_s
     _memory(run)
 
 
 def planning(run: Run) -> None:
-    """Plans back to back: do links stay, and are switches answered?"""
+    """Plans one after the other: whether links stay, and how soon switches are answered."""
     run.read()
     known = len(run.observed.changes)
     plans: list[float] = []
@@ -134,10 +138,10 @@ def planning(run: Run) -> None:
 
 @contextmanager
 def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
-    """A switch of its own asks for echoes; afterwards the list has (when, seconds until the answer). Raises
-    ``StepFailed`` when the controller threw it out."""
+    """An additional switch asks for echoes; afterwards the list has (when, seconds until the answer). Raises
+    ``StepFailed`` when the controller ended its connection."""
     spare_dpid = max(run.blueprint.dpids) + 1
-    words = (str(run.port), str(spare_dpid), str(ECHO_INTERVAL_S))
+    words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     answers: list[tuple[float, float]] = []
     with start("benchmarks.fabric.echo_switch", *words, **pipes) as process:
@@ -152,7 +156,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
 
 
 def _dropped_links(run: Run, client: Client, until: float) -> int:
-    """How many links the API tells to have gone, until then."""
+    """Sum of the decreases of the number of links in the API, until then."""
     drops, links = 0, run.figures.links_expected
     while time.monotonic() < until:
         now = client.get_status().links
@@ -165,7 +169,7 @@ def _dropped_links(run: Run, client: Client, until: float) -> int:
 def _plan_until(run: Run, until: float, plans: list[float]) -> None:
     with run.client() as client:
         while time.monotonic() < until:
-            with suppress(SignalboxError):  # the status loop tells when the controller is gone
+            with suppress(SignalboxError):  # the status loop fails when the controller has ended
                 client.replan()
                 plans.append(time.monotonic())
 
@@ -174,7 +178,7 @@ def silent_loss(run: Run) -> None:
     """Probes are lost on a few links, one way, while their ports are up."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
     if not cuts:
-        raise StepFailed("there is no cable that all hosts can do without")
+        raise StepFailed("no cable can be lost without longer paths")
     ends = [cut.cable.b for cut in cuts]
     run.read()
     lost = lost_hops(run.hops, cuts[-1].after)
@@ -184,8 +188,8 @@ def silent_loss(run: Run) -> None:
     found: list[float] = []
 
     def noticed() -> bool:
-        at = figures.left_alone(dead, run.observed.changes[known:])
-        found[:] = [at] if at is not None else []
+        left = figures.left_alone(dead, run.observed.changes[known:])
+        found[:] = [left.confirmed] if left is not None else []
         return bool(found)
 
     try:
@@ -218,7 +222,7 @@ def restart(run: Run) -> None:
     before = _rules(run)
     wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
     if wrong:
-        run.figures.problems.append(f"the observer has not seen all groups of {', '.join(wrong)}")
+        run.figures.problems.append(f"the capture has not seen all groups of {', '.join(wrong)}")
     known = len(run.observed.changes)
     run.controller.kill()
     started = run.controller.start()
@@ -233,7 +237,7 @@ def restart(run: Run) -> None:
 
 
 def _rules(run: Run) -> dict[Dpid, Rules]:
-    """What all switches hold, with nothing changed while they were asked."""
+    """The rules of all switches, read while none of them changed."""
     found: dict[Dpid, Rules] = {}
 
     def asked() -> bool:
@@ -247,30 +251,24 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 
 
 def repairs(run: Run) -> None:
-    """One cable after the other is cut; all are plugged in again at the end."""
+    """Cables are cut one after the other; all are plugged in again at the end."""
     cut: list[Cable] = []
-    groups: list[float] = []
-    routes: list[float] = []
-    reconfigured: list[float] = []
+    repairs = run.figures.repairs
     try:
         for drawn in islice(run.blueprint.draw_cuts(run.settings.seed), run.settings.cuts):
             run.tell(f"repairs: cut {len(cut) + 1} of {run.settings.cuts}")
             due = time.monotonic() + CUT_EVERY_S
             cut.append(drawn.cable)
-            found, returned = _repair(run, drawn)
-            groups.append(MILLI * found.groups_s)
-            reconfigured.append(MILLI * max(0.0, returned - found.seen))
-            if found.routes_s is not None:
-                routes.append(MILLI * found.routes_s)
+            repairs.append(_repair(run, drawn))
             time.sleep(max(0.0, due - time.monotonic()))
         if not cut:
-            raise StepFailed("there is no cable that all hosts can do without")
+            raise StepFailed("no cable can be lost without longer paths")
     finally:
-        run.figures.cuts = len(groups)
-        run.figures.repair_ms = Spread.of(groups)
-        run.figures.repair_routes_ms = Spread.of(routes)
-        run.figures.routes_repaired = len(routes)
-        run.figures.reconfigured_ms = Spread.of(reconfigured)
+        run.figures.cuts = len(repairs)
+        for name in REPAIRS:
+            measured = [ms for repair in repairs if (ms := repair[name]) is not None]
+            setattr(run.figures, name, Spread.of(measured))
+        run.figures.routes_repaired = sum(repair["repair_routes_ms"] is not None for repair in repairs)
         since = time.monotonic()
         run.switches.plug(cut)
     with run.client() as client:
@@ -280,8 +278,8 @@ def repairs(run: Run) -> None:
     _memory(run)
 
 
-def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
-    """And when Open vSwitch had carried out the cut."""
+def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
+    """The figures of ``REPAIRS`` of one cut."""
     run.read()
     dead = Dead.of(run.observed, lost_hops(cut.before, cut.after), run.blueprint.switch_of_address)
     ports, changes = len(run.observed.ports), len(run.observed.changes)
@@ -296,12 +294,19 @@ def _repair(run: Run, cut: Cut) -> tuple[Repair, float]:
     returned = time.monotonic()
     run.wait(repaired, f"{run.blueprint.interface(cut.cable.a)} to be repaired", REPAIR_S)
     if dead.pins:
-        with suppress(StepFailed):  # routes_repaired tells that some did not come
+        with suppress(StepFailed):  # routes_repaired does not count this cut
             run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
-    return found[0], returned
+    (repair,) = found
+    seconds = {
+        "repair_ms": repair.groups_s,
+        "controller_repair_ms": repair.sent_s,
+        "reconfigured_ms": max(0.0, returned - repair.seen),
+        "repair_routes_ms": repair.routes_s,
+    }
+    return {name: None if of is None else MILLI * of for name, of in seconds.items()}
 
 
-# ---- what several steps need
+# ---- shared by several steps
 
 
 def _resynced(run: Run, since: float) -> float:
@@ -325,14 +330,14 @@ def _wait_pinned(run: Run) -> None:
 
 
 def _memory(run: Run) -> None:
-    found = run.controller.usage()
+    found = usage(run.controller.process)
     run.figures.rss_mb = max(run.figures.rss_mb or 0.0, found.rss_bytes / MEGA)
     run.figures.rss_peak_mb = max(run.figures.rss_peak_mb or 0.0, found.peak_bytes / MEGA)
     run.figures.processes = found.processes
 
 
 def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
-    """The groups that the switch holds are those that were observed."""
+    """Whether the switch holds exactly the groups that were observed."""
     held = {}
     for line in groups:
         number = re.search(r"group_id=(\d+)", line)

@@ -1,15 +1,14 @@
-"""What failures cost while three jobs train: cables, spines, leaves and the controller itself, on real switches.
+"""The cost of failures while three jobs train: of cables, spines, leaves and the controller, on Open vSwitch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
-The demo's fabric and its three rings. Before each failure two pinned pairs that certainly use what is about to fail
-are looked up and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
+The demo's fabric and its three rings. Before each failure two pinned pairs that use the element about to fail are
+selected and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
 and ``failures.json`` with every single event; ``--json`` prints that instead. Ends with 1 when a job had to restart.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -21,25 +20,26 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.live.failures_report import Event, Role, build_report, show
+from benchmarks.live.failures_report import Event, Role, build_report, table_of
+from benchmarks.measures import report
 from controller.api.client import Client
-from controller.commands.output import console
+from controller.commands.output import AsJson
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.demo.parts import RouteWatch, Training
 from mininet_topos.demo.phases import ELEMENTS, HOSTS_PER_LEAF, JOBS, LEAVES, RATE_BPS, SPINES, ring_jobs
-from mininet_topos.demo.report import read_rank_log
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
-from mininet_topos.lab.socket_buffers import roomy_sockets
+from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.lane import LANE_TOS, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import PROBE_TOS, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair
-from tests.support.lab.controller import ControllerProcess, running_fabric, settled
+from mininet_topos.trainer.log import read_rank_log
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0
-"""Seconds between the probes of the pairs looked at and of the others, and how long they are watched after everything
-is in order again: a new plan moves flows back within this time."""
+"""Seconds between the probes of the selected pairs and of the others, and how long to measure after the network is in
+order again: a new plan moves flows back within this time."""
 POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
@@ -48,8 +48,8 @@ KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
 
 @dataclass
 class Scene:
-    """A fabric with jobs and probes on it, and what was done to it so far. ``routes``: the pins' paths, as switch
-    names, that the switches have confirmed."""
+    """A fabric with jobs and probes on it, and the events so far. ``routes``: the pins' paths, as switch names, that
+    the switches have confirmed."""
 
     lab: Lab
     controller: ControllerProcess
@@ -102,7 +102,7 @@ class Scene:
             self.probing.send(pair, WIDE_S)
 
     def phase(
-        self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], None], until: Callable[[], bool]
+        self, what: str, element: str, roles: Mapping[Pair, Role], act: Callable[[], object], until: Callable[[], bool]
     ) -> None:
         """Do something, wait until the controller has dealt with it, and for ``quiet_s`` longer."""
         drops = all_drops(self.lab)
@@ -112,14 +112,14 @@ class Scene:
         wait_for(until, what, SETTLE_TIMEOUT_S, POLL_S)
         dealt_with = time.monotonic()
         time.sleep(self.quiet_s)
-        self.training.read_on()
+        self.training.read_new_lines()
         end = time.monotonic()
         dropped = drops_since(drops, all_drops(self.lab))
         self.events.append(Event(what, element, start, done, dealt_with, end, roles, dropped))
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
-    """One failure of a kind and the way back."""
+    """One failure of a kind and its end."""
     {
         "cable": _cable,
         "spine": _spine,
@@ -170,18 +170,18 @@ def _controller(scene: Scene, turn: int) -> None:
     _, up, down, _ = _pick_cable(scene, turn)
     roles = _roles(scene, lambda _: False, {up: "close 1", down: "close 2"})
     with scene.closely((up, down)):
-        scene.phase("controller killed", "controller", roles, lambda: _kill(scene), lambda: True)
+        scene.phase("controller killed", "controller", roles, scene.controller.kill, lambda: True)
         scene.phase(
             "controller restarted", "controller", roles, scene.controller.start, lambda: scene.in_order(scene.links)
         )
 
 
 def _cable_without_controller(scene: Scene, turn: int) -> None:
-    """Only the switches' own failover: who sends into the dead cable's leaf has nobody who tells it."""
+    """Only the switches' own failover: switches that send down into the dead cable are not informed."""
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
     with scene.closely((up, down)):
-        _kill(scene)
+        scene.controller.kill()
         scene.phase("cable cut, no controller", name, roles, lambda: scene.lab.cut(leaf, spine), lambda: True)
         scene.phase("controller back", name, roles, scene.controller.start, lambda: scene.in_order(left))
         scene.phase(
@@ -191,11 +191,7 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 def _start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
-    open_lanes(scene.lab)  # its links' queues were made anew
-
-
-def _kill(scene: Scene) -> None:
-    scene.controller.kill()
+    prioritise_probes(scene.lab)  # its links have new queues
 
 
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
@@ -232,12 +228,12 @@ def scene_of(
     raw.mkdir()
     with ExitStack() as stack:
         lab, controller, client = stack.enter_context(running_fabric(topo, folder, topo.fabric.hosts[0].bps / 1e6))
-        open_lanes(lab)
+        prioritise_probes(lab)
         rings = ring_jobs(lab)[:jobs]
         training = Training(lab, rings, elements, controller.address, folder / "ports", raw)
         training.start()
         watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
-        probing = stack.enter_context(Probing(lab, lab.hosts, raw, LANE_TOS))
+        probing = stack.enter_context(Probing(lab, lab.hosts, raw, PROBE_TOS))
         scene = Scene(lab, controller, client, training, probing, watch, close_s, quiet_s)
         wait_for(scene.all_pinned, "every job's pins", SETTLE_TIMEOUT_S, POLL_S)
         for pair in sorted(scene.announced() | scene.hashed()):
@@ -258,9 +254,9 @@ def main(
     times: Annotated[int, typer.Option(min=1, help="of each failure")] = 5,
     only: Annotated[str, typer.Option(help=f"some of: {', '.join(KINDS)}")] = ",".join(KINDS),
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/failures"),
-    as_json: Annotated[bool, typer.Option("--json", help="print failures.json instead of a table")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Break things under load and measure for how long traffic stops."""
+    """Cause failures under load and measure for how long traffic stops."""
     kinds = only.split(",")
     if unknown := set(kinds) - set(KINDS):
         raise typer.BadParameter(f"no such failure: {', '.join(sorted(unknown))}")
@@ -268,18 +264,14 @@ def main(
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="fl")
     with ExitStack() as stack:
-        stack.enter_context(roomy_sockets())
+        stack.enter_context(large_socket_buffers())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-failures-")))
         stack.callback(shutil.copy, folder / "controller.log", out)
         scene = stack.enter_context(scene_of(topo, folder, ELEMENTS, JOBS))
         for kind in kinds:
             for turn in range(times):
                 run_kind(scene, kind, turn)
-        report = finish(scene)
-    (out / "failures.json").write_text(json.dumps(report, indent=1) + "\n")
-    if as_json:
-        typer.echo(json.dumps(report))
-    else:
-        show(console(), report)
-    if report["jobs"]["restarts"]:
+        found = finish(scene)
+    report(found, out / "failures.json", lambda: table_of(found), as_json)
+    if found["jobs"]["restarts"]:
         raise typer.Exit(1)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 
-from mininet_topos.demo.report import RankLog, longest_silence_s, lost_iterations
-from mininet_topos.probe.lane import Drops
+from mininet_topos.demo.report import longest_silence_s, lost_iterations
+from mininet_topos.probe.queues import Drops
 from mininet_topos.probe.report import Outcome, Pair, Stream
+from mininet_topos.trainer.log import RankLog
 
 Role = Literal["close 1", "close 2", "uses it", "elsewhere", "hashed"]
 """``close``: a pair that uses what fails and is probed every millisecond; for a cable, 1 sends up through it and 2
@@ -23,8 +24,8 @@ ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something done to the network at ``start``, done with at ``done``, dealt with by the controller at ``dealt_with``
-    and watched until ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
+    """A change of the network from ``start`` to ``done``, handled by the controller at ``dealt_with``, measured until
+    ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
 
     what: str
     element: str
@@ -39,7 +40,7 @@ class Event:
 def build_report(
     events: Sequence[Event], streams: Mapping[Pair, Stream], overflows: int, logs: Sequence[RankLog]
 ) -> dict[str, Any]:
-    """``failures.json``: every event with every pair, and what became of the jobs."""
+    """``failures.json``: every event with every pair, and the figures of the jobs."""
     told = [_event(event, streams, logs) for event in events]
     return {"summary": _summary(told), "jobs": _jobs(logs), "late_probes": overflows, "events": told}
 
@@ -155,7 +156,7 @@ def _jobs(logs: Sequence[RankLog]) -> dict[str, Any]:
     }
 
 
-def show(console: Console, report: Mapping[str, Any]) -> None:
+def table_of(report: Mapping[str, Any]) -> Group:
     """Milliseconds are median and maximum over the events of a kind; lost are all of them together."""
     table = Table("event", "times", title="For how long traffic stopped, ms (median / worst), and probes lost")
     for name in ("close 1", "close 2", "others that use it", "elsewhere", "hashed"):
@@ -172,12 +173,12 @@ def show(console: Console, report: Mapping[str, Any]) -> None:
             f"{row['training_silence_elsewhere_s']:.2f}",
             f"{row['dealt_with_s']:.2f}",
         )
-    console.print(table)
     jobs = report["jobs"]
-    console.print(
+    return Group(
+        table,
         f"{jobs['iterations']} iterations of the jobs, longest {jobs['longest_iteration_s']:.2f} s; "
         f"{jobs['arithmetic_errors']} wrong results, {jobs['iterations_lost']} lost iterations, "
-        f"{jobs['restarts']} restarted ranks; {report['late_probes']} probes came to a process that was late"
+        f"{jobs['restarts']} restarted ranks; {report['late_probes']} probes came to a process that was late",
     )
 
 

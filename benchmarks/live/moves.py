@@ -1,4 +1,4 @@
-"""What it costs to move every pinned flow to another path and back, many times, under traffic.
+"""The cost of moving every pinned flow to another path and back, many times, under traffic.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
 
@@ -10,7 +10,7 @@ instead. Ends with 1 when a packet was lost that no queue dropped, or one came t
 
 from __future__ import annotations
 
-import json
+import shutil
 import tempfile
 import time
 from collections import Counter
@@ -23,20 +23,23 @@ from statistics import median
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group
 from rich.table import Table
 
+from benchmarks.measures import report
 from controller.api.client import Client
-from controller.commands.output import console
+from controller.commands.output import AsJson
 from controller.config import Strategy
 from controller.jobs.spec import Algorithm
-from mininet_topos.demo.parts import RouteWatch, free_port, running_controller
+from mininet_topos.controller_process import Settings
+from mininet_topos.demo.parts import RouteWatch
 from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, ring_jobs
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
-from mininet_topos.lab.socket_buffers import roomy_sockets
+from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
-from mininet_topos.probe.lane import Drops, all_drops, drops_since, open_lanes
 from mininet_topos.probe.probing import Probing
+from mininet_topos.probe.queues import Drops, all_drops, drops_since, large_socket_buffers, prioritise_probes
 from mininet_topos.probe.report import Pair, Stream
 from mininet_topos.trainer.announcer import announcement
 
@@ -46,15 +49,13 @@ LOAD = 0.5
 PAUSE_S = 0.15
 """After each move, with traffic on the new paths. The switches' flow caches follow within it."""
 QUEUE_S = 1.0
-"""Half a load needs no queue. One that holds what a process sends at once after it has waited for a processor keeps the
-machine's own losses out of the count."""
+"""Long enough for the packets that a process sends at once after it has waited for a processor, so that the machine's
+own losses are not counted."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
-PLANNING = """
-interval_s = 3600
-"""
-"""No plan but those that are asked for."""
+PLANNING: Settings = {"planning": {"strategy": "ecmp", "interval_s": 3600}}
+"""The only plans are those that the benchmark requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +116,20 @@ class Phase:
 
 @contextmanager
 def traffic_of(
-    topo: LeafSpine, folder: Path, log: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
+    topo: LeafSpine, folder: Path, jobs: int, load: float = LOAD, frame_bytes: int = FRAME_BYTES
 ) -> Iterator[Traffic]:
     """Every pair of neighbours in ``jobs`` rings sends at ``load`` of the links' rate."""
     rate_bps = topo.fabric.hosts[0].bps
     with ExitStack() as stack:
-        port = free_port()
         program = ("benchmarks.live.moves_controller",)
-        client = stack.enter_context(running_controller(folder, port, rate_bps, log, program, PLANNING))
-        lab = stack.enter_context(Lab(topo, f"tcp:127.0.0.1:{port}"))
-        open_lanes(lab, QUEUE_S)
-        links = 2 * sum(cable.b.startswith("spine") for cable in lab.links)
-        wait_for(lambda: client.get_status().links == links, "every link", TIMEOUT_S)
+        fabric = running_fabric(topo, folder, rate_bps / 1e6, PLANNING, program)
+        lab, controller, client = stack.enter_context(fabric)
+        prioritise_probes(lab, QUEUE_S)
         rings = ring_jobs(lab)[:jobs]
         for ring in rings:
             ips = [host.ip for host in ring.hosts]
             client.register_job(announcement(ring.job_id, ips, Algorithm.RING_ALL_REDUCE, 10**6, LEASE_S))
-        watch = stack.enter_context(RouteWatch(f"unix:{folder}/api", [ring.job_id for ring in rings]))
+        watch = stack.enter_context(RouteWatch(controller.address, [ring.job_id for ring in rings]))
         hosts = [host for ring in rings for host in ring.hosts]
         probing = stack.enter_context(Probing(lab, hosts, folder / "raw"))
         pairs = frozenset((a.ip, b.ip) for ring in rings for a, b in pairwise((*ring.hosts, ring.hosts[0])))
@@ -205,7 +203,7 @@ def _told(phase: Phase, streams: Mapping[Pair, Stream]) -> dict[str, Any]:
     }
 
 
-def show(report: Mapping[str, Any]) -> None:
+def table_of(found: Mapping[str, Any]) -> Group:
     table = Table(
         "change",
         "times",
@@ -217,7 +215,7 @@ def show(report: Mapping[str, Any]) -> None:
         "longest silence, ms",
         "until the API says so, ms",
     )
-    for phase in report["phases"]:
+    for phase in found["phases"]:
         drops = phase["drops"]
         table.add_row(
             phase["what"],
@@ -228,39 +226,36 @@ def show(report: Mapping[str, Any]) -> None:
             str(phase["silence_ms"]),
             f"{phase['change_ms_median']:.0f} / {phase['change_ms_max']:.0f}",
         )
-    console().print(table)
-    for phase in report["phases"]:
+    lines = []
+    for phase in found["phases"]:
         by_spine: Counter[str] = Counter()
         for port, packets in phase["packets_by_port"].items():
             by_spine[port.partition("-")[2]] += packets
         over = ", ".join(f"{spine} {packets:,}" for spine, packets in sorted(by_spine.items()))
-        console().print(f"{phase['what']}: packets to {over}", highlight=False)
+        lines.append(f"{phase['what']}: packets to {over}")
+    return Group(table, *lines)
 
 
 def main(
     times: Annotated[int, typer.Option(min=1, help="there and back")] = 200,
     strategies: Annotated[int, typer.Option(min=0, help="times the strategy is changed, and changed back")] = 20,
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/moves"),
-    as_json: Annotated[bool, typer.Option("--json", help="print moves.json instead of a table")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Move every pinned flow under traffic and count what arrives."""
+    """Move every pinned flow under traffic and count the packets that arrive."""
     out.mkdir(parents=True, exist_ok=True)
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="mv")
     with ExitStack() as stack:
-        stack.enter_context(roomy_sockets())
+        stack.enter_context(large_socket_buffers())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-moves-")))
-        log = out / "controller.log"
-        traffic = stack.enter_context(traffic_of(topo, folder, log, JOBS))
+        stack.callback(shutil.copy, folder / "controller.log", out)
+        traffic = stack.enter_context(traffic_of(topo, folder, JOBS))
         phases = [moving(traffic, times), *([switching(traffic, strategies)] if strategies else [])]
-        report = build_report(phases, *traffic.probing.finish())
-    (out / "moves.json").write_text(json.dumps(report, indent=1) + "\n")
-    if as_json:
-        typer.echo(json.dumps(report))
-    else:
-        show(report)
+        found = build_report(phases, *traffic.probing.finish())
+    report(found, out / "moves.json", lambda: table_of(found), as_json)
     if any(
         phase["lost"] > phase["drops"]["data"] + phase["drops"]["late"] or phase["duplicated"]
-        for phase in report["phases"]
+        for phase in found["phases"]
     ):
         raise typer.Exit(1)

@@ -10,44 +10,35 @@ good switch or left it waiting for seconds.
 from __future__ import annotations
 
 import json
-import re
-import statistics
+import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.openflow.controller import FuzzedController, Reached
+from benchmarks.measures import Spread, usage
+from benchmarks.openflow.controller import Reached
 from benchmarks.openflow.mutants import mutant
 from benchmarks.openflow.switches import GoodSwitch, HostileSwitch
-from controller.commands.output import console
-from controller.config import Config
-from mininet_topos.demo.parts import free_port
+from controller.commands.output import AsJson, show
+from controller.errors import SignalboxError
+from mininet_topos.controller_process import ControllerProcess, Settings
 
+SETTINGS: Settings = {"counters": {"interval_s": 0.05}}
+MEBI = 1 << 20
 STUCK_S = 5.0
 """A good switch that waits longer for an echo is not served."""
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
-    p50: float
-    p99: float
-    max: float
-
-    @classmethod
-    def of(cls, samples: Sequence[float]) -> Times | None:
-        if not samples:
-            return None
-        ranked = sorted(samples)
-        return cls(statistics.median(ranked), ranked[int(0.99 * (len(ranked) - 1))], ranked[-1])
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
-    """``failure``: what went wrong first, empty when nothing did; ``at``: the number of the message after which."""
+    """``failure``: the first one, empty without any; ``at``: the number of the message before it. ``thrown_out``:
+    connections that the controller ended."""
 
     seed: int
     first: int
@@ -57,8 +48,8 @@ class Result:
     at: int
     connections: int
     thrown_out: int
-    good_echo_ms: Times | None
-    good_rules_ms: Times | None
+    good_echo_ms: Spread | None
+    good_rules_ms: Spread | None
     good_barriers: int
     rss_mb: tuple[float, float]
     tracebacks: int
@@ -67,29 +58,27 @@ class Result:
 
 def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> Result:
     """Sends messages ``first`` to ``first + count - 1`` of the seed, in order, stopping at the first failure."""
-    config = Config.model_validate(
-        {
-            "openflow": {"port": free_port()},
-            "api": {"listen": [f"127.0.0.1:{free_port()}"]},
-            "metrics": {"port": 0},
-            "counters": {"interval_s": 0.05},
-        }
-    )
     failure, at = "", first
-    with FuzzedController(config, with_coverage) as controller, GoodSwitch(config.openflow.port) as good:
-        hostile = HostileSwitch(config.openflow.port)
-        before_mb, began = controller.rss_mb, time.monotonic()
-        for at in range(first, first + count):
-            hostile.send(mutant(seed, at))
-            failure = _failure(controller, good)
-            if failure:
-                break
-        hostile.close()
-        seconds = time.monotonic() - began
-        rss_mb = (before_mb, controller.rss_mb if controller.alive else 0.0)
-        served = good.served
-    if not failure and controller.exit_status != 0:
-        failure = f"the controller ended with {controller.exit_status}"
+    with tempfile.TemporaryDirectory(prefix="signalbox-fuzz-") as name:
+        file = Path(name) / "reached.json"
+        controller = ControllerProcess(Path(name), settings=SETTINGS, program=("benchmarks.openflow.controller",))
+        with controller.running("--reached", str(file), *(["--coverage"] if with_coverage else [])):
+            with GoodSwitch(controller.openflow_port) as good:
+                hostile = HostileSwitch(controller.openflow_port)
+                before, began = usage(controller.process), time.monotonic()
+                for at in range(first, first + count):
+                    hostile.send(mutant(seed, at))
+                    failure = _failure(controller, good)
+                    if failure:
+                        break
+                hostile.close()
+                seconds = time.monotonic() - began
+                after = usage(controller.process)
+            exit_status = controller.stop()
+        if not failure and exit_status != 0:
+            failure = f"the controller ended with {exit_status}"
+        reached: Reached = json.loads(file.read_text()) if file.exists() else {"readers": {}, "coverage": {}}
+        tracebacks = controller.log.read_text(errors="replace").count("Traceback")
     return Result(
         seed=seed,
         first=first,
@@ -99,47 +88,47 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
         at=at,
         connections=hostile.connections,
         thrown_out=hostile.thrown_out,
-        good_echo_ms=Times.of(served.echo_ms),
-        good_rules_ms=Times.of(served.rules_ms),
-        good_barriers=served.barriers,
-        rss_mb=rss_mb,
-        tracebacks=len(re.findall("Traceback", controller.log)),
-        reached=controller.result,
+        good_echo_ms=Spread.of([1000 * took for _, took in good.answered]),
+        good_rules_ms=Spread.of(good.rules_ms),
+        good_barriers=good.barriers,
+        rss_mb=(before.rss_bytes / MEBI, after.rss_bytes / MEBI),
+        tracebacks=tracebacks,
+        reached=reached,
     )
 
 
-def _failure(controller: FuzzedController, good: GoodSwitch) -> str:
-    if not controller.alive:
-        return "the controller died: " + controller.log_so_far()[-2000:]
-    if good.served.connection_lost:
+def _failure(controller: ControllerProcess, good: GoodSwitch) -> str:
+    try:
+        controller.check()
+    except SignalboxError as error:
+        return str(error)
+    if good.connection_lost:
         return "the good switch lost its connection"
-    since = good.waits_since
-    if since is not None and time.monotonic() - since > STUCK_S:
+    if any(time.monotonic() - since > STUCK_S for since in good.unanswered):
         return f"the good switch waits {STUCK_S:g} s for an echo"
     return ""
 
 
-def show(result: Result) -> None:
+def table_of(result: Result) -> Group:
     table = Table("what", "accepted", "refused", title="Messages that reached a reader")
     for name, counts in result.reached["readers"].items():
         table.add_row(name, str(counts.get("accepted", 0)), str(counts.get("refused", 0)))
-    console().print(table)
+    parts: list[RenderableType] = [table]
     if result.reached["coverage"]:
         lines = Table("file", "lines", "run", "not run", title="Lines of the readers")
         for name, found in result.reached["coverage"].items():
             lines.add_row(name, str(found["lines"]), str(found["run"]), " ".join(map(str, found["missing"])))
-        console().print(lines)
-    console().print(
+        parts.append(lines)
+    parts.append(
         f"{result.count} messages of seed {result.seed} in {result.seconds:.0f} s, {result.connections} connections, "
-        f"{result.thrown_out} thrown out; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
+        f"{result.thrown_out} ended by the controller; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
         f"{result.tracebacks} tracebacks in the log"
     )
     for what, times in (("echo", result.good_echo_ms), ("rules for a port", result.good_rules_ms)):
         if times:
-            console().print(
-                f"the good switch, {what}: p50 {times.p50:.1f}, p99 {times.p99:.1f}, max {times.max:.1f} ms"
-            )
-    console().print(f"[red]after message {result.at}: {result.failure}[/]" if result.failure else "nothing failed")
+            parts.append(f"the good switch, {what}: p50 {times.p50:.1f}, p99 {times.p99:.1f}, max {times.max:.1f} ms")
+    parts.append(f"[red]after message {result.at}: {escape(result.failure)}[/]" if result.failure else "nothing failed")
+    return Group(*parts)
 
 
 def main(
@@ -147,12 +136,9 @@ def main(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     first: Annotated[int, typer.Option(help="Number of the first message.")] = 0,
     coverage: Annotated[bool, typer.Option("--coverage", help="Also which lines of the readers ran.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Send broken OpenFlow messages to the controller while another switch must be served."""
     result = fuzz(seed, count, first, coverage)
-    if as_json:
-        print(json.dumps(asdict(result), indent=2))  # noqa: T201
-    else:
-        show(result)
+    show(asdict(result), lambda: table_of(result), as_json)
     raise typer.Exit(bool(result.failure))

@@ -22,7 +22,7 @@ from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobId, JobSpec
-from controller.planning.questions.single_failures import Kind
+from controller.planning.analysis.requests import FailureKind
 
 DEFAULT_ADDRESS = "127.0.0.1:50051"
 
@@ -53,7 +53,7 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
 }
 
 _REASONS = {
-    "Connection refused": "nobody listens there; is it running?",
+    "Connection refused": "no process listens there; is the controller running?",
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
     "lookup failed": "the name cannot be resolved",
@@ -63,7 +63,7 @@ _REASONS = {
 
 
 class Unreachable(SignalboxError):
-    """Nobody answers at the address, or not in time."""
+    """No answer from the address, or not in time."""
 
 
 class Client:
@@ -163,7 +163,7 @@ class Client:
         response: pb.ExplainResponse = self._call(self._controller.Explain, request, LONG_CALL_S)
         return response
 
-    def what_if(self, kinds: Iterable[Kind] = (), top: int = 0, within_s: float = 0.0) -> pb.WhatIfResponse:
+    def what_if(self, kinds: Iterable[FailureKind] = (), top: int = 0, within_s: float = 0.0) -> pb.WhatIfResponse:
         """What each single failure would do. ``kinds``: all when empty. ``top``: outcomes wanted, all when 0.
         ``within_s``: seconds for all of it, the controller's choice when 0."""
         request = pb.WhatIfRequest(kinds=[kind.value for kind in kinds], top=top, within_s=within_s)

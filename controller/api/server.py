@@ -1,4 +1,4 @@
-"""The gRPC server: a thread of its own with its own asyncio loop.
+"""The gRPC server: a thread with its own asyncio loop.
 
 Owns the listening addresses and the two services. In: requests, converted and put into the control loop's inbox with a
 future, and the published ``Status`` for every read. Out: converted answers, or a status code with the fields that were
@@ -30,7 +30,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
-from controller.api import convert, foresight
+from controller.api import convert, convert_analysis
 from controller.api.health_watch import HealthService
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -51,11 +51,11 @@ ANSWER_S = 5.0
 INSTALL_S = 120.0
 """How long a plan and the barriers of all switches may take."""
 
-FORESIGHT_S = 140.0
-"""How long a question may take that needs many plans, with those that are asked before it."""
+ANALYSIS_S = 140.0
+"""How long an analysis may take, which needs many plans, with those that wait before it."""
 
 SOCKET_MODE = 0o660
-"""Owner and group of the controller may connect: whoever can, can steer the fabric."""
+"""Owner and group of the controller may connect: a client that connects can change the fabric's routes."""
 
 MAX_PROBLEMS = 16
 MAX_PROBLEM_CHARS = 160
@@ -158,7 +158,7 @@ class ApiServer:
 
 
 def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set the event from any thread. A loop that is closed has nobody left to wake."""
+    """Set the event from any thread. A closed loop needs no wake-up."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(event.set)
 
@@ -208,8 +208,8 @@ def _probe(address: str) -> None:
 
 
 def _remove_stale(path: Path) -> None:
-    """gRPC takes over whatever socket file is there, a living server's too. Raises ``OSError`` when somebody listens or
-    the file is no socket."""
+    """gRPC would take over any socket file, also that of a running server. Raises ``OSError`` when another process
+    listens there, or the file is no socket."""
     try:
         is_socket = stat.S_ISSOCK(path.stat().st_mode)
     except FileNotFoundError:
@@ -426,10 +426,10 @@ class _ControllerService(_Service, pb_grpc.ControllerServiceServicer):
 
     @_answers_errors
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:  # noqa: N802
-        message = foresight.explain_request(request)
-        return foresight.explain_message(await self._ask(message, message.reply, FORESIGHT_S))
+        message = convert_analysis.explain_request(request)
+        return convert_analysis.explain_message(await self._ask(message, message.reply, ANALYSIS_S))
 
     @_answers_errors
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
-        message = foresight.what_if_request(request)
-        return foresight.what_if_message(await self._ask(message, message.reply, FORESIGHT_S))
+        message = convert_analysis.what_if_request(request)
+        return convert_analysis.what_if_message(await self._ask(message, message.reply, ANALYSIS_S))

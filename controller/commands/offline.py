@@ -1,7 +1,7 @@
 """Commands that need no controller, no network and no root: ``plan-file`` and ``generate-workload``.
 
 In: workload files and a description of a fabric. Out: tables for people, JSON and CSV for programs; exit status 3 when
-something could not be routed and the rest was. docs/offline.md describes the formats.
+something could not be routed and the rest was. docs/reference/json-output.md describes the formats.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import takes_fabric
+from controller.commands.scenario import FabricCommand
 from controller.errors import SignalboxError
 from controller.offline.fabric_options import FabricOptions, Placement
 
@@ -38,10 +38,9 @@ StrategyName = Annotated[
 TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
 
 
-@commands.command("plan-file")
-@takes_fabric
+@commands.command("plan-file", cls=FabricCommand)
 def plan_file(
-    options: FabricOptions,
+    ctx: typer.Context,
     strategy: StrategyName = "planned",
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
@@ -52,14 +51,15 @@ def plan_file(
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.options import scenario
     from controller.offline.plan_report import summary, write_csv
+    from controller.offline.scenario import scenario
     from controller.planning.plan import NoPlan
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
+    from controller.planning.schemes import SCHEMES
 
-    if strategy not in STRATEGIES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
+    options: FabricOptions = ctx.obj
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
         raise typer.BadParameter(message, param_hint="--strategy")
     with waiting("planning"):
         known = scenario(options)
@@ -67,7 +67,7 @@ def plan_file(
         limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
         # The garbage collector's first full run looks at all of this: 40 to 60 ms, in the middle of planning.
         gc.freeze()
-        plan = STRATEGIES[strategy](problem, limits)
+        plan = SCHEMES[strategy](problem, limits)
     if isinstance(plan, NoPlan):
         raise SignalboxError(f"no plan: {plan.reason}")
     if export:
@@ -109,8 +109,8 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; no routing of whole flows is below "
-        f"{found['integer_bound']:.4g}, none of split ones below {found['bound']:.4g}",
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible without splitting: "
+        f"{found['integer_bound']:.4g}, with splitting: {found['bound']:.4g}",
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),

@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 PIPE_COLUMNS = 160
-"""Width of tables when nobody says how wide the terminal is."""
+"""Width of tables when the width of the terminal is not known."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 
@@ -30,8 +30,21 @@ Address = Annotated[
 
 
 def fields(message: Message) -> dict[str, Any]:
-    """The message's JSON form: tables and programs see the same."""
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    """The message's JSON form, with its fields in the order of the API: tables and programs see the same."""
+    given = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    ordered: dict[str, Any] = _ordered(given, message.DESCRIPTOR)
+    return ordered
+
+
+def _ordered(value: Any, message: Any) -> Any:
+    """``value`` in the order of the message's fields: those without a value would stand at the end."""
+    if isinstance(value, list):
+        return [_ordered(item, message) for item in value]
+    if not isinstance(value, dict) or message.GetOptions().map_entry:
+        return value
+    return {
+        field.name: _ordered(value[field.name], field.message_type) for field in message.fields if field.name in value
+    }
 
 
 def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:

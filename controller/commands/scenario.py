@@ -1,21 +1,20 @@
 """The options that every offline command takes: which fabric, which jobs, what has failed.
 
-A command that is wrapped in ``takes_fabric`` gets them as ``FabricOptions``; they come before its own in the help.
+A command of class ``FabricCommand`` has them before its own, and finds them as ``FabricOptions`` in its context's
+``obj``. They are declared once, as the parameters of ``_fabric_options``.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
 from controller.errors import FieldProblem
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions, WrongUsage
-
-Own = ParamSpec("Own")
 
 _FABRIC = "Fabric"
 _FAILURES = "Failures"
@@ -60,13 +59,14 @@ def _fabric_options(
         ),
     ] = "",
     fail_random_links: Annotated[
-        int, typer.Option(min=0, help="So many more cables fail, drawn with --seed.", rich_help_panel=_FAILURES)
+        int,
+        typer.Option(min=0, help="Number of further cables that fail, at random (--seed).", rich_help_panel=_FAILURES),
     ] = 0,
     max_subflows: Annotated[
         int, typer.Option(min=1, help="Into how many pieces a flow may be cut; 1 keeps it whole.")
     ] = 1,
     seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Of all that is drawn: failures, hashes, searches.")
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")
     ] = 1,
 ) -> FabricOptions:
     return FabricOptions(
@@ -88,63 +88,68 @@ def _fabric_options(
     )
 
 
-def takes_fabric(command: Callable[Concatenate[FabricOptions, Own], None]) -> Callable[..., None]:
-    """The command with the shared options in place of its first parameter. What ``WrongUsage`` says becomes wrong usage
-    of the command."""
-    return _taking(command, _shared(), _fabric_options)
-
-
-def may_take_fabric(command: Callable[Concatenate[FabricOptions | None, Own], None]) -> Callable[..., None]:
-    """``takes_fabric`` for a command that asks the running controller when it gets no ``--workload``: then its first
-    parameter is None."""
-    shared = _shared()
-    annotation = Annotated[
+def _optional_workload(
+    workload: Annotated[
         Path | None,
         typer.Option(
             help="Folder of workload files, one per job.", metavar="DIR", show_default="ask the running controller"
         ),
-    ]
-    shared["workload"] = shared["workload"].replace(default=None, annotation=annotation)
-    return _taking(command, shared, _perhaps_fabric_options)
+    ] = None,
+) -> None:
+    """Declares the option that takes the place of ``_fabric_options``'s."""
 
 
-def _taking(
-    command: Callable[Concatenate[Any, Own], None],
-    shared: Mapping[str, inspect.Parameter],
-    options: Callable[..., FabricOptions | None],
-) -> Callable[..., None]:
-    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+def _declared(function: Callable[..., object]) -> TyperCommand:
+    """A command with the function's parameters as options."""
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    command = typer.main.get_command(app)
+    assert isinstance(command, TyperCommand)
+    return command
 
-    def run(**given: Any) -> None:
+
+_WITH_OPTIONS = _declared(_fabric_options)
+
+
+class FabricCommand(TyperCommand):
+    """The fabric options, then the command's own. ``WrongUsage`` that the command raises becomes wrong usage of it."""
+
+    shared: ClassVar[Sequence[Any]] = _WITH_OPTIONS.params
+
+    def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
+        super().__init__(name, params=[*self.shared, *params], **more)
+
+    def invoke(self, ctx: Any) -> Any:
+        given = {option.name: ctx.params.pop(option.name) for option in self.shared}
         try:
-            first = options(**{name: given.pop(name) for name in shared})
-            command(first, **given)  # type: ignore[call-arg]
+            ctx.obj = self.options(given)
+            return super().invoke(ctx)
         except WrongUsage as error:
             raise typer.BadParameter("; ".join(map(str, error.problems))) from None
 
-    # Only parameters by name may come in any order, whether they have a default or not.
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*shared.values(), *own)]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    return run
+    def options(self, given: dict[str, Any]) -> FabricOptions | None:
+        """``given``: the values of the shared options as they were read."""
+        assert _WITH_OPTIONS.callback
+        options: FabricOptions = _WITH_OPTIONS.callback(**given)
+        return options
 
 
-def _shared() -> dict[str, inspect.Parameter]:
-    return dict(inspect.signature(_fabric_options, eval_str=True).parameters)
+class OptionalFabricCommand(FabricCommand):
+    """A ``FabricCommand`` that asks the running controller when it gets no ``--workload``: then ``obj`` is None."""
 
+    shared: ClassVar[Sequence[Any]] = [*_declared(_optional_workload).params, *_WITH_OPTIONS.params[1:]]
 
-def _perhaps_fabric_options(**given: Any) -> FabricOptions | None:
-    if given["workload"] is not None:
-        return _fabric_options(**given)
-    problems = tuple(
-        FieldProblem(f"--{name.replace('_', '-')}", "needs a --workload; the running controller knows its own fabric")
-        for name, parameter in _shared().items()
-        if name != "workload" and given[name] != parameter.default
-    )
-    if problems:
-        raise WrongUsage(problems)
-    return None
+    def options(self, given: dict[str, Any]) -> FabricOptions | None:
+        if given["workload"] is not None:
+            return super().options(given)
+        problems = tuple(
+            FieldProblem(option.opts[0], "needs a --workload; the running controller knows its own fabric")
+            for option in self.shared
+            if given[option.name] != option.default
+        )
+        if problems:
+            raise WrongUsage(problems)
+        return None
 
 
 def _items(option: str, text: str) -> tuple[str, ...]:

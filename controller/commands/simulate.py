@@ -2,7 +2,7 @@
 
 In: workload files, a description of a fabric, and what the controller does in the middle of it. Out: a table of
 slow-downs or, with ``--json``, every iteration of every job; exit status 3 when a job had to stop for want of a path.
-docs/simulator.md describes the model and the fields.
+docs/explanation/simulator.md describes the model, docs/reference/json-output.md the fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import takes_fabric
+from controller.commands.scenario import FabricCommand
 from controller.offline.fabric_options import FabricOptions
 from controller.simulator.options import Options, Replan, Sharing
 
@@ -29,10 +29,9 @@ _DEFAULTS = Options()
 _FAILURES = "Failures"
 
 
-@commands.command("simulate")
-@takes_fabric
+@commands.command("simulate", cls=FabricCommand)
 def simulate_command(
-    options: FabricOptions,
+    ctx: typer.Context,
     strategy: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME,…", help="How to route; several give a row each.", show_default="planned"),
@@ -58,7 +57,9 @@ def simulate_command(
     ] = _DEFAULTS.sharing,
     lose_sent: Annotated[
         bool,
-        typer.Option("--lose-sent", metavar="", help="Who is moved loses a little, as in the published simulator."),
+        typer.Option(
+            "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
+        ),
     ] = _DEFAULTS.lose_sent,
     fail_at: Annotated[
         float, typer.Option(min=0, metavar="S", help="When the failures happen.", rich_help_panel=_FAILURES)
@@ -70,6 +71,7 @@ def simulate_command(
     as_json: AsJson = False,
 ) -> None:
     """Train a workload on paper: all-reduce times and slow-downs of every job. Exit status 3: a job had no path."""
+    options: FabricOptions = ctx.obj
     how = Options(
         iterations=iterations,
         random_starts_s=random_starts,
@@ -91,15 +93,13 @@ def _trained(
 ) -> dict[str, Any]:
     """The report. ``failed_s``: when the failures begin and end."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.options import problem_of, scenario
-    from controller.planning.bounds.level_bounds import level_bounds
-    from controller.planning.efficiency import Valuation
+    from controller.offline.scenario import problem_of, scenario
+    from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
-    from controller.simulator.report import report
-    from controller.simulator.training import Outcome, Stage, simulate
+    from controller.planning.schemes import SCHEMES
+    from controller.simulator.training import Outcome, Stage, report, simulate
 
-    names = _known_names(names, STRATEGIES)
+    names = _known_names(names, SCHEMES)
     known = scenario(options)
     failed, intact = known.problem(), problem_of(known.intact, known.jobs)
     fail_s, repair_s = failed_s
@@ -110,9 +110,9 @@ def _trained(
 
     def outcome_of(name: str) -> Outcome:
         with waiting(f"training under {name}"):
-            return simulate(stages, known.jobs, lambda problem: STRATEGIES[name](problem, limits), how)
+            return simulate(stages, known.jobs, lambda problem: SCHEMES[name](problem, limits), how)
 
-    bound = level_bounds(failed, Valuation(failed)).fluid
+    bound = level_bounds(failed).fluid
     return report(how, bound, [(name, outcome_of(name)) for name in names])
 
 

@@ -12,20 +12,18 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm
 from controller.config import Config
-from controller.core.confirmed import ConfirmedPins
 from controller.core.published import JobStatuses, raised_alarms, status
+from controller.core.sending import ConfirmedPins
 from controller.core.state import State
-from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey
-from controller.planning.problem import Flow, Problem
-from controller.planning.snapshot import Flows, Pairs, capacities, missing_hosts
+from controller.planning.problem import Flow, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.status import Status
-from controller.tables.adoption import keep_unknown
 from controller.tables.control_table import adopting_rules
-from controller.tables.pipeline import Pipeline, PipelineSettings
+from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
 
@@ -64,10 +62,11 @@ class Derived:
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
         self.ready = Row(           _ready,              lambda: (s.jobs.jobs, self.missing()))
         self.with_rules = Row(      _with_rules,         lambda: (s.jobs.jobs, s.cycle.unplanned))
+        self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
         self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts,
-                                                                  s.counters.background))
+                                                                  s.load.background))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
@@ -82,11 +81,11 @@ class Derived:
         self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, self.confirmed_pins()))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (s.jobs.jobs, self.missing(), s.fabric,
-                                                                  s.confirmed.routes, s.confirmed.generation,
+                                                                  s.sending.routes, s.sending.generation,
                                                                   s.cycle.levels))
         # fmt: on
         # Not kept: what they follow from changes all the time.
-        self.alarms: Callable[[], Iterator[Alarm]] = lambda: raised_alarms(s, self.missing())
+        self.alarms: Callable[[float], Iterator[Alarm]] = lambda now: raised_alarms(s, self.missing(), now)
         self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(s, self.job_statuses(), alarms)
 
 
@@ -106,6 +105,10 @@ def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) 
 
 def _with_rules(jobs: Mapping[JobId, Job], unplanned: frozenset[JobId]) -> tuple[Job, ...]:
     return tuple(job for job_id, job in jobs.items() if job_id not in unplanned)
+
+
+def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
+    return frozenset(PortRef(dpid, port) for dpid, switch in switches.items() for port in switch.ports)
 
 
 def _problem(

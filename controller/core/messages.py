@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.jobs.messages import SaveState
-from controller.planning.messages import Compared, Foresee, Planned, Request, SolvePlan
+from controller.planning.analysis.requests import Analyse
+from controller.planning.messages import Compared, Planned, Request, SolvePlan
 from controller.tables.messages import FromSwitches, ToSwitches
 
 
@@ -30,4 +31,4 @@ class Reply:
 
 
 Message = FromSwitches | Request | Planned | Compared | Tick
-Command = ToSwitches | SolvePlan | Foresee | SaveState | Reply
+Command = ToSwitches | SolvePlan | Analyse | SaveState | Reply

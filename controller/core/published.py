@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from controller.alarms import Alarm, AlarmKind
+from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import MemoPerKey
-from controller.planning.efficiency import LEVEL_TOLERANCE, ideal_communication_s
-from controller.planning.problem import FlowId, Route
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.problem import FlowId, Route, ideal_communication_s
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
@@ -38,7 +39,7 @@ def status(s: State, jobs: Mapping[JobId, JobStatus], alarms: tuple[Alarm, ...])
         plan_installed=s.cycle.adopted,
         plan_reason=s.cycle.reason,
         baseline_levels=s.cycle.baseline_levels,
-        pins=len(s.confirmed.pins),
+        pins=len(s.sending.pins),
         moved_flows_total=s.cycle.moved_flows_total,
         plans_total=s.cycle.plans_total,
         repair=s.cycle.repair,
@@ -130,21 +131,21 @@ def _routed_state(fabric: Fabric, routes: Mapping[FlowId, Route | None]) -> JobS
     return "pinned" if pinned == len(crossing) else "partly_pinned"
 
 
-def raised_alarms(s: State, missing: Mapping[JobId, tuple[str, ...]]) -> Iterator[Alarm]:
+def raised_alarms(s: State, missing: Mapping[JobId, tuple[str, ...]], now: float) -> Iterator[Alarm]:
     """What is wrong now, each kind at most once per subject. ``missing``: hosts, per job."""
     plan = s.cycle.plan
     if s.cycle.adopted and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
     if plan and plan.unrouted:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
-    yield from _switch_alarms(s)
-    yield from _port_alarms(s)
+    yield from _switch_alarms(s, now)
+    yield from _port_alarms(s, now)
     for job_id, hosts in missing.items():
         if hosts:
             yield Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": hosts})
 
 
-def _switch_alarms(s: State) -> Iterator[Alarm]:
+def _switch_alarms(s: State, now: float) -> Iterator[Alarm]:
     reasons: defaultdict[Dpid, Counter[str]] = defaultdict(Counter)
     for (dpid, _), refusal in s.sync.refused.items():
         reasons[dpid][refusal.reason] += 1
@@ -152,17 +153,18 @@ def _switch_alarms(s: State) -> Iterator[Alarm]:
         yield Alarm(AlarmKind.RULES_REFUSED, s.fabric.name(dpid), {"reasons": of_switch})
     for name in s.refusals.taken.values():
         yield Alarm(AlarmKind.MASTERSHIP_LOST, name)
-    for dpid, (peer, _) in s.refusals.duplicates.items():
-        yield Alarm(AlarmKind.DUPLICATE_DPID, s.fabric.name(dpid), {"peer": peer, "dpid": dpid})
+    for dpid, (peer, last_at) in s.refusals.duplicates.items():
+        if now < last_at + DUPLICATES_RECENT_S:
+            yield Alarm(AlarmKind.DUPLICATE_DPID, s.fabric.name(dpid), {"peer": peer, "dpid": dpid})
     for dpid, count in s.sync.foreign.items():
         if count:
             yield Alarm(AlarmKind.FOREIGN_RULES, s.fabric.name(dpid), {"rules": count})
 
 
-def _port_alarms(s: State) -> Iterator[Alarm]:
+def _port_alarms(s: State, now: float) -> Iterator[Alarm]:
     """Of ports of switches that are connected."""
-    for at, reason in sorted(s.refusals.recent_packets):
-        if reason in _LLDP_KINDS and at.dpid in s.fabric.switches:
+    for (at, reason), last_at in sorted(s.refusals.last_packets.items()):
+        if reason in _LLDP_KINDS and now < last_at + PACKETS_RECENT_S and at.dpid in s.fabric.switches:
             yield Alarm(_LLDP_KINDS[reason], _port_name(s.fabric, at))
     for at, drops in s.counters.drops.items():
         if drops.packets and _exists(s.fabric, at):

@@ -1,6 +1,6 @@
 """Packets and connections that were refused, and switches that another controller took.
 
-In: the southbound's messages, time. Out: totals since the start, and what is recent enough to raise an alarm. A port
+In: the southbound's messages, time. Out: totals since the start, and when each was refused last. A port
 that its switch did not describe is counted as port 0, so that a hostile switch cannot fill the memory. Pure.
 """
 
@@ -25,14 +25,14 @@ NO_PORT = PortNo(0)
 
 
 class Refusals:
-    """``connections`` and ``packets``: since the start. ``recent_packets``: when each was refused last. ``taken``: the
+    """``connections`` and ``packets``: since the start. ``last_packets``: when each was refused last. ``taken``: the
     names of switches that have another master. ``duplicates``: the address of a second switch with a known dpid, and
     when it tried last. ``now`` is monotonic seconds."""
 
     def __init__(self) -> None:
         self.connections: Counter[RefusalReason] = Counter()
         self.packets: Counter[RefusedPacket] = Counter()
-        self.recent_packets: dict[RefusedPacket, float] = {}
+        self.last_packets: dict[RefusedPacket, float] = {}
         self.taken: dict[Dpid, str] = {}
         self.duplicates: dict[Dpid, tuple[str, float]] = {}
 
@@ -43,7 +43,7 @@ class Refusals:
             if switch is not None:
                 refused = RefusedPacket(at if at.port in switch.ports else PortRef(at.dpid, NO_PORT), reason)
                 self.packets[refused] += number
-                self.recent_packets[refused] = now
+                self.last_packets[refused] = now
 
     def count_connection(self, message: ConnectionRefused, now: float) -> None:
         self.connections[message.reason] += 1
@@ -59,10 +59,3 @@ class Refusals:
     def switch_connected(self, dpid: Dpid) -> None:
         """This controller is its master again."""
         self.taken.pop(dpid, None)
-
-    def pass_time(self, now: float) -> None:
-        """Forgets what is not recent any more; the totals stay."""
-        if self.recent_packets:
-            self.recent_packets = {p: at for p, at in self.recent_packets.items() if now < at + PACKETS_RECENT_S}
-        if self.duplicates:
-            self.duplicates = {d: seen for d, seen in self.duplicates.items() if now < seen[1] + DUPLICATES_RECENT_S}

@@ -10,21 +10,19 @@ never taken for background, at the price of underestimating it:
   what is there in every part counts, beyond a small share of the capacity;
 - while a flow has no counters for the whole window, the links that it may use have no background.
 
-Thousands of links are worked out together, in arrays whose indices are made anew only when the fabric or the routes
-change. Pure: monotonic times come with the samples.
+Thousands of links are evaluated together, in arrays. Pure: monotonic times come with the samples.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.link_figures import LinkFigures, RecentFigures
-from controller.fabric.samples import Floats, Rows, Samples
+from controller.fabric.samples import Floats, LinkFigures, RecentFigures, Rows, Samples
 from controller.fabric.topology import Fabric, LinkId, PortRef
+from controller.memo import Memo
 
 PARTS = 3
 SMOOTHING = 0.5
@@ -51,59 +49,40 @@ class _Users(NamedTuple):
     unknown: Rows
 
 
-class _Sized(NamedTuple):
-    """Links by capacity, the background that each has had so far (NaN: none yet), and their rows of samples as long as
-    there were so many."""
-
-    capacity_bps: Mapping[LinkId, float]
-    links: tuple[LinkId, ...]
-    bps: Floats
-    smoothed: Floats
-    rows: Rows
-    known: int
-
-
 class LinkLoad:
-    """Counters of all links and announced flows over a sliding window of ``window_s`` seconds."""
+    """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``background``: bit/s of
+    every link that has any, another object whenever it was measured anew, which it was at ``measured_at``."""
 
-    def __init__(self, window_s: float, noise_fraction: float) -> None:
+    def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s
         self._noise_fraction = noise_fraction
         self._links: Samples[LinkId] = Samples(2 * window_s)
         self._flows: Samples[Counted] = Samples(2 * window_s)
         self._recent = RecentFigures(self._links, window_s)
         self._announced: tuple[float, float, Callable[[], Uses]] | None = None
-        self._uses: deque[tuple[float, Uses]] = deque()
-        self._users: _Users | None = None
-        self._sized: _Sized | None = None
-        self._background: Mapping[LinkId, float] = {}
+        self._uses: tuple[tuple[float, Uses], ...] = ()
+        self._users = Memo(self._find_users)
+        self._sized = Memo(_sized)
+        self._rows = Memo(lambda links, _numbering: self._links.rows_of(links))
+        self._smoothed: Mapping[LinkId, float] = {}
+        self.background: Mapping[LinkId, float] = {}
+        self.measured_at = now
 
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
         if totals:
-            before = len(self._links.row_of)
             self._recent.counted(self._links.add(at, totals))
-            if len(self._links.row_of) > before:
-                self._users = None
 
     def count_flows(self, at: float, totals: Mapping[Counted, int]) -> None:
         if totals:
-            before = len(self._flows.row_of)
             self._flows.add(at, totals)
-            if len(self._flows.row_of) > before:
-                self._users = None
 
     def forget(self, ports: Set[PortRef]) -> None:
         """Keep only the links at these ports."""
-        if all(link.at in ports for link in self._links.row_of):
-            return
-        self._links.keep(lambda link: link.at in ports)
-        self._recent.renumbered()
-        self._background = {link: bps for link, bps in self._background.items() if link.at in ports}
-        if self._sized:
-            gone = [link.at not in ports for link in self._sized.links]
-            self._sized.smoothed[gone] = np.nan
-            self._sized = self._sized._replace(known=-1)
-        self._users = None
+        if not all(link.at in ports for link in self._links.row_of):
+            self._links.keep(lambda link: link.at in ports)
+            self._recent.renumbered()
+            self._smoothed = {link: bps for link, bps in self._smoothed.items() if link.at in ports}
+            self.background = {link: bps for link, bps in self.background.items() if link.at in ports}
 
     def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
@@ -122,8 +101,7 @@ class LinkLoad:
         before, uses = self._uses[-1][1] if self._uses else {}, work_out()
         if self._uses and before == uses:
             return
-        self._uses.append((since, uses))
-        self._users = None
+        self._uses = (*self._uses, (since, uses))
         flows = {what[:2] for what in before}
         for what in uses.keys() - before.keys():
             if what[:2] in flows:
@@ -139,64 +117,45 @@ class LinkLoad:
         row = self._links.row_of.get(link)
         return 0.0 if row is None else float(self._links.recent_bps(np.array([row]), self._window_s)[0])
 
-    def background_bps(self, link: LinkId) -> float:
-        return self._background.get(link, 0.0)
-
     def figures(self, fabric: Fabric) -> LinkFigures:
         """Of every link of the fabric, host links too. The same object while nothing new was counted."""
-        return self._recent.of(fabric, self._background)
+        return self._recent.of(fabric, self.background)
 
     # ---- background
 
     def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> Mapping[LinkId, float]:
         """Take the windows' rates into the smoothed background; returns it for every link that has any.
         ``capacity_bps``: another object whenever it changes."""
+        self.measured_at = now
         self._take_announced()
         self._forget_flows(now)
-        sized = self._sized = self._size(capacity_bps)
-        measured = self._lasting_excess_bps(sized.rows, self._noise_fraction * sized.bps)
-        before = np.where(np.isnan(sized.smoothed), measured, sized.smoothed)
-        mixed = SMOOTHING * measured + (1 - SMOOTHING) * before
-        sized.smoothed[:] = np.where(mixed > 0.01 * sized.bps, mixed, 0.0)
-        some = np.flatnonzero(sized.smoothed)
-        self._background = {
-            sized.links[at]: bps for at, bps in zip(some.tolist(), sized.smoothed[some].tolist(), strict=True)
-        }
-        return self._background
-
-    def _size(self, capacity_bps: Mapping[LinkId, float]) -> _Sized:
-        sized, known = self._sized, len(self._links.row_of)
-        if sized and sized.capacity_bps is capacity_bps:
-            return (
-                sized if sized.known == known else sized._replace(rows=self._links.rows_of(capacity_bps), known=known)
-            )
-        before = dict(zip(sized.links, sized.smoothed.tolist(), strict=True)) if sized else {}
-        return _Sized(
-            capacity_bps,
-            tuple(capacity_bps),
-            np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps)),
-            np.array([before.get(link, np.nan) for link in capacity_bps]),
-            self._links.rows_of(capacity_bps),
-            known,
-        )
+        links, bps = self._sized(capacity_bps)
+        measured = self._lasting_excess_bps(self._rows(links, self._links.numbering), self._noise_fraction * bps)
+        before = np.array([self._smoothed.get(link, np.nan) for link in links])
+        mixed = SMOOTHING * measured + (1 - SMOOTHING) * np.where(np.isnan(before), measured, before)
+        smoothed = np.where(mixed > 0.01 * bps, mixed, 0.0)
+        self._smoothed = dict(zip(links, smoothed.tolist(), strict=True))
+        self.background = {link: value for link, value in self._smoothed.items() if value}
+        return self.background
 
     def _forget_flows(self, now: float) -> None:
-        """Whose last use the window has passed."""
-        if len(self._uses) < 2 or self._uses[1][0] > now - 2 * self._window_s:
-            return
-        while len(self._uses) > 1 and self._uses[1][0] <= now - 2 * self._window_s:
-            self._uses.popleft()
-        known = {what for _, uses in self._uses for what in uses}
-        self._flows.keep(known.__contains__)
-        self._users = None
+        """Those that were used last before the window."""
+        oldest = now - 2 * self._window_s
+        kept = self._uses
+        while len(kept) > 1 and kept[1][0] <= oldest:
+            kept = kept[1:]
+        if len(kept) < len(self._uses):
+            self._uses = kept
+            known = {what for _, uses in kept for what in uses}
+            self._flows.keep(known.__contains__)
 
     def _lasting_excess_bps(self, rows: Rows, noise_bps: Floats) -> Floats:
         """Per link what it carried in every part of the window beyond all of its possible users; 0 when that is not
-        known for one of them, and when it is noise. Only links that carry more than noise at all are worked out."""
+        known for one of them, and when it is noise. Only links that carry more than noise are evaluated."""
         excess = np.zeros(len(rows))
         place = np.full(len(self._links.row_of), -1)
         place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
-        users = self._users = self._users or self._find_users()
+        users = self._users(self._uses, self._links.numbering, self._flows.numbering)
         pairs = place[users.links]
         listed = pairs >= 0
         pairs, flows = pairs[listed], users.flows[listed]
@@ -229,11 +188,13 @@ class LinkLoad:
         """Where the parts of the windows that end there begin and end."""
         return end[:, None] - self._window_s * np.arange(PARTS, -1, -1) / PARTS
 
-    def _find_users(self) -> _Users:
+    def _find_users(
+        self, uses_since: tuple[tuple[float, Uses], ...], _links: tuple[int, int], _flows: tuple[int, int]
+    ) -> _Users:
         """What may have used which link within the window."""
         by_flow: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
         twice = False
-        for _, uses in self._uses:
+        for _, uses in uses_since:
             for what, sets in uses.items():
                 known = by_flow.setdefault(what, sets)
                 if known is not sets and known != sets:
@@ -258,6 +219,10 @@ class LinkLoad:
         if twice:
             pairs = np.unique(pairs, axis=1)
         return _Users(pairs[0], pairs[1], _joined(unknown))
+
+
+def _sized(capacity_bps: Mapping[LinkId, float]) -> tuple[tuple[LinkId, ...], Floats]:
+    return tuple(capacity_bps), np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps))
 
 
 def _joined(rows: list[Rows]) -> Rows:

@@ -1,16 +1,21 @@
-"""Samples of many cumulative counters at once: when, and how much by then.
+"""Samples of many cumulative counters at once, and the figures of links made from them.
 
-In: totals as they are read. Out: totals and rates at any instants that the samples cover. One row per counter, newest
-sample last, so that thousands of counters are worked out together. Times are monotonic seconds.
+In: totals as they are read. Out: totals and rates at any instants that the samples cover; the latest figures of all
+links as one frozen mapping over arrays. One row per counter, newest sample last, so that thousands of counters are
+evaluated together. Times are monotonic seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from controller.fabric.topology import Fabric, Host, Link, LinkId
+from controller.memo import Memo
 
 Key = TypeVar("Key", bound=Hashable)
 Floats = NDArray[np.float64]
@@ -30,9 +35,9 @@ class Samples(Generic[Key]):
     """``span_s``: how long samples are of use."""
 
     def __init__(self, span_s: float) -> None:
-        self._span_s = span_s
         self._spacing_s = span_s / (DEPTH - 2)
         self.row_of: dict[Key, int] = {}
+        self._renumbered = 0
         self._times = np.full((0, DEPTH), _MISSING)
         self._totals = np.zeros((0, DEPTH), np.uint64)
 
@@ -71,6 +76,12 @@ class Samples(Generic[Key]):
             rows = np.fromiter(kept.values(), np.int64, len(kept))
             self._times, self._totals = self._times[rows], self._totals[rows]
             self.row_of = {key: row for row, key in enumerate(kept)}
+            self._renumbered += 1
+
+    @property
+    def numbering(self) -> tuple[int, int]:
+        """Another value whenever a counter gets a row, or another one."""
+        return self._renumbered, len(self.row_of)
 
     def rows_of(self, keys: Collection[Key]) -> Rows:
         """-1 for counters that were never read."""
@@ -128,3 +139,99 @@ class Samples(Generic[Key]):
         share = np.where(between, (instants - start) / np.where(between, end - start, 1.0), 0.0)
         known = (right > 0) & (start > _MISSING) & ((right < DEPTH) | (instants <= times[:, -1:]))
         return np.where(known, low + (high - low) * share, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """``bytes_total``: cumulative port counter. Rates in bit/s over the load window; 0 before two samples."""
+
+    bytes_total: int
+    rate_bps: float
+    background_bps: float
+
+
+class LinkFigures(Mapping[LinkId, LinkStatus]):
+    """``place``: of each link in the arrays, one value per link: cumulative bytes, bit/s, bit/s."""
+
+    __slots__ = ("_background_bps", "_bytes", "_place", "_rate_bps")
+
+    def __init__(
+        self,
+        place: Mapping[LinkId, int],
+        bytes_total: NDArray[np.uint64],
+        rate_bps: Floats,
+        background_bps: Floats,
+    ) -> None:
+        self._place = place
+        self._bytes = bytes_total
+        self._rate_bps = rate_bps
+        self._background_bps = background_bps
+
+    def __getitem__(self, link: LinkId) -> LinkStatus:
+        at = self._place[link]
+        return LinkStatus(int(self._bytes[at]), float(self._rate_bps[at]), float(self._background_bps[at]))
+
+    def __iter__(self) -> Iterator[LinkId]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+
+class RecentFigures:
+    """Keeps the figures of links up to date: only of those that were counted anew. ``links``: their samples."""
+
+    def __init__(self, links: Samples[LinkId], window_s: float) -> None:
+        self._links = links
+        self._window_s = window_s
+        self._rates_bps = np.zeros(0)
+        self._counted: list[Rows] = []
+        self._readings = 0
+        self._place = Memo(_places)
+        self._rows = Memo(lambda place, _numbering: links.rows_of(place))
+        self._spread = Memo(_spread)
+        self._figures = Memo(self._make)
+
+    def counted(self, rows: Rows) -> None:
+        """There are new samples of these."""
+        self._counted.append(rows)
+        self._readings += 1
+
+    def renumbered(self) -> None:
+        """Rows have other numbers."""
+        self._rates_bps = np.zeros(0)
+        self._counted = [np.arange(len(self._links.row_of))]
+        self._readings += 1
+
+    def of(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
+        """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever
+        it changes. The same object as before when nothing has changed."""
+        place = self._place(fabric.links, fabric.hosts)
+        rows = self._rows(place, self._links.numbering)
+        return self._figures(place, rows, self._spread(background_bps, place), self._readings)
+
+    def _make(self, place: Mapping[LinkId, int], rows: Rows, background_bps: Floats, _readings: int) -> LinkFigures:
+        new = len(self._links.row_of) - len(self._rates_bps)
+        self._rates_bps = np.append(self._rates_bps, np.zeros(new))
+        if self._counted:
+            counted = np.unique(np.concatenate(self._counted))
+            self._counted = []
+            self._rates_bps[counted] = self._links.recent_bps(counted, self._window_s)
+        known = rows >= 0
+        totals, rates_bps = np.zeros(len(known), np.uint64), np.zeros(len(known))
+        totals[known] = self._links.last(rows[known])
+        rates_bps[known] = self._rates_bps[rows[known]]
+        return LinkFigures(place, totals, rates_bps, background_bps)
+
+
+def _places(links: Mapping[LinkId, Link], hosts: Mapping[str, Host]) -> Mapping[LinkId, int]:
+    at_hosts = (link for host in hosts.values() for link in (host.uplink, host.downlink))
+    return {link: number for number, link in enumerate(dict.fromkeys((*links, *at_hosts)))}
+
+
+def _spread(values: Mapping[LinkId, float], place: Mapping[LinkId, int]) -> Floats:
+    spread = np.zeros(len(place))
+    for link, value in values.items():
+        if link in place:
+            spread[place[link]] = value
+    return spread

@@ -1,4 +1,4 @@
-"""Turns what the southbound reports into the ``Fabric`` that everybody else uses.
+"""Turns what the southbound reports into the ``Fabric`` that all other parts use.
 
 Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
 rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
@@ -8,18 +8,22 @@ takes ``now`` (monotonic seconds), nothing is sent from here.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from controller.fabric.hold_down import HoldDowns
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortRef, Switch
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 MAX_HOSTS_PER_PORT = 64
+
+Cable = frozenset[PortRef]
+FORGIVEN_AFTER = 4
+"""A cable that has held for this many times its last hold-down starts again with the shortest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class TopologySettings:
 
 
 def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
-    """A copy that nobody can change, or the one before while nothing did: who remembers it sees that at a glance."""
+    """A copy that cannot be changed; the same object as before when nothing has changed."""
     return before if before == current else MappingProxyType(dict(current))
 
 
@@ -48,6 +52,72 @@ class DeclaredHost:
 
 
 Learned = Literal["new", "known", "moved", "contested", "refused", "ignored"]
+
+
+@dataclass(slots=True)
+class _Held:
+    """``until``: monotonic seconds, infinite until the cable is back, minus infinite once it is free."""
+
+    hold_s: float
+    until: float
+    free_since: float = math.inf
+
+
+class HoldDowns:
+    """How long a cable that failed stays out of use after it has returned: twice as long each time, until it has held
+    for a while. A cable that flaps would otherwise move the same flows again and again. ``first_s``: after the first
+    failure. ``longest_s``: however often it fails."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s = first_s
+        self._longest_s = max(first_s, longest_s)
+        self._cables: dict[Cable, _Held] = {}
+
+    def failed(self, cable: Cable, now: float) -> None:
+        """A cable in use failed."""
+        known = self._cables.get(cable)
+        hold_s = self._first_s
+        if known and now < known.free_since + FORGIVEN_AFTER * known.hold_s:
+            hold_s = max(self._first_s, min(2 * known.hold_s, self._longest_s))
+        self._cables[cable] = _Held(hold_s, math.inf)
+
+    def failed_again(self, cable: Cable) -> None:
+        """One that is held, if it is, has to come back anew."""
+        known = self._cables.get(cable)
+        if known and self.holds(cable):
+            known.until = math.inf
+
+    def returned(self, cable: Cable, now: float) -> None:
+        """Both directions are there again: the hold-down begins."""
+        known = self._cables.get(cable)
+        if known and known.until == math.inf:
+            known.until = now + known.hold_s
+
+    def release_switch(self, dpid: Dpid, now: float) -> None:
+        """The switch has lost its last link: its cables are held only until they return."""
+        for cable, held in self._cables.items():
+            if self.holds(cable) and any(at.dpid == dpid for at in cable):
+                held.hold_s = 0.0
+                held.until = min(held.until, now) if held.until < math.inf else math.inf
+
+    def release(self, now: float) -> list[Cable]:
+        """Those whose hold-down is over now; what was long ago is forgiven."""
+        free = [cable for cable, held in self._cables.items() if -math.inf < held.until <= now]
+        for cable in free:
+            self._cables[cable].until, self._cables[cable].free_since = -math.inf, now
+        forgiven = [c for c, held in self._cables.items() if now >= held.free_since + FORGIVEN_AFTER * held.hold_s]
+        for cable in forgiven:
+            del self._cables[cable]
+        return free
+
+    def holds(self, cable: Cable) -> bool:
+        known = self._cables.get(cable)
+        return known is not None and known.until > -math.inf
+
+    @property
+    def held(self) -> Iterable[Cable]:
+        """Cables that have failed and are not free yet."""
+        return [cable for cable in self._cables if self.holds(cable)]
 
 
 class TopologyState:
@@ -77,7 +147,7 @@ class TopologyState:
     @property
     def fabric(self) -> Fabric:
         """The current snapshot; the same object until something changes. A host's new MAC changes no route, and is
-        no reason for a new generation: a host could make work for everybody by it."""
+        no reason for a new generation: a host could cause work for the whole controller by it."""
         before = self._fabric
         if self._changed:
             self._fabric = Fabric(
@@ -200,7 +270,7 @@ class TopologyState:
             self._hold_downs.failed_again(frozenset((src, dst)))
         for dpid in {src.dpid, dst.dpid} if usable else ():
             if self._stranded(dpid):
-                self._hold_downs.excuse(dpid, now)
+                self._hold_downs.release_switch(dpid, now)
 
     def _recheck(self, ports: Iterable[PortRef]) -> None:
         for src in ports:
@@ -248,7 +318,7 @@ class TopologyState:
     def host_seen(self, ip: str, mac: str, at: PortRef, now: float) -> Learned:
         """An ARP packet of ``ip`` came in at ``at``. Ignored: not an edge port (yet). Refused: a declared host is not
         moved by packets, and a port claims only so many addresses. Contested: the address belongs to a port that is
-        still up; whoever has it there should be asked (``host_discovery``)."""
+        still up; a host there should be asked for it first (``host_discovery``)."""
         known = self._hosts.get(ip)
         if known and known.at == at:
             if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
@@ -265,13 +335,13 @@ class TopologyState:
         return "moved" if known else "new"
 
     def move_host(self, ip: str, mac: str, at: PortRef, now: float) -> None:
-        """Nobody answers for the host where it was: it is at ``at``, if a host can still be there."""
+        """No answer came from where the host was: it is at ``at``, if a host can still be there."""
         if self.is_edge_port(at, now):
             self.place_host(ip, mac, at)
 
     def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
         """Put a host at a port without doubt: from the inventory, adopted from the switch's own rules, or because
-        nobody answers for it where it was."""
+        no answer came from where it was."""
         switch = self._switches.get(at.dpid)
         if switch is None or at.port not in switch.ports:
             return

@@ -1,6 +1,6 @@
-"""What the offline commands have in common, as plain values: cheap to import, so that no other command waits for it.
+"""The options that the offline commands share, as plain values, in a file that imports quickly: every command reads it.
 
-``options`` makes a ``Scenario`` of it.
+``scenario`` reads them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from controller.errors import InvalidInput
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
-"""Rates that a mistyped exponent would leave; far beyond, arithmetic overflows."""
+"""Limits of rates: beyond them the exponent is mistyped, and far beyond them arithmetic overflows."""
 LARGEST_SEED = 2**31 - 1
-"""What every generator and solver takes as a seed, from 0."""
+"""Every generator and solver accepts seeds from 0 to this."""
 
 
 class WrongUsage(InvalidInput):
@@ -38,7 +38,7 @@ class FabricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricOptions:
-    """What the offline commands have in common.
+    """The options that the offline commands share.
 
     ``leaves``, ``spines``, ``hosts_per_leaf``, ``cables`` are for a leaf-spine, ``k`` for a fat-tree, ``graph`` is a
     file (see ``graph_file``) and has rates of its own. ``link_gbps``: of NICs, and of fabric links unless

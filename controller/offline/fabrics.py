@@ -55,23 +55,11 @@ def fabric_of(topology: Topology) -> Fabric:
     return Fabric(1, switches, links, hosts)
 
 
-# ---- failures: a failed switch stays in the fabric, so that numbers hold, but nothing leads to it
-
-
-def without_spines(fabric: Fabric, spines: Iterable[int | str]) -> Fabric:
-    """Spines (in a fat-tree: cores) by number, or switches by name, without any of their cables. See
-    ``spine_links``."""
-    return without(fabric, spine_links(fabric, spines))
-
-
-def without_links(fabric: Fabric, cables: Iterable[str]) -> Fabric:
-    """``leaf5:spine2`` takes every cable between the two, ``leaf5:spine2:1`` one of them, counted from 0. See
-    ``cable_links``."""
-    return without(fabric, cable_links(fabric, cables))
+# ---- failures: a failed switch stays in the fabric, so that numbers stay the same, but loses its cables
 
 
 def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
-    """``count`` cables drawn from those between switches. Raises ``InvalidInput`` when there are fewer."""
+    """``count`` random cables between switches are cut. Raises ``InvalidInput`` when there are fewer."""
     cables = [link for link in fabric.links.values() if link.src < link.dst]
     if count > len(cables):
         message = f"{count} cables cannot fail: there are {len(cables)} left between switches"
@@ -87,8 +75,8 @@ def without(fabric: Fabric, links: Iterable[LinkId]) -> Fabric:
 
 
 def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
-    """Every link out of the named switches. Raises ``InvalidInput`` for a name that does not exist, and for a switch
-    with hosts, which would not be a failure that routing can do anything about."""
+    """Every link out of spines (in a fat-tree: cores) by number, or of switches by name. Raises ``InvalidInput`` for a
+    name that does not exist, and for a switch with hosts, because no routing can replace it."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}
     with_hosts = {host.at.dpid for host in fabric.hosts.values()}
     spare = [name for name, dpid in switches.items() if dpid not in with_hosts]
@@ -103,14 +91,15 @@ def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
 
 
 def cable_links(fabric: Fabric, cables: Iterable[str]) -> set[LinkId]:
-    """One direction of every named cable. Raises ``InvalidInput`` saying what exists."""
+    """One direction of every named cable: ``leaf5:spine2`` is every cable between the two, ``leaf5:spine2:1`` one of
+    them, counted from 0. Raises ``InvalidInput`` saying what exists."""
     switches = {switch.name: dpid for dpid, switch in fabric.switches.items()}
     between = parallel_cables(fabric)
     return {link for text in cables for link in _named_cables(text, switches, between)}
 
 
 def parallel_cables(fabric: Fabric) -> Mapping[tuple[Dpid, Dpid], tuple[LinkId, ...]]:
-    """Per (source switch, destination switch) the links between them, by port: a link's place is its cable's number,
+    """Per (source switch, destination switch) the links between them, by port. A link's index is its cable's number,
     the same in both directions."""
     between: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
     for link_id, link in fabric.links.items():
@@ -143,7 +132,7 @@ def _named_cables(
 
 
 def listing(names: Collection[str]) -> str:
-    """The names in a sentence; the first, the last and how many, when there are many."""
+    """The names, separated by commas; of many names only the first two, the last and how many there are."""
     names = list(names)
     if len(names) > _SHOWN:
         return f"{names[0]}, {names[1]}, … {names[-1]} ({len(names)} in all)"

@@ -108,7 +108,7 @@ def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
 
 
 def jobs_of(workload: Workload, fabric: Fabric, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
-    """What ``read_workload`` makes of the same lines in files."""
+    """The same jobs as ``read_workload`` returns for these lines in files."""
     numbering = Numbering(fabric)
     return tuple(to_job(name, lines, numbering, max_subflows) for name, lines in sorted(workload.items()))
 

@@ -71,7 +71,7 @@ def graph_file(path: Path) -> Fabric:
         if host not in number
     }
     nics = [nic[node.id] for node in graph.nodes if node.kind == "host"]
-    switches = [Switch(name, n + 1, tier=0) for name, n in number.items()]
+    switches = [Switch(name, n + 1) for name, n in number.items()]
     return fabric_of(wire(switches, cables, nics, OFFLINE))
 
 

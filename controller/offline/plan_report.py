@@ -1,7 +1,7 @@
-"""What ``plan-file`` tells of a plan: a summary for programs, and the route of every flow as CSV.
+"""Output of ``plan-file``: a summary for programs, and the route of every flow as CSV.
 
 In: a ``Scenario``, its ``Problem`` and a checked ``Plan`` for it. Out: plain data and text; both are an interface
-(docs/offline.md).
+(docs/reference/json-output.md).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from controller.offline.names import Names
+from controller.offline.scenario import Names
 from controller.planning.plan import Plan
 from controller.planning.problem import Problem
 
 LEVEL_DIGITS = 12
-"""Of levels in the summary, significant: what comes after them depends on the order of additions."""
+"""Significant digits of levels in the summary: further ones depend on the order of additions."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 

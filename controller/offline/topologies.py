@@ -1,9 +1,9 @@
-"""What is cabled to what, for every topology once: the emulation, the planner, the simulator and the tests share it.
+"""Every topology, described once for the emulation, the planner, the simulator and the tests.
 
-In: sizes and rates. Out: a ``Topology``, where every switch, cable and host has its name and numbers. Two schemes of
-numbers exist: ``EMULATED`` for fabrics of Mininet and Open vSwitch, ``OFFLINE`` for fabrics of workload files.
-``offline.fabrics`` makes a ``Fabric`` of a topology, ``mininet_topos.fabric_topo`` a Mininet one. Only the standard
-library is imported, because ``mn`` loads this with the system's Python.
+In: sizes and rates. Out: a ``Topology``: switches, cables and hosts with their names and numbers. There are two
+numbering schemes: ``EMULATED`` for Mininet and Open vSwitch, ``OFFLINE`` for workload files. ``offline.fabrics`` turns
+a topology into a ``Fabric``, ``mininet_topos.fabric_topo`` into a Mininet topology. Only the standard library is
+imported, because ``mn`` loads this with the system's Python.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address
 from itertools import product
 from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
 
-_NETWORK = int(IPv4Address("10.0.0.0"))
 _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256
 _MOST_CABLES = 1_000_000
@@ -25,11 +23,8 @@ _MOST_CABLES = 1_000_000
 
 
 class Switch(NamedTuple):
-    """``tier``: 0 for switches that may have hosts."""
-
     name: str
     dpid: int
-    tier: int
 
 
 class Cable(NamedTuple):
@@ -90,7 +85,7 @@ class Scheme(NamedTuple):
 
     @property
     def most(self) -> int | None:
-        """How many switches a tier, and hosts a leaf, may have: dpids and emulated addresses must differ."""
+        """The most switches per tier and hosts per leaf; with more, two dpids or addresses would be equal."""
         return None if self.tier_dpids is None else self.tier_dpids - 2
 
 
@@ -154,9 +149,11 @@ def wire(
     the switch and the rate. Ports count from 1 in the order of the cables and of the NICs. Raises ``InvalidInput`` when
     the addresses do not suffice."""
     nics = list(nics)
-    hosts_at = Counter(leaf for leaf, _ in nics)
-    prefix = _prefix(len(switches), max(hosts_at.values(), default=0))
-    ports = Counter(hosts_at) if scheme.hosts_first else Counter[int]()
+    hosts_at = [0] * len(switches)
+    for leaf, _ in nics:
+        hosts_at[leaf] += 1
+    prefix = _prefix(len(switches), max(hosts_at, default=0))
+    ports = list(hosts_at) if scheme.hosts_first else [0] * len(switches)
     parallel: Counter[tuple[int, int]] = Counter()
     wired: list[Cable] = []
     for a, b, bps in cables:
@@ -165,16 +162,15 @@ def wire(
         number = scheme.first + parallel[a, b]
         parallel[a, b] += 1
         wired.append(Cable(switches[a].name, switches[b].name, number, ports[a], ports[b], bps))
-    if scheme.hosts_first:
-        ports.clear()
-    placed: Counter[int] = Counter()
+    used = [0] * len(switches) if scheme.hosts_first else ports
+    placed = [0] * len(switches)
     hosts: list[Host] = []
     for leaf, bps in nics:
-        ports[leaf] += 1
         placed[leaf] += 1
         number, k = scheme.first + leaf, placed[leaf]
-        ip = str(IPv4Address(_NETWORK + number * prefix + k))
-        hosts.append(Host(f"h{number}_{k}", ip, switches[leaf].name, ports[leaf], bps))
+        at = number * prefix + k
+        ip = f"10.{at >> 16}.{at >> 8 & 0xFF}.{at & 0xFF}"
+        hosts.append(Host(f"h{number}_{k}", ip, switches[leaf].name, used[leaf] + k, bps))
     return Topology(tuple(switches), tuple(wired), tuple(hosts))
 
 
@@ -183,7 +179,7 @@ def _switches(scheme: Scheme, **tiers: int) -> list[Switch]:
     found: list[Switch] = []
     for tier, (kind, count) in enumerate(tiers.items()):
         base = 1 + (len(found) if scheme.tier_dpids is None else tier * scheme.tier_dpids)
-        found += [Switch(f"{kind}{scheme.first + i}", base + i, tier) for i in range(count)]
+        found += [Switch(f"{kind}{scheme.first + i}", base + i) for i in range(count)]
     return found
 
 

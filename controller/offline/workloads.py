@@ -1,9 +1,9 @@
 """Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-In: a folder of ``JOB.txt`` files and the fabric that their numbers mean. Out: jobs as the planner and the simulator
-want them. A line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#``
-are headers. The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of
-which every line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
+In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator. A
+line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#`` are headers.
+The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every
+line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """
@@ -21,15 +21,15 @@ from controller.fabric.topology import Fabric
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
-from controller.planning.efficiency import ideal_communication_s
+from controller.planning.problem import ideal_communication_s
 
 HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
 SUFFIX = ".txt"
 _COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_ns", "flow_bytes", "compute_ns", "ring_index")
 _LARGEST = 10**18
-"""Bytes, or nanoseconds (30 years): whatever is more is a mistake."""
+"""Bytes, or nanoseconds (30 years); more is refused."""
 _MOST_PROBLEMS = 20
-"""Told at once; a file made for another fabric is wrong in every line."""
+"""Problems reported at once; a file made for another fabric is wrong in every line."""
 
 
 class Line(NamedTuple):
@@ -206,7 +206,7 @@ def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[Fi
 
 
 def _repeated(read: dict[Path, list[tuple[int, Line]]]) -> Iterator[FieldProblem]:
-    """One pair is one flow: what two lines ask for could not be told apart in the network."""
+    """A pair of hosts is one flow: the network could not distinguish the flows of two lines."""
     seen: dict[tuple[int, int], str] = {}
     for file, lines in read.items():
         for number, line in lines:

@@ -1,4 +1,4 @@
-"""Requests that need planning, and what passes between the control loop and the threads and the process that plan."""
+"""Requests that need planning, and what passes between the control loop and the threads that plan."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any, Literal
 
 from controller.config import Strategy
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
-from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.questions.asked import Question
-from controller.planning.questions.single_failures import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +44,6 @@ class StrategySet:
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
-    """Is the network what slows the job? Replies with the fields of ``planning.explain_words``."""
-
-    job_id: JobId
-    reply: Future[Any] = field(default_factory=Future, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class WhatIf:
-    """What would each single failure do? Replies with the fields of ``planning.what_if_words``. ``top``: outcomes
-    wanted, None for all."""
-
-    kinds: frozenset[Kind]
-    top: int | None
-    within_s: float
-    reply: Future[Any] = field(default_factory=Future, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class SolvePlan:
     """A waiting request is replaced by a newer one; the one being solved is finished."""
 
@@ -83,18 +62,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What published schemes make of the problem of that generation, sent after its plan: their worst levels."""
+    """The worst levels of published schemes for the problem of that generation, sent after its plan."""
 
     generation: int
     baseline_levels: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Foresee:
-    """Answer the question, which may take many plans; the future is resolved without the loop."""
-
-    question: Question
-    reply: Future[Any] = field(compare=False)
 
 
 Request = RegisterJob | DeregisterJob | RenewLease | ReportIterations | Replan | SetStrategy | Explain | WhatIf

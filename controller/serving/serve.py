@@ -25,8 +25,9 @@ from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
-from controller.planning.messages import Foresee, SolvePlan
-from controller.planning.questions.answering import ForesightWorker
+from controller.planning.analysis.requests import Analyse
+from controller.planning.analysis.worker import AnalysisWorker
+from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
 from controller.serving import inventory
 from controller.serving.event_log import events
@@ -66,11 +67,11 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     board = StatusBoard()
     # control loop -> planning worker -> inbox
     worker = planning_worker(inbox.put, outbox.fail)
-    # control loop -> foresight, which answers the gRPC server itself
-    foresight = ForesightWorker()
+    # control loop -> analysis, which resolves the API's futures itself
+    analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
-    driver = _Driver(loop, inbox, outbox, worker, foresight, store, board)
+    driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
     api = ApiServer(config.api, board, inbox.put)
     metrics = MetricsServer(config.metrics, board)
     try:
@@ -93,7 +94,7 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
         api.stop()
         metrics.stop()
         driver.stop()
-        foresight.stop()
+        analysis.stop()
         worker.stop()
     return 0
 
@@ -108,7 +109,7 @@ class _Driver:
         inbox: queue.SimpleQueue[Message],
         outbox: Outbox,
         worker: PlanningWorker,
-        foresight: ForesightWorker,
+        analysis: AnalysisWorker,
         store: StateStore,
         board: StatusBoard,
     ) -> None:
@@ -116,7 +117,7 @@ class _Driver:
         self._inbox = inbox
         self._outbox = outbox
         self._worker = worker
-        self._foresight = foresight
+        self._analysis = analysis
         self._store = store
         self._board = board
         self._stopping = threading.Event()
@@ -179,8 +180,8 @@ class _Driver:
             match command:
                 case SolvePlan():
                     self._worker.submit(command)
-                case Foresee(question, reply):
-                    self._foresight.submit(question, reply)
+                case Analyse(request, reply):
+                    self._analysis.submit(request, reply)
                 case SaveState(state):
                     self._save(state)
                 case Reply():
@@ -204,4 +205,4 @@ def _resolve(reply: Reply) -> None:
         else:
             reply.future.set_result(reply.value)
     except InvalidStateError:
-        log.debug("nobody waits for this reply any more")
+        log.debug("no caller waits for this reply any more")

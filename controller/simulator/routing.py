@@ -1,6 +1,6 @@
 """Which routes run in the simulation, and when a controller replaces them.
 
-In: problems, at the moments that ``training`` names, and a strategy that plans for them. Out: a route for every flow
+In: problems, at the moments that ``training`` names, and a scheme that plans for them. Out: a route for every flow
 that was ever planned for, and which of them changed.
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.planning.baselines.ecmp import hashed_links
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
-from controller.planning.replan_policy import decide
+from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.plan import NoPlan, Plan, decide
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
 from controller.simulator.options import Replan
 
-Strategy = Callable[[Problem], Plan | NoPlan]
+Scheme = Callable[[Problem], Plan | NoPlan]
 """Plans for all flows of a problem. The same problem gets the same plan."""
 
 
@@ -27,11 +25,11 @@ class Routing:
     a route. ``moves``: how often a flow that had a route got another one.
     """
 
-    def __init__(self, strategy: Strategy, replan: Replan, min_gain: float, seed: int) -> None:
+    def __init__(self, scheme: Scheme, replan: Replan, min_gain: float, seed: int) -> None:
         self.routes: dict[FlowId, Route] = {}
         self.plans = self.adopted = self.moves = 0
         self.mode = replan
-        self._strategy = strategy
+        self._scheme = scheme
         self._min_gain = min_gain
         self._seed = seed
         self._known: dict[object, Plan | NoPlan] = {}
@@ -60,12 +58,12 @@ class Routing:
         return route is not None and problem.stands(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
-        """The same question gets the answer that it got before."""
-        question = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
-        if question not in self._known:
-            self._known[question] = self._strategy(problem)
+        """The same problem gets the plan that it got before."""
+        key = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
+        if key not in self._known:
+            self._known[key] = self._scheme(problem)
             self.plans += 1
-        return self._known[question]
+        return self._known[key]
 
     def _adopts(self, problem: Problem, plan: Plan) -> bool:
         return self.mode is not Replan.HYSTERESIS or decide(problem, plan, self._min_gain).adopt
@@ -80,9 +78,4 @@ class Routing:
 def hashed_routes(problem: Problem, seed: int) -> Routes:
     """Where ECMP sends every flow that has a way, whole."""
     hops = NextHops(problem)
-    links = hashed_links(problem, hops, seed)
-    inside = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return inside | {
-        problem.flows[number].id: whole(hops.path(links[:, column]))
-        for column, number in enumerate(hops.flows.tolist())
-    }
+    return hops.routes(hashed_links(problem, hops, seed))

@@ -1,7 +1,7 @@
-"""The Ryu app: shims between OpenFlow events and the sans-IO parts of the southbound.
+"""The Ryu app: connects messages of switches and commands of the control loop to the sans-IO parts of the southbound.
 
 In: Ryu's events and, through ``carry_out``, the control loop's commands. Out: messages for the loop through ``put``. A
-handler translates, hands on and returns; it never waits. Everything here runs in the hub.
+handler translates, hands on and returns; it never waits. All code here runs in the hub.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from controller.fabric.messages import (
     SwitchConnected,
     SwitchLeft,
 )
-from controller.fabric.topology import Dpid, Port, PortRef
-from controller.southbound import arp
+from controller.fabric.topology import Dpid, PortRef
+from controller.southbound import frames
 from controller.southbound import openflow_decode as decode
-from controller.southbound import openflow_objects as objects
-from controller.southbound.arrivals import Arrivals
+from controller.southbound import openflow_encode as encode
+from controller.southbound.admission import MASTERSHIP_LOST, Admission
 from controller.southbound.connection import Connection
 from controller.southbound.counter_poller import CounterPoller
 from controller.southbound.discovery import Discovery
@@ -49,8 +49,7 @@ from controller.southbound.framework import (
 )
 from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
-from controller.southbound.mastership import MASTERSHIP_LOST
-from controller.southbound.packet_outs import PacketOuts
+from controller.southbound.multipart import multipart_reply
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import FromSwitches, InstallStage, ReadRules, ToSwitches
 from controller.tables.rules import ETH_ARP, ETH_LLDP
@@ -61,7 +60,7 @@ TICK_S = 0.1
 REPORT_REFUSED_S = 1.0
 LOG_EVERY_S = 10.0
 MAX_KINDS = 20
-"""Kinds of ignored messages that a line names: a switch can make up errors without end."""
+"""Kinds of ignored messages that a log line names: a switch can send any number of them."""
 
 MULTIPART_REPLIES = (
     ofp_event.EventOFPFlowStatsReply,
@@ -92,7 +91,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
         self._poller = CounterPoller(config.counters.interval_s, self._send, put)
-        self._arrivals = Arrivals(self._admit)
+        self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
         self._ignored: Counter[str] = Counter()
         self._refusals_at = 0.0
@@ -105,7 +104,6 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     # ---- commands
 
     def carry_out(self, command: ToSwitches) -> None:
-        """Raises ``TypeError`` for a command that is not the southbound's."""
         if isinstance(command, InstallStage):
             for _ in self._installer.install(command, self._switches, time.monotonic()):
                 pause()
@@ -115,11 +113,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
         elif isinstance(command, SendArpRequest):
-            question = arp.probe(command.ip)
-            self._send_frames((at, question) for at in command.ports)
+            request = frames.arp_probe(command.ip)
+            self._send_frames((at, request) for at in command.ports)
         elif isinstance(command, SendArpReply):
-            answer = arp.reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
-            self._send_frames([(command.at, answer)])
+            reply = frames.arp_reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
+            self._send_frames([(command.at, reply)])
         else:
             raise TypeError(f"{type(command).__name__} is no command for the southbound")
 
@@ -130,14 +128,15 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._end_conversations(dpid)
             self._discovery.switch_left(dpid)
 
-    def _send(self, dpid: Dpid, message: Any) -> int:
-        return self._switches[dpid].connection.send(message)
+    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
+        return self._switches[dpid].connection.send(*messages)
 
-    def _send_frames(self, frames: Iterable[tuple[PortRef, bytes]]) -> None:
-        """One write for those that leave one switch after the other."""
-        for dpid, group in groupby(frames, key=lambda frame: frame[0].dpid):
+    def _send_frames(self, to_send: Iterable[tuple[PortRef, bytes]]) -> None:
+        """One write for consecutive frames of one switch."""
+        for dpid, group in groupby(to_send, key=lambda frame: frame[0].dpid):
             if dpid in self._switches:
-                self._send(dpid, PacketOuts((at.port, frame) for at, frame in group))
+                packets = encode.packet_outs((at.port, frame) for at, frame in group)
+                self._switches[dpid].connection.send_bytes(packets)
 
     # ---- time
 
@@ -147,11 +146,11 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._send_frames(self._discovery.tick(now))
             for link_lost in self._discovery.lost():
                 self._put(link_lost)
-            self._arrivals.tick(now)
+            self._admission.tick(now)
             self._installer.expire(now)
             self._poller.tick(now)
             for dpid in self._reader.failed(now):
-                log.warning("switch does not tell its rules; disconnecting", dpid=f"{dpid:#x}")
+                log.warning("switch does not answer a read of its rules; disconnecting", dpid=f"{dpid:#x}")
                 self._switches[dpid].connection.close()
             self._report_refused(now)
             self._log_ignored(now)
@@ -175,17 +174,17 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
     def on_handshake_done(self, ev: Any) -> None:
-        self._arrivals.arrived(ev.datapath, time.monotonic())
+        self._admission.arrived(ev.datapath, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
         """The connection is the only one of its switch, and may write to it."""
         dpid = Dpid(connection.id)
-        descs = list(connection.ports.values())
         self._taken.pop(dpid, None)
         if self._switches.pop(dpid, None):
             self._end_conversations(dpid)
-        switch = self._switches[dpid] = _Switch(connection, objects.switch_name(dpid, descs))
-        ports = tuple(port for port in map(objects.port, descs) if port)
+        local = connection.ports.get(ofp.OFPP_LOCAL)  # named like the bridge
+        switch = self._switches[dpid] = _Switch(connection, local.name if local else f"{dpid:016x}")
+        ports = tuple(port for port in connection.ports.values() if port.number <= ofp.OFPP_MAX)
         log.info("switch connected", switch=switch.name, dpid=f"{dpid:#x}", ports=len(ports))
         self._put(SwitchConnected(dpid, switch.name, ports))
         self._discovery.switch_connected(dpid, ports)
@@ -193,15 +192,16 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
     def on_connection_dead(self, ev: Any) -> None:
-        dpid = self._heard_from(ev.datapath)
+        connection = ev.datapath
+        dpid = self._heard_from(connection)
         if dpid is not None:
             switch = self._leave(dpid)
             log.warning("switch left", switch=switch.name, dpid=f"{dpid:#x}")
             self._put(SwitchLeft(dpid))
-        elif (taken := Dpid(ev.datapath.id)) in self._taken and self._taken[taken] is ev.datapath:
-            del self._taken[taken]
-            self._put(SwitchLeft(taken))
-        self._arrivals.gone(ev.datapath, time.monotonic())
+        elif (taken := self._taken.get(connection.id)) and taken is connection:
+            del self._taken[taken.id]
+            self._put(SwitchLeft(taken.id))
+        self._admission.gone(connection, time.monotonic())
 
     def _leave(self, dpid: Dpid) -> _Switch:
         self._end_conversations(dpid)
@@ -213,48 +213,47 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._reader.switch_left(dpid)
         self._poller.switch_left(dpid)
 
-    def _heard_from(self, datapath: Any) -> Dpid | None:
-        """The switch that a connection speaks for; None when the connection was replaced by another."""
-        switch = self._switches.get(datapath.id)
-        if switch is None or switch.connection is not datapath:
+    def _heard_from(self, connection: Connection) -> Dpid | None:
+        """The dpid of an admitted connection, whose switch is thereby alive; None for any other connection."""
+        dpid = Dpid(connection.id)
+        switch = self._switches.get(dpid)
+        if switch is None or switch.connection is not connection:
             return None
-        dpid = Dpid(datapath.id)
         self._discovery.alive(dpid)
         return dpid
 
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def on_port_status(self, ev: Any) -> None:
-        connection, desc = ev.msg.datapath, ev.msg.desc
-        removed = ev.msg.reason == ofp.OFPPR_DELETE
+        connection, frame = ev.msg
+        port, removed = decode.port_status(frame.body)
         if removed:
-            connection.ports.pop(desc.port_no, None)
-        elif desc.port_no in connection.ports or len(connection.ports) < MAX_PORTS:
-            connection.ports[desc.port_no] = desc  # it may not be admitted yet, and is then with these ports
+            connection.ports.pop(port.number, None)
+        elif port.number in connection.ports or len(connection.ports) < MAX_PORTS:
+            connection.ports[port.number] = port  # also before its admission, which tells these ports
         dpid = self._heard_from(connection)
-        port: Port | None = objects.port(desc)
-        if dpid is None or port is None:
-            return
-        self._put(PortChanged(dpid, port, removed))
-        self._discovery.port_changed(dpid, port, removed)
+        if dpid is not None and port.number <= ofp.OFPP_MAX:
+            self._put(PortChanged(dpid, port, removed))
+            self._discovery.port_changed(dpid, port, removed)
 
     # ---- packets
 
-    @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER, raw=True)
+    @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def on_packet_in(self, ev: Any) -> None:
-        dpid = self._heard_from(ev.msg.datapath)
+        connection, message = ev.msg
+        dpid = self._heard_from(connection)
         if dpid is None:
             return
-        port, frame = decode.packet_in(ev.msg.buf)
+        port, frame = decode.packet_in(message.data)
         if port is None:
             return
         at = PortRef(dpid, port)
         eth_type = int.from_bytes(frame[12:14], "big")
         if eth_type == ETH_LLDP:
-            for news in self._discovery.received(at, frame):
-                self._put(news)
+            for change in self._discovery.received(at, frame):
+                self._put(change)
         elif eth_type != ETH_ARP:
             self._ignored["other_packets"] += 1
-        elif packet := arp.parse(frame):
+        elif packet := frames.parse_arp(frame):
             self._put(ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip))
         else:
             self._discovery.refuse(RefusedPacket(at, "malformed_arp"))
@@ -263,16 +262,16 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def on_error(self, ev: Any) -> None:
-        message, reason, xid = ev.msg, objects.error_reason(ev.msg), ev.msg.xid
-        code = objects.error_code(message)
-        self._arrivals.error(message.datapath, xid, code, reason, time.monotonic())
-        dpid = self._heard_from(message.datapath)
+        connection, message = ev.msg
+        xid, (code, reason) = message.xid, decode.error(message.body)
+        self._admission.error(connection, xid, code, reason, time.monotonic())
+        dpid = self._heard_from(connection)
         if dpid is None:
             return
         if code == MASTERSHIP_LOST:
             switch = self._leave(dpid)
             self._taken[dpid] = switch.connection
-            log.warning("another controller is the master now; left alone", switch=switch.name, dpid=f"{dpid:#x}")
+            log.warning("another controller is the master now", switch=switch.name, dpid=f"{dpid:#x}")
             self._put(MastershipLost(dpid, switch.name))
         elif not (
             self._installer.error(dpid, xid, reason) or self._reader.error(dpid, xid) or self._poller.error(dpid, xid)
@@ -282,25 +281,30 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
 
     @on(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
     def on_barrier_reply(self, ev: Any) -> None:
-        dpid = self._heard_from(ev.msg.datapath)
+        connection, message = ev.msg
+        decode.barrier_reply(message.body)
+        dpid = self._heard_from(connection)
         if dpid is not None:
-            self._installer.barrier_reply(dpid, ev.msg.xid)
+            self._installer.barrier_reply(dpid, message.xid)
 
     @on(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
     def on_echo_reply(self, ev: Any) -> None:
-        self._heard_from(ev.msg.datapath)
-        self._arrivals.echo_reply(ev.msg.datapath, ev.msg.xid)
+        connection, message = ev.msg
+        self._heard_from(connection)
+        self._admission.echo_reply(connection, message.xid)
 
     @on(ofp_event.EventOFPRoleReply, MAIN_DISPATCHER)
     def on_role_reply(self, ev: Any) -> None:
-        message = ev.msg
-        self._arrivals.role_reply(message.datapath, message.xid, message.role, message.generation_id, time.monotonic())
+        connection, message = ev.msg
+        role, generation = decode.role_reply(message.body)
+        self._admission.role_reply(connection, message.xid, role, generation, time.monotonic())
 
-    @on(MULTIPART_REPLIES, MAIN_DISPATCHER, raw=True)
-    def on_part(self, ev: Any) -> None:
-        dpid = self._heard_from(ev.msg.datapath)
+    @on(MULTIPART_REPLIES, MAIN_DISPATCHER)
+    def on_multipart_reply(self, ev: Any) -> None:
+        connection, message = ev.msg
+        dpid = self._heard_from(connection)
         if dpid is None:
             return
-        reply = decode.multipart_reply(ev.msg.buf)
+        reply = multipart_reply(message.data)
         if not self._reader.part(dpid, reply):
             self._poller.part(dpid, reply, time.monotonic())

@@ -1,9 +1,8 @@
 """One switch's connection, from accept to end: what Ryu calls a datapath.
 
-In: its bytes, and messages to send. Out: Ryu's events to the app, and through ``refused`` why it was ended, if it
-was for what the peer did. Three greenlets: one receives, one sends, one watches the time. Nothing that a peer sends,
-or does not read, holds up others: receiving gives way every few milliseconds, sending never blocks the caller, and
-what is queued has a limit.
+In: its bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` why the connection was
+ended, if the peer caused it. One greenlet receives and one watches the time. A peer that floods or does not read delays
+no other: receiving yields every few milliseconds, sending never waits, and the bytes kept for a peer have a limit.
 """
 
 from __future__ import annotations
@@ -13,119 +12,123 @@ import ssl
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
 
 from controller.config import OpenFlowConfig
 from controller.fabric.messages import RefusalReason
-from controller.southbound import message_guard
+from controller.fabric.topology import Port
 from controller.southbound.framework import (
     DEAD_DISPATCHER,
     HANDSHAKE_DISPATCHER,
     MAIN_DISPATCHER,
-    TURN_S,
-    EventSource,
-    OfpPort,
-    ProtocolDesc,
-    RawMessage,
+    Events,
+    HubSocket,
+    Received,
     hub,
     ofp,
     ofp_event,
-    parse_message,
+    pause,
 )
-from controller.southbound.framing import HEADER, Frame, Splitter
-from controller.southbound.handshake import VERSION, Handshake, NoCommonVersion, message
-from controller.southbound.malformed import Malformed
-from controller.southbound.wire import CHUNK, PlainWire, TlsWire
+from controller.southbound.framing import HEADER, VERSION, Frame, Malformed, Splitter, message
+from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion
+from controller.southbound.openflow_decode import port_desc
+from controller.southbound.transport import PlainTransport, TlsTransport
 
 log = structlog.get_logger(__name__)
 
-MAX_QUEUED = 8 * 1024 * 1024
-"""Bytes that wait for one switch to read them: some 80,000 rules."""
-LINGER_S = 1.0
-"""How long a refused peer may take to read why."""
+MAX_UNSENT = 8 * 1024 * 1024
+"""Bytes kept for one switch that does not read: some 80,000 rules."""
+TURN_S = 0.003
+"""After so much work for one connection the others have their turn."""
 
-_MULTIPART = struct.Struct("!HH4x")
+_KIND = struct.Struct("!H")
 
 
-class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
-    """``id`` and ``ports`` (descriptions by number) are known when the app hears of it. ``refused`` is called with the
-    connection, the reason and how it showed, before the connection ends."""
+class Connection:
+    """``id``, the dpid, and ``ports`` are known when the app hears of it. ``refused`` is called with the reason and
+    details before a connection ends because of its peer."""
 
     def __init__(
         self,
-        sock: Any,
+        sock: HubSocket,
         peer: str,
         config: OpenFlowConfig,
         tls: ssl.SSLContext | None,
+        events: Events,
         refused: Callable[[Connection, RefusalReason, str], None],
-        dropped: Counter[str],
+        ignored: Counter[str],
     ) -> None:
-        super().__init__(ofp.OFP_VERSION)
         self.peer = peer
         self.id: Any = None
-        self.ports: dict[int, Any] = {}
+        self.ports: dict[int, Port] = {}
         self.state = HANDSHAKE_DISPATCHER
         self._config = config
+        self._events = events
         self._refused = refused
-        self._dropped = dropped
-        self._events = EventSource()
+        self._ignored = ignored
         self._handshake = Handshake()
         self._xid = random.getrandbits(31)
-        self._outgoing: Any = hub.Queue()
-        self._queued = 0
         self._unanswered = 0
         self._ended = False
-        self._threads: list[Any] = []
-        self._wire = TlsWire(sock, tls, lambda: self.send_bytes(b"")) if tls else PlainWire(sock)
+        self._greenlets: list[Any] = []
+        self._draining: Any = None
+        self._socket = sock
+        self._transport = TlsTransport(sock, tls) if tls else PlainTransport(sock)
 
-    # ---- for everybody
-
-    def send(self, message: Any) -> int:
-        """Queues a message and returns its transaction id; never blocks. A message to a connection that has ended is
-        dropped."""
-        self._xid = (self._xid + 1) & 0xFFFFFFFF
-        message.set_xid(self._xid)
-        message.serialize()
-        self.send_bytes(bytes(message.buf))
-        return self._xid
+    def send(self, *messages: bytes) -> list[int]:
+        """Sends messages and returns their transaction ids, which it sets; never waits. Messages to a connection that
+        has ended are dropped."""
+        first = self._xid + 1
+        self._xid += len(messages)
+        xids = [xid & 0xFFFFFFFF for xid in range(first, first + len(messages))]
+        self.send_bytes(
+            b"".join([m[:4] + xid.to_bytes(4, "big") + m[8:] for m, xid in zip(messages, xids, strict=True)])
+        )
+        return xids
 
     def send_bytes(self, data: bytes) -> None:
-        """Queues messages as they are."""
+        """Sends messages that have their transaction ids."""
         if self._ended:
             return
-        self._queued += len(data)
-        self._outgoing.put(data)
-        if self._queued > MAX_QUEUED:
-            self.refuse("not_reading", f"{self._queued} bytes wait to be read")
+        try:
+            self._transport.send(data)
+        except OSError as error:
+            log.debug("connection lost", peer=self.peer, why=str(error))
+            self.close()
+            return
+        unsent = len(self._transport.unsent)
+        if unsent > MAX_UNSENT:
+            self.refuse("not_reading", f"{unsent} bytes wait to be read")
+        elif unsent and not self._draining:
+            self._draining = hub.spawn(self._drain)
 
     def refuse(self, reason: RefusalReason, why: str) -> None:
-        """Ends the connection for what the peer did; counted and logged once."""
+        """Ends the connection because of the peer; counted and logged once."""
         if not self._ended:
             self._refused(self, reason, why)
             self.close()
 
     def close(self) -> None:
-        """Ends the connection; the app hears of it when what was received before has been handled."""
+        """Ends the connection; the app hears of it when the hub gets to it."""
         self._ended = True
-        self._wire.shut_down()
+        self._socket.shut_down()
 
     # ---- its life
 
     def serve(self) -> None:
-        """Returns when the connection has ended. Raises only what is a bug."""
-        self._threads.append(hub.spawn(self._end_if_silent))
+        """Returns when the connection has ended. Any exception is a fault of the controller."""
+        self._greenlets.append(hub.spawn(self._end_if_silent))
         try:
-            self._wire.open()
-            self._threads.append(hub.spawn(self._send_loop))
+            self._transport.open()
             self.send_bytes(self._handshake.begin())
             self._receive()
         except Malformed as error:
             self.refuse("malformed", str(error))
         except NoCommonVersion as error:
-            self._say_last(error.answer)
+            self.send_bytes(error.answer)
             self.refuse("version", str(error))
         except ssl.SSLError as error:
             self.refuse("tls", getattr(error, "verify_message", None) or error.reason or str(error))
@@ -133,130 +136,88 @@ class Connection(ProtocolDesc):  # type: ignore[misc]  # Ryu has no types
             log.debug("connection lost", peer=self.peer, why=str(error))
         finally:
             self._ended = True
-            for thread in self._threads:
-                hub.kill(thread)
-            self._wire.close()
+            for greenlet in filter(None, (*self._greenlets, self._draining)):
+                hub.kill(greenlet)
+            self._socket.close()
             self._set_state(DEAD_DISPATCHER)
 
     def _set_state(self, state: str) -> None:
-        """Tells the app; of a connection that never became a switch it hears nothing."""
+        """Tells the app, but nothing of a connection whose handshake was not completed."""
         if self.id is not None:
             self.state = state
             self._events.send(ofp_event.EventOFPStateChange(self), state)
 
     def _end_if_silent(self) -> None:
-        """Who connects has as long to become a switch as a switch may be silent."""
+        """The handshake may take as long as a switch may be silent later."""
         patience_s = self._config.echo_interval_s * self._config.echo_misses
-        hub.sleep(patience_s)
+        pause(patience_s)
         if self.id is None:
             self.refuse("silent", f"no OpenFlow handshake within {patience_s:g} s")
 
-    def _keep_asking(self) -> None:
-        """Echo requests; a switch that leaves too many in a row unanswered is gone."""
+    def _send_echo_requests(self) -> None:
+        """Ends the connection when too many in a row are not answered."""
         while self._unanswered < self._config.echo_misses:
             self._unanswered += 1
-            self.send_bytes(message(ofp.OFPT_ECHO_REQUEST, 0))
-            hub.sleep(self._config.echo_interval_s)
+            self.send_bytes(message(ofp.OFPT_ECHO_REQUEST))
+            pause(self._config.echo_interval_s)
         log.warning("switch does not answer; disconnecting", dpid=f"{self.id:#x}", peer=self.peer)
         self.close()
 
-    # ---- sending
-
-    def _send_loop(self) -> None:
+    def _drain(self) -> None:
         try:
-            while True:
-                chunks = [self._outgoing.get()]
-                size = len(chunks[0])
-                while size < CHUNK and not self._outgoing.empty():
-                    chunks.append(self._outgoing.get())
-                    size += len(chunks[-1])
-                self._wire.send(b"".join(chunks))
-                self._queued -= size
-                hub.sleep(0)
+            self._transport.drain()
         except OSError:
             self.close()
-
-    def _say_last(self, data: bytes) -> None:
-        """Sends, and waits a moment for it to go out."""
-        self.send_bytes(data)
-        deadline = time.monotonic() + LINGER_S
-        while self._queued and not self._ended and time.monotonic() < deadline:
-            hub.sleep(0.01)
+        self._draining = None
 
     # ---- receiving
 
     def _receive(self) -> None:
         splitter = Splitter()
-        spent = 0.0
-        while data := self._wire.receive():
+        spent_s = 0.0
+        while data := self._transport.receive():
             began = time.monotonic()
             for frame in splitter.feed(data):
                 self._take(frame)
                 if self._ended:
                     return
                 now = time.monotonic()
-                spent, began = spent + now - began, now
-                if spent > TURN_S:
-                    hub.sleep(0)
-                    spent, began = 0.0, time.monotonic()
+                spent_s, began = spent_s + now - began, now
+                if spent_s > TURN_S:
+                    pause()
+                    spent_s, began = 0.0, time.monotonic()
 
     def _take(self, frame: Frame) -> None:
         if frame.kind == ofp.OFPT_ECHO_REQUEST:
-            self.send_bytes(message(ofp.OFPT_ECHO_REPLY, frame.xid, frame.body))
+            self.send_bytes(message(ofp.OFPT_ECHO_REPLY, frame.body, frame.xid))
         elif self.id is not None:
             self._hand_on(frame)
         elif answer := self._handshake.take(frame):
             self.send_bytes(answer)
         elif self._handshake.done:
-            descs = self._handshake.ports
-            ports = (OfpPort.parser(descs, at) for at in range(0, len(descs), message_guard.PORT_SIZE))
-            self.ports = {port.port_no: port for port in ports}
+            descs = bytes(self._handshake.ports)
+            ports = (port_desc(descs[at : at + PORT_SIZE]) for at in range(0, len(descs), PORT_SIZE))
+            self.ports = {port.number: port for port in ports}
             self.id = self._handshake.dpid
-            self._threads.append(hub.spawn(self._keep_asking))
+            self._greenlets.append(hub.spawn(self._send_echo_requests))
             self._set_state(MAIN_DISPATCHER)
 
     def _hand_on(self, frame: Frame) -> None:
-        """To the app, if it wants messages of this kind."""
+        """To the handlers of the app that are subscribed to messages of this kind."""
         if frame.version != VERSION:
             raise Malformed(f"version {frame.version} after {VERSION} was agreed on")
+        kind = EVENTS.get(frame.kind)
         if frame.kind == ofp.OFPT_ECHO_REPLY:
             self._unanswered = 0
-        event = self._multipart_event(frame) if frame.kind == ofp.OFPT_MULTIPART_REPLY else self._event(frame)
-        if event is None:
-            self._dropped[f"type {frame.kind}"] += 1
-        elif isinstance(event.msg, RawMessage):
-            self._events.send_raw(event, self.state)
-        else:
-            self._events.send(event, self.state)
-
-    def _event(self, frame: Frame) -> Any | None:
-        kind = EVENTS.get(frame.kind)
-        if kind is None or not self._events.wanted(kind, self.state):
-            return None
-        if self._events.raw(kind):
-            return kind(RawMessage(self, frame.data))
-        message_guard.check(frame.kind, frame.body)
-        return kind(self._parsed(frame))
-
-    def _multipart_event(self, frame: Frame) -> Any | None:
-        """Always raw: their structures are what a library's parsers loop in."""
-        if len(frame.data) < HEADER.size + _MULTIPART.size:
-            raise Malformed(f"multipart reply of {len(frame.data)} bytes")
-        number, _ = _MULTIPART.unpack_from(frame.data, HEADER.size)
-        kind = MULTIPART_EVENTS.get(number)
-        if kind is None or not self._events.wanted(kind, self.state):
-            return None
-        return kind(RawMessage(self, frame.data))
-
-    def _parsed(self, frame: Frame) -> Any:
-        try:
-            return parse_message(self, *frame)
-        except Exception as error:
-            # The library's parser has no errors of its own; whatever it raises, these bytes are the cause.
-            raise Malformed(f"a message of type {frame.kind} that cannot be parsed: {error!r}") from None
+        elif frame.kind == ofp.OFPT_MULTIPART_REPLY:
+            if len(frame.data) < HEADER.size + _KIND.size:
+                raise Malformed(f"multipart reply of {len(frame.data)} bytes")
+            kind = MULTIPART_EVENTS.get(_KIND.unpack_from(frame.data, HEADER.size)[0])
+        if kind is None or not self._events.send(kind(Received(self, frame)), self.state):
+            self._ignored[f"type {frame.kind}"] += 1
 
 
-EVENTS = {
+EVENTS: Mapping[int, Any] = {
     ofp.OFPT_ERROR: ofp_event.EventOFPErrorMsg,
     ofp.OFPT_ECHO_REPLY: ofp_event.EventOFPEchoReply,
     ofp.OFPT_PACKET_IN: ofp_event.EventOFPPacketIn,
@@ -264,7 +225,7 @@ EVENTS = {
     ofp.OFPT_BARRIER_REPLY: ofp_event.EventOFPBarrierReply,
     ofp.OFPT_ROLE_REPLY: ofp_event.EventOFPRoleReply,
 }
-MULTIPART_EVENTS = {
+MULTIPART_EVENTS: Mapping[int, Any] = {
     ofp.OFPMP_FLOW: ofp_event.EventOFPFlowStatsReply,
     ofp.OFPMP_AGGREGATE: ofp_event.EventOFPAggregateStatsReply,
     ofp.OFPMP_PORT_STATS: ofp_event.EventOFPPortStatsReply,

@@ -1,9 +1,9 @@
-"""Polls counters: per switch and interval, port counters and the pinned table's flow counters, asked for together, and
-now and then what the meters of the control table dropped.
+"""Polls counters: per switch and interval the port counters and the flow counters of the pinned table together, and
+every few polls the packets that the meters of the control table dropped.
 
-In: the time, replies in parts. Out: requests through ``send``, ``Counters`` messages. Switches are polled at
-staggered moments, each has one poll at a time: one whose last poll is unanswered is skipped, and after a few intervals
-that poll is given up and what it did answer is told. ``now`` is monotonic seconds.
+In: the time, parts of replies. Out: requests through ``send``, ``Counters`` messages. Switches are polled at staggered
+times. A switch has one poll at a time: the next waits until the last is answered, or is given up after a few intervals,
+when the replies that did come are reported. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -15,21 +15,20 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import openflow_encode as encode
 from controller.southbound.discovery import GOLDEN
 from controller.southbound.framework import ofp
-from controller.southbound.multipart import Gathered
-from controller.southbound.openflow_decode import Reply
+from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import Counters, PortCount
 from controller.tables.rules import FlowKey, Table
 
 METERS_EVERY = 5
-"""Every so many polls the meters are asked too: a host that floods is no news every second."""
+"""Polls after which the meters are read again: they change only while a host floods the controller."""
 PATIENCE = 3
 """Intervals after which a poll that is not answered is given up."""
 
 
 @dataclass(slots=True)
 class _Polled:
-    """``waited``: intervals that the open poll has taken so far. ``meters``: the switch has them, as far as is known.
-    ``polls``: so far."""
+    """``waited``: intervals that the open poll has taken so far. ``meters``: False once the switch has refused to read
+    them. ``polls``: their number so far."""
 
     next_at: float
     asked: Gathered | None = None
@@ -40,16 +39,16 @@ class _Polled:
 
 
 class CounterPoller:
-    def __init__(
-        self, interval_s: float, send: Callable[[Dpid, encode.Encoded], int], put: Callable[[Counters], None]
-    ) -> None:
+    def __init__(self, interval_s: float, send: encode.Send, put: Callable[[Counters], None]) -> None:
         self._interval_s = interval_s
         self._send = send
         self._put = put
         self._switches: dict[Dpid, _Polled] = {}
-        self._ports = encode.port_stats_request()
-        self._flows = encode.flow_stats_request(Table.PINNED)
-        self._meters = encode.meter_stats_request()
+        self._requests = {
+            ofp.OFPMP_PORT_STATS: encode.port_stats_request(),
+            ofp.OFPMP_FLOW: encode.flow_stats_request(Table.PINNED),
+            ofp.OFPMP_METER: encode.meter_stats_request(),
+        }
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
         self._switches[dpid] = _Polled(now + self._interval_s * (dpid * GOLDEN % 1.0))
@@ -65,41 +64,39 @@ class CounterPoller:
             polled.next_at += self._interval_s * (1 + (now - polled.next_at) // self._interval_s)
             polled.waited += 1
             if polled.asked is not None and polled.waited >= PATIENCE:
-                self._tell(dpid, polled, now)
+                self._report(dpid, polled, now)
             if polled.asked is None:
                 self._ask(dpid, polled, now)
 
     def _ask(self, dpid: Dpid, polled: _Polled, now: float) -> None:
-        kinds = {
-            self._send(dpid, self._ports): ofp.OFPMP_PORT_STATS,
-            self._send(dpid, self._flows): ofp.OFPMP_FLOW,
-        }
-        if polled.meters and polled.polls % METERS_EVERY == 0:
-            kinds[self._send(dpid, self._meters)] = ofp.OFPMP_METER
-        polled.asked, polled.asked_at, polled.waited = Gathered(kinds), now, 0
+        meters = polled.meters and polled.polls % METERS_EVERY == 0
+        kinds = [kind for kind in self._requests if meters or kind != ofp.OFPMP_METER]
+        xids = self._send(dpid, *(self._requests[kind] for kind in kinds))
+        polled.asked = Gathered(dict(zip(xids, kinds, strict=True)))
+        polled.asked_at, polled.waited = now, 0
         polled.polls += 1
 
     def part(self, dpid: Dpid, reply: Reply, now: float) -> bool:
-        """One part of a reply; False when it answers no poll. Raises ``Malformed``."""
+        """One part of a reply; False when it belongs to no poll. Raises ``Malformed``."""
         polled = self._switches.get(dpid)
         if polled is None or polled.asked is None or not polled.asked.part(reply):
             return False
         if polled.asked.complete:
-            self._tell(dpid, polled, now)
+            self._report(dpid, polled, now)
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
-        """The switch refused one request of a poll, the others may still be answered; False when it was none."""
+        """The switch refused a request; False when it belongs to no poll. The others may still be answered."""
         polled = self._switches.get(dpid)
         refused = polled.asked.refused(xid) if polled and polled.asked else None
         if polled is None or polled.asked is None or refused is None:
             return False
         polled.meters &= refused != ofp.OFPMP_METER
         if polled.asked.complete:
-            self._tell(dpid, polled, polled.asked_at)
+            self._report(dpid, polled, polled.asked_at)
         return True
 
-    def _tell(self, dpid: Dpid, polled: _Polled, now: float) -> None:
+    def _report(self, dpid: Dpid, polled: _Polled, now: float) -> None:
         asked, polled.asked = polled.asked, None
         assert asked is not None
         ports: dict[PortNo, PortCount] = {}

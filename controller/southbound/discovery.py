@@ -5,7 +5,7 @@ seconds). Out: probes to send, ``LinkSeen`` and ``LinkLost``, and frames that we
 
 A probe counts once, and only while it is fresh: every probe has a number that no other has, and a port knows those it
 sent lately. So a host can neither forge a link (``probe_frame``) nor replay one. Two hosts that relay whole frames
-between each other while these are fresh are out of scope (docs/architecture.md).
+between each other while these are fresh are out of scope (docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortRef
-from controller.southbound.probe_frame import ProbeFrames
+from controller.southbound.frames import ProbeFrames
 
 MAX_STEP_S = 0.25
 """The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""

@@ -1,10 +1,10 @@
-"""Everything about Ryu, os-ken, eventlet and threads; the only file that names these packages.
+"""Ryu or os-ken, eventlet and its hub; the only file that imports these packages.
 
-Owns how code gets into the hub, which runs in the main thread with nothing monkey-patched (docs/architecture.md):
-commands from any thread through an ``Outbox``, events through ``on``. Out: the names of Ryu that the rest of the
-southbound uses. os-ken, the maintained fork, can stand in for it: ``FRAMEWORK`` says which of them runs.
+The hub runs in the main thread, with nothing monkey-patched (docs/architecture.md). In: commands from any thread
+through an ``Outbox``, messages of switches through ``Events``. Out: calls of the app's handlers, and the names of the
+framework that the rest of the southbound uses. os-ken is the maintained fork of Ryu; ``FRAMEWORK`` is the one in use.
 
-Every handler, the ticker and the command loop have one guard: what they raise ends ``run_hub``, which raises it.
+An exception in a handler or greenlet is logged and ends ``run_hub``, which raises it.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import Frame, Malformed
 from controller.tables.messages import ToSwitches
 
 CHOICE = "SIGNALBOX_OPENFLOW"
 
 
 def chosen() -> str:
-    """The framework to run on: what the environment variable ``SIGNALBOX_OPENFLOW`` names, ``ryu`` or ``os_ken``, else
-    Ryu when it is installed. Raises ``InvalidInput``."""
+    """The framework to use: the value of the environment variable ``SIGNALBOX_OPENFLOW``, ``ryu`` or ``os_ken``;
+    without it Ryu if it is installed. Raises ``InvalidInput``."""
     wanted = os.environ.get(CHOICE) or ("ryu" if find_spec("ryu") else "os_ken")
     if wanted not in ("ryu", "os_ken"):
         raise InvalidInput((FieldProblem(CHOICE, f"must be ryu or os_ken, not '{wanted}'"),))
@@ -59,7 +57,7 @@ with warnings.catch_warnings():
         from ryu.ofproto import ofproto_v1_3_parser as ofp_parser
         from ryu.ofproto.ofproto_protocol import ProtocolDesc
     else:
-        # Its native hub lets the first exception end an app's event thread, and waits with a time limit for ever.
+        # On its native hub the first exception ends an app's event thread, and a wait with a time limit never returns.
         os.environ["OSKEN_HUB_TYPE"] = "eventlet"
         from os_ken import cfg
         from os_ken.base.app_manager import AppManager, lookup_service_brick
@@ -78,24 +76,20 @@ __all__ = [
     "HANDSHAKE_DISPATCHER",
     "MAIN_DISPATCHER",
     "PROTOCOL",
-    "TURN_S",
     "AppManager",
-    "EventSource",
-    "OfpPort",
+    "Events",
+    "HubSocket",
     "Outbox",
-    "ProtocolDesc",
-    "RawMessage",
+    "Received",
     "RyuApp",
     "cfg",
     "green_socket",
-    "guard",
     "hub",
     "ofp",
     "ofp_event",
     "ofp_handler",
     "ofp_parser",
     "on",
-    "parse_message",
     "pause",
     "spawn",
 ]
@@ -103,13 +97,9 @@ __all__ = [
 log = structlog.get_logger(__name__)
 
 PROTOCOL = ProtocolDesc(ofp.OFP_VERSION)
-"""Stands where messages that are built before their connection is known want a datapath."""
-
-TURN_S = 0.003
-"""Work in the hub gives way to others after this long."""
+"""Takes the place of a datapath where the framework's parser and serialisers ask for one."""
 
 Handler = Callable[[Any, Any], None]
-OfpPort = ofp_parser.OFPPort
 
 
 class Outbox:
@@ -124,12 +114,12 @@ class Outbox:
         self._wake.setblocking(False)
 
     def send(self, commands: Iterable[ToSwitches]) -> None:
-        """Carry out the commands, in order. Commands that are not the southbound's are a ``TypeError`` in the hub."""
+        """Carry out the commands, in order."""
         self._commands.extend(commands)
         self._ring()
 
     def stop(self) -> None:
-        """End ``run_hub``; what is still queued is dropped."""
+        """End ``run_hub``; commands still in the queue are dropped."""
         self._stopping = True
         self._ring()
 
@@ -139,7 +129,7 @@ class Outbox:
         self.stop()
 
     def receive(self) -> Iterator[ToSwitches]:
-        """In the hub: the commands, until ``stop``. Raises what ``fail`` was given."""
+        """In the hub: the commands, until ``stop``. Raises the error given to ``fail``."""
         while True:
             while self._commands and not self._stopping:
                 yield self._commands.popleft()
@@ -152,7 +142,7 @@ class Outbox:
             raise self._failure
 
     def close(self) -> None:
-        """What is sent from now on is dropped."""
+        """Commands sent from now on are dropped."""
         self._woken.close()
         self._wake.close()
 
@@ -162,100 +152,58 @@ class Outbox:
             self._wake.send(b"\0")
 
 
-@dataclass(frozen=True, slots=True)
-class RawMessage:
-    """What an event carries for handlers that read bytes themselves. ``buf``: the whole message, with its header; of a
-    multipart reply the multipart header is there as well. Nothing else has been checked. ``datapath``: the
-    ``Connection``."""
+# ---- messages of switches to the app
+
+
+class Received(NamedTuple):
+    """A message of a switch: what an event carries as ``msg``. The header has been checked, the body has not."""
 
     datapath: Any
-    buf: bytes
+    frame: Frame
 
 
-def parse_message(connection: Any, version: int, kind: int, xid: int, data: bytes) -> Any:
-    """The framework's object for a message of OpenFlow 1.3. Check the bytes first: its parsers trust every length."""
-    return ofp_parser.msg_parser(connection, version, kind, len(data), xid, data)
-
-
-class EventSource:
-    """Where events of switches go to the app, as if from the framework's own OpenFlow service. Those that carry raw
-    bytes, which are most by far, do not wait in the app's queue: their handlers are called at once."""
+class Events:
+    """Calls the app's handlers for an event at once, without the framework's queue between."""
 
     def __init__(self) -> None:
-        self._service = lookup_service_brick(ofp_event.NAME)
-        self._wanted: dict[tuple[Any, str], bool] = {}
         self._handlers: dict[tuple[Any, str], list[Callable[[Any], None]]] = {}
 
-    def wanted(self, event: Any, state: str) -> bool:
-        """Whether a handler is subscribed to this class of events."""
-        wanted = self._wanted.get((event, state))
-        if wanted is None:
-            wanted = any(not states or state in states for states in self._service.observers.get(event, {}).values())
-            self._wanted[event, state] = wanted
-        return wanted
-
-    def raw(self, event: Any) -> bool:
-        """Whether its handler reads bytes itself."""
-        return event in _RAW_EVENTS
-
-    def send(self, event: Any, state: str) -> None:
-        """Waits for room in the app's queue."""
-        self._service.send_event_to_observers(event, state)
-
-    def send_raw(self, event: Any, state: str) -> None:
-        """Calls the handlers."""
+    def send(self, event: Any, state: str) -> bool:
+        """False when no handler is subscribed to this class of events in this state of a connection. Raises
+        ``Malformed`` when a handler does."""
         kind = type(event)
         handlers = self._handlers.get((kind, state))
         if handlers is None:
-            apps = map(lookup_service_brick, self._service.observers.get(kind, {}))
-            handlers = [handler for app in apps for handler in app.get_handlers(event, state)]
-            self._handlers[kind, state] = handlers
+            service = lookup_service_brick(ofp_event.NAME)  # None once the framework has ended
+            apps = map(lookup_service_brick, service.observers.get(kind, ())) if service else ()
+            handlers = self._handlers[kind, state] = [h for app in apps for h in app.get_handlers(event, state)]
         for handler in handlers:
             handler(event)
+        return bool(handlers)
 
 
-_RAW_EVENTS: set[Any] = set()
-
-
-def on(event: Any, dispatcher: str, raw: bool = False) -> Callable[[Handler], Handler]:
-    """Subscribes a method of the app; what it raises goes to ``self.outbox`` and ends the process, but ``Malformed``
-    only the connection that the message came by. ``event``: a class of events or a tuple of them. ``raw``: the event's
-    ``msg`` is a ``RawMessage``."""
-    events = event if isinstance(event, tuple) else (event,)
+def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
+    """Subscribes a method of the app to a class of events or a tuple of them. ``Malformed`` passes through to the
+    connection that the message came from; any other exception goes to ``self.outbox`` and ends the process."""
 
     def decorate(handler: Handler) -> Handler:
-        turn = _Turn()
-
         @functools.wraps(handler)
         def guarded(self: Any, ev: Any) -> None:
-            with guard(self.outbox, handler.__name__), turn:
-                try:
-                    handler(self, ev)
-                except Malformed as error:
-                    ev.msg.datapath.refuse("malformed", str(error))
+            try:
+                handler(self, ev)
+            except Malformed:
+                raise
+            except Exception as error:
+                _fail(self.outbox, handler, error)
 
-        if raw:
-            _RAW_EVENTS.update(events)
-        subscribed: Handler = set_ev_cls(list(events), dispatcher)(guarded)
+        events = list(event) if isinstance(event, tuple) else [event]
+        subscribed: Handler = set_ev_cls(events, dispatcher)(guarded)
         return subscribed
 
     return decorate
 
 
-class _Turn:
-    """Lets others run once a handler's work has added up: the framework empties the app's queue without a pause."""
-
-    def __init__(self) -> None:
-        self._spent = self._began = 0.0
-
-    def __enter__(self) -> None:
-        self._began = time.monotonic()
-
-    def __exit__(self, *_: object) -> None:
-        self._spent += time.monotonic() - self._began
-        if self._spent > TURN_S:
-            self._spent = 0.0
-            hub.sleep(0)
+# ---- the hub
 
 
 def pause(seconds: float = 0.0) -> None:
@@ -264,20 +212,62 @@ def pause(seconds: float = 0.0) -> None:
 
 
 def spawn(outbox: Outbox, body: Callable[[], None]) -> None:
-    """Runs a body in the hub; what it raises ends the process."""
+    """Runs a body in the hub; an exception in it ends the process."""
 
     def guarded() -> None:
-        with guard(outbox, getattr(body, "__name__", "greenlet")):
+        try:
             body()
+        except Exception as error:
+            _fail(outbox, body, error)
 
     hub.spawn(guarded)
 
 
-@contextmanager
-def guard(outbox: Outbox, where: str) -> Iterator[None]:
-    """What the block raises is logged and ends the process."""
-    try:
-        yield
-    except Exception as error:
-        log.exception("southbound handler failed; stopping", handler=where)
-        outbox.fail(error)
+def _fail(outbox: Outbox, where: Any, error: Exception) -> None:
+    log.exception("southbound handler failed; stopping", handler=getattr(where, "__name__", "greenlet"))
+    outbox.fail(error)
+
+
+class HubSocket:
+    """A connected socket whose waiting is done by the hub. It is registered for reading once instead of for each wait,
+    which saves two system calls per message."""
+
+    def __init__(self, sock: Any) -> None:
+        self._socket = sock
+        self._hub = eventlet.hubs.get_hub()
+        self._waiting: Any = None
+        with suppress(OSError):  # the peer may have left
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._listener = self._hub.add(self._hub.READ, sock.fileno(), self._wake, self._wake, None)
+
+    def receive(self, size: int) -> bytes:
+        """Yields to the hub, also when there is something to read. Empty once the peer has ended the connection."""
+        while True:
+            self._waiting = eventlet.getcurrent()
+            self._hub.switch()
+            with suppress(BlockingIOError):
+                return bytes(self._socket.fd.recv(size))
+
+    def _wake(self, _: Any) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            waiting.switch()
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        """How many bytes were taken without waiting."""
+        try:
+            return int(self._socket.fd.send(data))
+        except BlockingIOError:
+            return 0
+
+    def wait_writable(self) -> None:
+        eventlet.hubs.trampoline(self._socket, write=True)
+
+    def shut_down(self) -> None:
+        """Ends the connection; a greenlet that waits here continues."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._hub.remove(self._listener)
+        self._socket.close()

@@ -1,7 +1,7 @@
-"""Cuts the bytes of a connection into OpenFlow messages (OpenFlow 1.3.5 section 7.1).
+"""OpenFlow messages as bytes: cuts a stream into messages, and builds messages (OpenFlow 1.3.5 section 7.1).
 
-Sans-IO. In: bytes as they arrive, in pieces of any size. Out: whole messages. What comes after a header that cannot be
-true is not read: the end of that message is unknown.
+Sans-IO. In: bytes as they arrive, in pieces of any size. Out: whole messages. After a header that breaks the
+specification nothing more is read: the end of that message is unknown.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from controller.southbound.malformed import Malformed
-
+VERSION = 4
+"""OpenFlow 1.3 on the wire."""
 HEADER = struct.Struct("!BBHI")
 KINDS = 30
 """Message types are 0 to 29 (section 7.1, ``ofp_type``)."""
+
+
+class Malformed(ValueError):
+    """A message of a switch breaks the specification. The text says how and is logged. It ends the connection of that
+    switch only; any other exception is a fault of the controller and stops the process."""
 
 
 class Frame(NamedTuple):
@@ -37,8 +42,8 @@ class Splitter:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
-        """The messages that are complete now; what is left over waits for the next bytes. Exhaust it before the next
-        call. Raises ``Malformed`` for a header with a version, type or length that OpenFlow does not have."""
+        """The messages that are complete now; the rest waits for the next bytes. Exhaust it before the next call.
+        Raises ``Malformed`` for a header with a version, type or length that OpenFlow does not have."""
         buffer = self._buffer
         buffer += data
         start = 0
@@ -51,3 +56,8 @@ class Splitter:
             yield Frame(version, kind, xid, bytes(memoryview(buffer)[start : start + length]))
             start += length
         del buffer[:start]
+
+
+def message(kind: int, body: bytes = b"", xid: int = 0) -> bytes:
+    """A message of OpenFlow 1.3 with its header. Raises ``struct.error`` when it is longer than 65,535 bytes."""
+    return HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body

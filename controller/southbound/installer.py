@@ -1,8 +1,8 @@
-"""Installs stages: mods to each switch, then a barrier; ties what switches reject to the mod they rejected.
+"""Installs stages: mods to each switch, then a barrier; finds the mod that an error message belongs to.
 
-In: ``InstallStage``, and what switches answer. Out: messages through ``send``, which returns their transaction ids,
-and one ``StageDone`` per stage; of a stage that takes longer than ``PATIENCE_S`` several: what is known by then, and
-every switch that is late when it is known. ``now`` is monotonic seconds.
+In: ``InstallStage``, and the answers of switches. Out: messages through ``send``, which returns their transaction ids,
+and one ``StageDone`` per stage. A stage that takes longer than ``PATIENCE_S`` is reported in parts: the results until
+then, and later each late switch. ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ log = structlog.get_logger(__name__)
 
 BATCH = 256
 """Messages to pack and send before others may run: about 2 ms."""
-
-
 PATIENCE_S = 1.0
-"""How long switches that are quick wait for one that is slow."""
+"""How long a stage waits for slow switches."""
 
 
 @dataclass(slots=True)
 class _Stage:
-    """``late``: those who wait have been told that not all have answered."""
+    """``late``: it was reported that not all switches have answered."""
 
     command: InstallStage
     late_at: float
@@ -50,9 +48,7 @@ class _OnSwitch:
 
 
 class Installer:
-    def __init__(
-        self, barrier_timeout_s: float, send: Callable[[Dpid, encode.Encoded], int], put: Callable[[StageDone], None]
-    ) -> None:
+    def __init__(self, barrier_timeout_s: float, send: encode.Send, put: Callable[[StageDone], None]) -> None:
         self._barrier_timeout_s = barrier_timeout_s
         self._send = send
         self._put = put
@@ -72,26 +68,27 @@ class Installer:
         sent = 0
         for dpid, on_switch in work.items():
             mods = command.stage.mods[dpid]
-            for start in range(0, len(mods), BATCH):
+            for start in range(0, max(1, len(mods)), BATCH):
                 batch = mods[start : start + BATCH]
-                self._send_mods(dpid, on_switch, batch)
+                if dpid in stage.missing:
+                    self._send_mods(dpid, on_switch, batch, last=start + BATCH >= len(mods))
                 sent += len(batch)
                 if sent >= BATCH:
                     sent = 0
                     yield
-            self._send_barrier(dpid, on_switch)
         yield
 
-    def _send_mods(self, dpid: Dpid, on_switch: _OnSwitch, mods: tuple[RuleMod, ...]) -> None:
-        if dpid in on_switch.stage.missing:
-            on_switch.mods |= {self._send(dpid, encode.mod_message(mod)): mod for mod in mods}
-
-    def _send_barrier(self, dpid: Dpid, on_switch: _OnSwitch) -> None:
-        if dpid in on_switch.stage.missing:
-            on_switch.barrier = self._send(dpid, encode.barrier())
+    def _send_mods(self, dpid: Dpid, on_switch: _OnSwitch, mods: tuple[RuleMod, ...], last: bool) -> None:
+        messages = [encode.mod_message(mod) for mod in mods]
+        if last:
+            messages.append(encode.barrier())
+        xids = self._send(dpid, *messages)
+        on_switch.mods.update(zip(xids, mods, strict=False))
+        if last:
+            on_switch.barrier = xids[-1]
 
     def error(self, dpid: Dpid, xid: int, reason: str) -> bool:
-        """The switch rejected a message; False when it was none of a stage that is open."""
+        """The switch rejected a message; False when the message belongs to no open stage."""
         for on_switch in self._open.get(dpid, ()):
             if (mod := on_switch.mods.get(xid)) is not None:
                 on_switch.rejected.append((mod, reason))
@@ -112,7 +109,7 @@ class Installer:
             self._close(dpid, on_switch, timed_out=True)
 
     def expire(self, now: float) -> None:
-        """Tells of stages that some switches are late with, and gives up on the barriers that are overdue."""
+        """Reports stages with late switches, and gives up on overdue barriers."""
         stages = {one.stage.command.change_id: one.stage for them in self._open.values() for one in them}
         for stage in stages.values():
             if not stage.late and stage.late_at <= now:

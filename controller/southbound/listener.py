@@ -1,7 +1,7 @@
 """Accepts the connections of switches, and counts and logs those that are refused.
 
-In: an address that nobody else listens on. Out: one greenlet per connection, which ends alone whatever its peer does;
-``ConnectionRefused`` messages.
+In: an address. Out: one greenlet per connection, so that an error of a peer ends only its own; ``ConnectionRefused``
+messages.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from controller.config import OpenFlowConfig
 from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
 from controller.southbound.connection import Connection
-from controller.southbound.framework import Outbox, green_socket, hub, spawn
+from controller.southbound.framework import Events, HubSocket, Outbox, green_socket, pause, spawn
 
 log = structlog.get_logger(__name__)
 
 BACKLOG = 512
-MAX_STRANGERS = 256
-"""Connections that are not a switch's yet; beyond, the oldest of them ends."""
+MAX_HANDSHAKES = 256
+"""Connections whose handshake is not done; one more ends the oldest."""
 LOG_S = 10.0
 LOG_LINES = 10
-"""Refusals that are logged in each ``LOG_S``; the rest is only counted."""
+"""Refusals logged in each ``LOG_S``; the others are only counted."""
 PAUSE_S = 0.5
 
 
@@ -37,7 +37,7 @@ class ListenError(OSError):
 
 
 def listen(openflow: OpenFlowConfig) -> Any:
-    """A listening socket, not shared with anybody. Raises ``ListenError``."""
+    """A listening socket that shares its port with no other process. Raises ``ListenError``."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(openflow.host, openflow.port, type=socket.SOCK_STREAM)[0]
         sock = green_socket(family, kind)
@@ -70,8 +70,9 @@ class Listener:
         self._tls = tls
         self._put = put
         self._outbox = outbox
-        self._strangers: dict[Connection, None] = {}
-        self._dropped: Counter[str] = Counter()
+        self._in_handshake: dict[Connection, None] = {}
+        self._events = Events()
+        self._ignored: Counter[str] = Counter()
         self._logged = 0
         self._closed = False
 
@@ -91,30 +92,32 @@ class Listener:
             except OSError as error:
                 if self._closed:
                     return
-                # No file descriptors are left, or the peer has gone again. It is worth another try.
+                # Out of file descriptors, or the peer has left: temporary.
                 log.warning("cannot accept a connection", why=str(error))
-                hub.sleep(PAUSE_S)
+                pause(PAUSE_S)
                 continue
             host, port = address[:2]
             peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            connection = Connection(sock, peer, self._openflow, self._tls, self._refused, self._dropped)
+            connection = Connection(
+                HubSocket(sock), peer, self._openflow, self._tls, self._events, self._refused, self._ignored
+            )
             self._make_room()
-            self._strangers[connection] = None
+            self._in_handshake[connection] = None
             spawn(self._outbox, partial(self._serve, connection))
 
     def _serve(self, connection: Connection) -> None:
         try:
             connection.serve()
         finally:
-            self._strangers.pop(connection, None)
+            self._in_handshake.pop(connection, None)
 
     def _make_room(self) -> None:
-        for connection in [stranger for stranger in self._strangers if stranger.id is not None]:
-            del self._strangers[connection]
-        if len(self._strangers) >= MAX_STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.refuse("silent", f"{MAX_STRANGERS} other connections are no switches either")
+        for connection in [connection for connection in self._in_handshake if connection.id is not None]:
+            del self._in_handshake[connection]
+        if len(self._in_handshake) >= MAX_HANDSHAKES:
+            oldest = next(iter(self._in_handshake))
+            del self._in_handshake[oldest]
+            oldest.refuse("silent", f"{MAX_HANDSHAKES} newer connections wait for their handshake")
 
     def _refused(self, connection: Connection, reason: RefusalReason, why: str) -> None:
         dpid = None if connection.id is None else Dpid(connection.id)
@@ -125,13 +128,13 @@ class Listener:
             log.warning("connection refused", peer=connection.peer, reason=reason, why=why, **switch)
 
     def _report(self) -> None:
-        """What was not worth a line of its own, now and then."""
+        """Logs the counts of what was not logged line by line."""
         while True:
             if self._logged > LOG_LINES:
                 log.warning("more connections refused", count=self._logged - LOG_LINES)
-            if self._dropped:
-                kinds = ", ".join(f"{kind}: {count}" for kind, count in self._dropped.items())
-                log.warning("messages that nobody asked for", kinds=kinds)
+            if self._ignored:
+                kinds = ", ".join(f"{kind}: {count}" for kind, count in self._ignored.items())
+                log.warning("messages of other types ignored", kinds=kinds)
             self._logged = 0
-            self._dropped.clear()
-            hub.sleep(LOG_S)
+            self._ignored.clear()
+            pause(LOG_S)

@@ -1,17 +1,18 @@
-"""Multipart requests that belong together: gathers the parts of their replies (OpenFlow 1.3.5 section 7.3.5).
+"""Gathers the replies to multipart requests that belong together (OpenFlow 1.3.5 section 7.3.5).
 
-Sans-IO. In: the numbers and kinds of the requests that were sent, parts as they arrive. Out: what the parts say, read
-as each comes in, so that no reply is ever read all at once. Parts that nobody waits for are ignored.
+Sans-IO. In: the transaction ids and kinds of the requests, parts of replies as they arrive. Out: the content of the
+parts. Each part is read when it arrives, so that a long reply is not read at once.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.southbound import openflow_decode as decode
 from controller.southbound.framework import ofp
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import Malformed
 
 MAX_BYTES = 1 << 24
 """Of all parts of one reply: more than a hundred thousand flow entries."""
@@ -26,9 +27,29 @@ READERS: Mapping[int, Callable[[bytes], Any]] = {
 }
 
 
+_HEADER = struct.Struct("!BBHIHH4x")
+
+
+class Reply(NamedTuple):
+    """One part of a multipart reply. ``kind``: OFPMP_*. ``more``: another part follows."""
+
+    xid: int
+    kind: int
+    more: bool
+    body: bytes
+
+
+def multipart_reply(message: bytes) -> Reply:
+    """A whole message, with its header. Raises ``Malformed``."""
+    if len(message) < _HEADER.size:
+        raise Malformed(f"a multipart reply of {len(message)} bytes")
+    _, _, _, xid, kind, flags = _HEADER.unpack_from(message)
+    return Reply(xid, kind, bool(flags & ofp.OFPMPF_REPLY_MORE), message[_HEADER.size :])
+
+
 class Gathered:
-    """Replies to the requests of one batch, by their kind (OFPMP_*), which no two of a batch share. ``readers``: what
-    makes sense of a part of each kind."""
+    """Replies to requests of different kinds (OFPMP_*): ``kinds`` by transaction id. ``readers``: the function that
+    reads a part of each kind."""
 
     def __init__(self, kinds: Mapping[int, int], readers: Mapping[int, Callable[[bytes], Any]] = READERS) -> None:
         self._readers = readers
@@ -36,8 +57,8 @@ class Gathered:
         self._answers: dict[int, list[Any]] = {kind: [] for kind in kinds.values()}
         self._bytes = 0
 
-    def part(self, reply: decode.Reply) -> bool:
-        """Reads one part; False when the batch has no such request open. Raises ``Malformed``."""
+    def part(self, reply: Reply) -> bool:
+        """Reads one part; False when no such request is open. Raises ``Malformed``."""
         kind = self._waiting.get(reply.xid)
         if kind is None:
             return False
@@ -52,8 +73,8 @@ class Gathered:
         return True
 
     def refused(self, xid: int) -> int | None:
-        """The switch answered with an error: that reply stays empty. The kind of the request; None when the batch has
-        no such request open."""
+        """The switch answered with an error: that reply stays empty. Returns the kind of the request, None when no such
+        request is open."""
         kind = self._waiting.pop(xid, None)
         if kind is not None:
             self._answers[kind].clear()
@@ -64,6 +85,6 @@ class Gathered:
         return not self._waiting
 
     def of(self, kind: int) -> list[Any]:
-        """What each part of a whole reply says; empty while something is missing, or when it was refused or never
-        asked for."""
+        """The content of each part of a reply; empty while parts are missing, or when it was refused or not asked
+        for."""
         return [] if kind in self._waiting.values() else self._answers.get(kind, [])

@@ -1,10 +1,10 @@
-"""What switches answer: OpenFlow 1.3 bytes to our rules, counters and frames, every length checked.
+"""Reads the messages of switches: OpenFlow 1.3 bytes to rules, counters, ports, errors and frames.
 
-In: bodies of multipart replies and whole packet-ins as they came. Out: rules, or None for what somebody else's rule
-says that ours cannot; counts; frames. Raises ``Malformed`` where the bytes are not what the specification promises, and
-nothing else. Section numbers are those of OpenFlow 1.3.5.
+In: bodies of messages and of multipart replies, whole packet-ins. Out: rules, or None for a foreign rule that the
+controller's own types cannot express; counts; frames. Every length is checked; ``Malformed`` is the only error raised.
+Section numbers are those of OpenFlow 1.3.5.
 
-The same entries are read every few seconds, so what their bytes say is remembered, up to a bound.
+The same flow entries are read every few seconds, so the rules that their bytes mean are remembered, up to a bound.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from controller.fabric.topology import PortNo
+from controller.fabric.topology import Port, PortNo
 from controller.southbound.framework import ofp
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import Malformed
 from controller.southbound.openflow_parts import actions_of, instructions, length_of, match_fields, match_of, structures
 from controller.tables.messages import PortCount
 from controller.tables.rules import (
@@ -38,7 +38,7 @@ UNSUPPORTED = (1 << 64) - 1
 
 REMEMBERED = 1 << 15
 REMEMBERED_SIZE = 256
-"""Flow entries that are remembered, and their largest size in bytes: no switch fills the memory."""
+"""Flow entries that are remembered, and their largest size in bytes: limits the memory that a switch can take."""
 
 COMMON_SIZE = 2048
 """The largest group, in bytes, that is remembered."""
@@ -50,7 +50,12 @@ _GROUP_KINDS: dict[int, Literal["select", "fast_failover"]] = {
 }
 _METER_FLAGS = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST
 
-_MULTIPART = struct.Struct("!BBHIHH4x")
+_PORT = struct.Struct("!I4x6s2x16sII16xII")
+_PORT_STATUS = struct.Struct("!B7x")
+_PORT_REASONS = 3
+_ERROR = struct.Struct("!HH")
+_EXPERIMENTER_ERROR = struct.Struct("!HHI")
+_ROLE = struct.Struct("!I4xQ")
 _PACKET_IN = struct.Struct("!IHBBQ")
 _PACKET_IN_AT = 8
 _ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
@@ -76,17 +81,8 @@ _PORT_STATS = np.dtype(
 )
 
 
-class Reply(NamedTuple):
-    """One part of a multipart reply (section 7.3.5). ``kind``: OFPMP_*. ``more``: another part follows."""
-
-    xid: int
-    kind: int
-    more: bool
-    body: bytes
-
-
 class FlowCount(NamedTuple):
-    """One flow entry: the rule, None when it is not ours or says what our rules cannot, and its bytes so far, None
+    """One flow entry: the rule, None when it is foreign or a ``FlowRule`` cannot express it, and its bytes so far, None
     where the switch does not count them."""
 
     rule: FlowRule | None
@@ -100,12 +96,60 @@ class MeterDrops(NamedTuple):
     packets: int | None
 
 
-def multipart_reply(message: bytes) -> Reply:
-    """A whole message, the header included."""
-    if len(message) < _MULTIPART.size:
-        raise Malformed(f"a multipart reply of {len(message)} bytes")
-    _, _, _, xid, kind, flags = _MULTIPART.unpack_from(message)
-    return Reply(xid, kind, bool(flags & ofp.OFPMPF_REPLY_MORE), message[_MULTIPART.size :])
+# ---- ports, errors, roles, packets
+
+
+def port_desc(data: bytes) -> Port:
+    """Section 7.2.1; also for the switch's own reserved ports. ``curr_speed`` is in kbit/s."""
+    if len(data) != _PORT.size:
+        raise Malformed(f"a port description of {len(data)} bytes")
+    number, mac, name, config, state, curr_speed, _ = _PORT.unpack(data)
+    up = not config & ofp.OFPPC_PORT_DOWN and not state & ofp.OFPPS_LINK_DOWN
+    return Port(PortNo(number), _printable(name), mac.hex(":"), up, curr_speed * 1000.0)
+
+
+def _printable(name: bytes) -> str:
+    """Without control characters, which a terminal or a log viewer would act on."""
+    text = name.rstrip(b"\0").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def port_status(body: bytes) -> tuple[Port, bool]:
+    """The port, and whether it was removed (section 7.4.3)."""
+    if len(body) != _PORT_STATUS.size + _PORT.size:
+        raise Malformed(f"port status of {len(body)} bytes")
+    (reason,) = _PORT_STATUS.unpack_from(body)
+    if reason >= _PORT_REASONS:
+        raise Malformed(f"port status with reason {reason}")
+    return port_desc(body[_PORT_STATUS.size :]), reason == ofp.OFPPR_DELETE
+
+
+def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
+    """Type and code, None for an experimenter's, and their names: ``OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)``
+    (section 7.4.4)."""
+    if len(body) < _ERROR.size:
+        raise Malformed(f"error message of {len(body)} bytes")
+    kind, code = _ERROR.unpack_from(body)
+    if kind != ofp.OFPET_EXPERIMENTER:
+        return (kind, code), f"{ofp.ofp_error_type_to_str(kind)}: {ofp.ofp_error_code_to_str(kind, code)}"
+    if len(body) < _EXPERIMENTER_ERROR.size:
+        raise Malformed(f"experimenter's error message of {len(body)} bytes")
+    _, number, experimenter = _EXPERIMENTER_ERROR.unpack_from(body)
+    return None, f"experimenter error {experimenter:#x}/{number}"
+
+
+def role_reply(body: bytes) -> tuple[int, int]:
+    """Role and generation (section 7.3.9)."""
+    if len(body) != _ROLE.size:
+        raise Malformed(f"role reply of {len(body)} bytes")
+    role, generation = _ROLE.unpack(body)
+    return role, generation
+
+
+def barrier_reply(body: bytes) -> None:
+    """Only checks that it is empty (section 7.3.8)."""
+    if body:
+        raise Malformed(f"barrier reply of {len(body)} bytes")
 
 
 def packet_in(message: bytes) -> tuple[PortNo | None, bytes]:
@@ -140,33 +184,33 @@ def flow_stats(body: bytes) -> list[FlowCount]:
         if length < _FLOW.size + 8 or length % 8 or length > end - at:
             raise Malformed(f"a flow entry of {length} bytes where {end - at} are left")
         # Table, priority, time-outs, flags and cookie; match and instructions: not the duration and the counters.
-        says = body[at + 2 : at + 3] + body[at + 12 : at + 32] + body[at + _FLOW.size : at + length]
+        entry = body[at + 2 : at + 3] + body[at + 12 : at + 32] + body[at + _FLOW.size : at + length]
         try:
-            rule = known[says]
+            rule = known[entry]
         except KeyError:
-            rule = _remember(says)
+            rule = _remember(entry)
         byte_count = int.from_bytes(body[at + 40 : at + 48], "big")
         counts.append(FlowCount(rule, None if byte_count == UNSUPPORTED else byte_count))
         at += length
     return counts
 
 
-def _remember(says: bytes) -> FlowRule | None:
-    rule = _flow_rule(says)
-    if len(says) <= REMEMBERED_SIZE:
+def _remember(entry: bytes) -> FlowRule | None:
+    rule = _flow_rule(entry)
+    if len(entry) <= REMEMBERED_SIZE:
         if len(_known) >= REMEMBERED:
             _known.clear()
-        _known[says] = rule
+        _known[entry] = rule
     return rule
 
 
-def _flow_rule(says: bytes) -> FlowRule | None:
-    """``says``: what ``flow_stats`` takes together. What is nobody's business is checked all the same."""
-    priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(says, 1)
-    fields, at = match_fields(says, 1 + _FLOW_ID.size, len(says))
+def _flow_rule(entry: bytes) -> FlowRule | None:
+    """``entry``: the bytes that ``flow_stats`` takes together. Foreign entries are checked as well."""
+    priority, idle_timeout, hard_timeout, _, cookie = _FLOW_ID.unpack_from(entry, 1)
+    fields, at = match_fields(entry, 1 + _FLOW_ID.size, len(entry))
     match = match_of(fields)
-    done = instructions(says[at:])
-    table = _TABLES.get(says[0])
+    done = instructions(entry[at:])
+    table = _TABLES.get(entry[0])
     if match is None or done is None or table is None or not is_ours(cookie) or idle_timeout or hard_timeout:
         return None
     actions, goto, meter = done
@@ -174,7 +218,7 @@ def _flow_rule(says: bytes) -> FlowRule | None:
 
 
 def foreign_flow_keys(body: bytes) -> list[FlowKey]:
-    """Of the flow entries that are somebody else's (section 7.3.5.2): where a rule of ours could have to be."""
+    """The keys of foreign flow entries that a rule of the controller could have too (section 7.3.5.2)."""
     keys = []
     at, end = 0, len(body)
     while at < end:
@@ -192,7 +236,7 @@ def foreign_flow_keys(body: bytes) -> list[FlowKey]:
 
 
 def group_descs(body: bytes) -> list[GroupRule | None]:
-    """Section 7.3.5.10; None for a group that says what our rules cannot."""
+    """Section 7.3.5.10; None for a group that a ``GroupRule`` cannot express."""
     groups: list[GroupRule | None] = []
     at, end = 0, len(body)
     while at < end:
@@ -234,7 +278,7 @@ def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: in
 
 
 def meter_configs(body: bytes) -> list[MeterRule | None]:
-    """Section 7.3.5.13; None for a meter that says what our rules cannot."""
+    """Section 7.3.5.13; None for a meter that a ``MeterRule`` cannot express."""
     meters: list[MeterRule | None] = []
     at, end = 0, len(body)
     while at < end:

@@ -1,17 +1,21 @@
-"""Our rules and requests as OpenFlow 1.3 bytes, packed by hand: thousands have to go out within a second.
+"""Rules, requests and frames to send as OpenFlow 1.3 bytes, packed by hand: thousands are sent within a second.
 
-In: rule mods and requests. Out: whole messages but for the transaction id, which the sender sets. What is packed
-is what Ryu would have serialised, byte for byte. Section numbers are those of OpenFlow 1.3.5.
+In: rule mods, requests, frames. Out: whole messages with transaction id 0; ``Connection.send`` sets it. The bytes equal
+those of Ryu's serialisers. Section numbers are those of OpenFlow 1.3.5.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address
+from typing import Protocol
 
-from controller.jobs.source_ports import PortClass
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.collectives import PortClass
 from controller.southbound.framework import ofp
+from controller.southbound.framing import message
 from controller.tables.rules import (
     COOKIE_MAGIC,
     COOKIE_MASK,
@@ -38,11 +42,13 @@ _GROUP_TYPES = {"select": ofp.OFPGT_SELECT, "fast_failover": ofp.OFPGT_FF}
 _METER_FLAGS = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST
 _EVERY_BIT = 0xFFFF
 
-_HEADER = struct.Struct("!BBHI")
-_FLOW_MOD = struct.Struct("!BBHIQQBBHHHIIIHxx")
-_GROUP_MOD = struct.Struct("!BBHIHBxI")
-_METER_MOD = struct.Struct("!BBHIHHI")
-_MULTIPART = struct.Struct("!BBHIHH4x")
+_FLOW_MOD = struct.Struct("!QQBBHHHIIIHxx")
+_GROUP_MOD = struct.Struct("!HBxI")
+_METER_MOD = struct.Struct("!HHI")
+_MULTIPART = struct.Struct("!HH4x")
+_ROLE = struct.Struct("!I4xQ")
+# Header, packet-out, one output action (sections 7.1, 7.3.7 and 7.2.5).
+_PACKET_OUT = struct.Struct("!BBHIIIH6xHHIH6x")
 _FLOW_REQUEST = struct.Struct("!B3xII4xQQ")
 _MATCH = struct.Struct("!HH")
 _BUCKET = struct.Struct("!HHII4x")
@@ -54,26 +60,17 @@ _APPLY = struct.Struct("!HH4x")
 _BAND = struct.Struct("!HHII4x")
 
 
-class Encoded:
-    """A whole message. ``buf``: its bytes, with the number that ``set_xid`` gave it last."""
+class Send(Protocol):
+    """Sends messages to a switch; returns their transaction ids."""
 
-    __slots__ = ("buf",)
-
-    def __init__(self, buf: bytes) -> None:
-        self.buf = bytearray(buf)
-
-    def set_xid(self, xid: int) -> None:
-        self.buf[4:8] = xid.to_bytes(4, "big")
-
-    def serialize(self) -> None:
-        """Nothing is left to do; the sender asks every message."""
+    def __call__(self, dpid: Dpid, /, *messages: bytes) -> list[int]: ...
 
 
 # ---- rules
 
 
-def mod_message(mod: RuleMod) -> Encoded:
-    """The message that carries out ``mod``. Raises ``ValueError`` for what no switch would give back."""
+def mod_message(mod: RuleMod) -> bytes:
+    """The message that carries out ``mod``. Raises ``ValueError`` for a rule that a switch would not keep as it is."""
     rule = mod.rule
     try:
         if isinstance(rule, FlowRule):
@@ -85,59 +82,34 @@ def mod_message(mod: RuleMod) -> Encoded:
         raise ValueError(f"{rule} does not fit into a message: {error}") from None
 
 
-def _flow_mod(op: str, rule: FlowRule) -> Encoded:
+def _flow_mod(op: str, rule: FlowRule) -> bytes:
     """Section 7.3.4.1. Modify and delete reach only entries with our cookie. A modify keeps the entry's cookie,
     counters and duration (section 6.4): an entry that changes its owner has to be added over the old one."""
     table, priority, match = rule.key
     body = _match(match)
     if op != "delete":
         body += _instructions(rule.actions, rule.goto, rule.meter)
-    head = _FLOW_MOD.pack(
-        ofp.OFP_VERSION,
-        ofp.OFPT_FLOW_MOD,
-        _FLOW_MOD.size + len(body),
-        0,
-        rule.cookie,
-        0 if op == "add" else COOKIE_MASK,
-        table,
-        _FLOW_COMMANDS[op],
-        0,
-        0,
-        priority,
-        ofp.OFP_NO_BUFFER,
-        ofp.OFPP_ANY,
-        ofp.OFPG_ANY,
-        0,
-    )
-    return Encoded(head + body)
+    mask = 0 if op == "add" else COOKIE_MASK
+    any_out = ofp.OFP_NO_BUFFER, ofp.OFPP_ANY, ofp.OFPG_ANY
+    head = _FLOW_MOD.pack(rule.cookie, mask, table, _FLOW_COMMANDS[op], 0, 0, priority, *any_out, 0)
+    return message(ofp.OFPT_FLOW_MOD, head + body)
 
 
-def _group_mod(op: str, rule: GroupRule) -> Encoded:
+def _group_mod(op: str, rule: GroupRule) -> bytes:
     """Section 7.3.4.2."""
     weight = 1 if rule.kind == "select" else 0
     body = b"" if op == "delete" else b"".join([_bucket(weight, bucket) for bucket in rule.buckets])
-    head = _GROUP_MOD.pack(
-        ofp.OFP_VERSION,
-        ofp.OFPT_GROUP_MOD,
-        _GROUP_MOD.size + len(body),
-        0,
-        _GROUP_COMMANDS[op],
-        _GROUP_TYPES[rule.kind],
-        rule.group_id,
-    )
-    return Encoded(head + body)
+    head = _GROUP_MOD.pack(_GROUP_COMMANDS[op], _GROUP_TYPES[rule.kind], rule.group_id)
+    return message(ofp.OFPT_GROUP_MOD, head + body)
 
 
-def _meter_mod(op: str, rule: MeterRule) -> Encoded:
+def _meter_mod(op: str, rule: MeterRule) -> bytes:
     """Section 7.3.4.4, with one band that drops."""
     if rule.burst_packets < 1:
         raise ValueError(f"a switch would not keep the burst of {rule}: Open vSwitch makes it the rate")
     body = b"" if op == "delete" else _BAND.pack(ofp.OFPMBT_DROP, _BAND.size, rule.rate_pps, rule.burst_packets)
-    size = _METER_MOD.size + len(body)
-    head = _METER_MOD.pack(
-        ofp.OFP_VERSION, ofp.OFPT_METER_MOD, size, 0, _METER_COMMANDS[op], _METER_FLAGS, rule.meter_id
-    )
-    return Encoded(head + body)
+    head = _METER_MOD.pack(_METER_COMMANDS[op], _METER_FLAGS, rule.meter_id)
+    return message(ofp.OFPT_METER_MOD, head + body)
 
 
 # ---- match fields (section 7.2.3), in the order of their numbers as Ryu and the switches have them
@@ -252,54 +224,73 @@ def _bucket(weight: int, bucket: Bucket) -> bytes:
     return _BUCKET.pack(_BUCKET.size + len(action), weight, watch_port, watch_group) + action
 
 
-# ---- barriers, requests
+# ---- requests
 
 
-def barrier() -> Encoded:
-    return Encoded(_HEADER.pack(ofp.OFP_VERSION, ofp.OFPT_BARRIER_REQUEST, _HEADER.size, 0))
+def barrier() -> bytes:
+    return message(ofp.OFPT_BARRIER_REQUEST)
 
 
-def flow_stats_request(table: int = ofp.OFPTT_ALL) -> Encoded:
-    """Every flow entry of ours in one table, or in all (section 7.3.5.2)."""
+def role_request(role: int, generation: int) -> bytes:
+    """Section 7.3.9."""
+    return message(ofp.OFPT_ROLE_REQUEST, _ROLE.pack(role, generation))
+
+
+def flow_stats_request(table: int = ofp.OFPTT_ALL) -> bytes:
+    """The controller's flow entries in one table, or in all (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, table, COOKIE_MAGIC << 48, COOKIE_MASK)
 
 
-def every_flow_request() -> Encoded:
-    """Every flow entry, whoever owns it (section 7.3.5.2)."""
+def every_flow_request() -> bytes:
+    """Every flow entry, also foreign ones (section 7.3.5.2)."""
     return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, 0, 0)
 
 
-def flow_count_request() -> Encoded:
-    """How many flow entries there are, whoever owns them (section 7.3.5.3)."""
+def flow_count_request() -> bytes:
+    """The number of flow entries, with foreign ones (section 7.3.5.3)."""
     return _flow_request(ofp.OFPMP_AGGREGATE, ofp.OFPTT_ALL, 0, 0)
 
 
-def _flow_request(kind: int, table: int, cookie: int, mask: int) -> Encoded:
+def _flow_request(kind: int, table: int, cookie: int, mask: int) -> bytes:
     wanted = _FLOW_REQUEST.pack(table, ofp.OFPP_ANY, ofp.OFPG_ANY, cookie, mask)
     return _request(kind, wanted + _match(Match()))
 
 
-def group_desc_request() -> Encoded:
+def group_desc_request() -> bytes:
     """Section 7.3.5.10: it has no body."""
     return _request(ofp.OFPMP_GROUP_DESC, b"")
 
 
-def meter_config_request() -> Encoded:
+def meter_config_request() -> bytes:
     """Section 7.3.5.13."""
     return _request(ofp.OFPMP_METER_CONFIG, struct.pack("!I4x", ofp.OFPM_ALL))
 
 
-def meter_stats_request() -> Encoded:
+def meter_stats_request() -> bytes:
     """Section 7.3.5.12."""
     return _request(ofp.OFPMP_METER, struct.pack("!I4x", ofp.OFPM_ALL))
 
 
-def port_stats_request() -> Encoded:
+def port_stats_request() -> bytes:
     """Section 7.3.5.6."""
     return _request(ofp.OFPMP_PORT_STATS, struct.pack("!I4x", ofp.OFPP_ANY))
 
 
-def _request(kind: int, body: bytes) -> Encoded:
+def _request(kind: int, body: bytes) -> bytes:
     """Section 7.3.5."""
-    size = _MULTIPART.size + len(body)
-    return Encoded(_MULTIPART.pack(ofp.OFP_VERSION, ofp.OFPT_MULTIPART_REQUEST, size, 0, kind, 0) + body)
+    return message(ofp.OFPT_MULTIPART_REQUEST, _MULTIPART.pack(kind, 0) + body)
+
+
+# ---- frames
+
+
+def packet_outs(frames: Iterable[tuple[PortNo, bytes]]) -> bytes:
+    """One packet-out for each port and frame, back to back. Their transaction id stays 0: they have no answer."""
+    return b"".join([_packet_out_head(port, len(frame)) + frame for port, frame in frames])
+
+
+@lru_cache(maxsize=1 << 12)
+def _packet_out_head(port: PortNo, frame_bytes: int) -> bytes:
+    size, action = _PACKET_OUT.size + frame_bytes, 16
+    head = ofp.OFP_VERSION, ofp.OFPT_PACKET_OUT, size, 0, ofp.OFP_NO_BUFFER, ofp.OFPP_CONTROLLER, action
+    return _PACKET_OUT.pack(*head, ofp.OFPAT_OUTPUT, action, port, 0)

@@ -1,8 +1,8 @@
-"""The pieces that entries of several tables are made of: OpenFlow 1.3 match fields, instructions and actions to ours.
+"""Reads the parts that several kinds of entries have: OpenFlow 1.3 match fields, instructions and actions.
 
-In: bytes, and where in them to read. Out: ``Match``, actions, next table and meter, or None for what somebody else's
-entry says that ours cannot. Raises ``Malformed`` where lengths do not fit, and nothing else; every step forward is at
-least one header long, so no reading goes on for ever. Section numbers are those of OpenFlow 1.3.5.
+In: bytes, and the position to read at. Out: ``Match``, actions, next table and meter, or None for a foreign entry that
+these types cannot express. Raises ``Malformed`` where lengths do not fit, and nothing else. Every step is at least one
+header long, so that reading ends. Section numbers are those of OpenFlow 1.3.5.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from controller.fabric.topology import PortNo
-from controller.jobs.source_ports import PortClass, exactly
+from controller.jobs.collectives import PortClass, exactly
 from controller.southbound.framework import ofp
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import Malformed
 from controller.tables.rules import (
     IP_TCP,
     IP_UDP,
@@ -96,20 +96,20 @@ def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
 
 
 def match_of(fields: list[Field]) -> Match | None:
-    """None when it has fields, or masks, that our matches do not have."""
-    said: dict[str, Any] = {}
+    """None when there are fields or masks that a ``Match`` cannot have."""
+    values: dict[str, Any] = {}
     for number, value, mask in fields:
         read = _FIELDS.get(number)
         if read is None:
             return None
         name, take = read
         taken = take(value, mask)
-        if taken is None or name in said:
+        if taken is None or name in values:
             return None
-        said[name] = taken
-        if number in _PROTOCOL and said.get("ip_proto") != _PROTOCOL[number]:
+        values[name] = taken
+        if number in _PROTOCOL and values.get("ip_proto") != _PROTOCOL[number]:
             return None
-    return Match(**said)
+    return Match(**values)
 
 
 def _plain(value: bytes, mask: bytes | None) -> int | None:
@@ -165,7 +165,7 @@ Done = tuple[tuple[Action, ...], Table | None, int | None]
 
 
 def instructions(data: bytes) -> Done | None:
-    """Actions, next table and meter of section 7.2.4; None when they say what our rules cannot."""
+    """Actions, next table and meter of section 7.2.4; None when a ``FlowRule`` cannot express them."""
     actions: tuple[Action, ...] | None = None
     goto: Table | None = None
     meter: int | None = None
@@ -190,7 +190,7 @@ def instructions(data: bytes) -> Done | None:
 
 
 def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
-    """Section 7.2.5; None when one of them says what our rules cannot."""
+    """Section 7.2.5; None when a ``FlowRule`` cannot express one of them."""
     actions: list[Action | None] = []
     for kind, start, stop in structures(data, at, end, "an action"):
         if (kind == ofp.OFPAT_OUTPUT and stop - start != 16) or (kind == ofp.OFPAT_GROUP and stop - start != 8):

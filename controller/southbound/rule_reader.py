@@ -1,6 +1,6 @@
-"""Reads back what a switch holds: our flows, all groups and meters, and what flows of somebody else there are.
+"""Reads back the rules of a switch: the controller's flows, all groups and meters, and the keys of foreign flows.
 
-In: requests to read, replies in parts. Out: requests through ``send``, ``SwitchRules`` messages. ``now`` is monotonic
+In: requests to read, parts of replies. Out: requests through ``send``, ``SwitchRules`` messages. ``now`` is monotonic
 seconds.
 """
 
@@ -16,8 +16,7 @@ from controller.fabric.topology import Dpid
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import ofp
-from controller.southbound.multipart import Gathered
-from controller.southbound.openflow_decode import Reply
+from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import RuleSet
 
@@ -28,7 +27,7 @@ FOREIGN = {ofp.OFPMP_FLOW: decode.foreign_flow_keys}
 
 @dataclass(slots=True)
 class _Reading:
-    """``read``: the answer but for the keys of somebody else's flows, which are asked for last."""
+    """``read``: the answer without the keys of foreign flows, which are asked for last."""
 
     asked: Gathered
     deadline: float
@@ -36,27 +35,25 @@ class _Reading:
 
 
 class RuleReader:
-    def __init__(
-        self, timeout_s: float, send: Callable[[Dpid, encode.Encoded], int], put: Callable[[SwitchRules], None]
-    ) -> None:
+    def __init__(self, timeout_s: float, send: encode.Send, put: Callable[[SwitchRules], None]) -> None:
         self._timeout_s = timeout_s
         self._send = send
         self._put = put
         self._readings: dict[Dpid, _Reading] = {}
 
     def read(self, dpid: Dpid, now: float) -> None:
-        """Asks for everything; takes the place of a read of the same switch that is not answered yet."""
+        """Asks for everything; replaces a read of the same switch that is not answered yet."""
         requests = {
             ofp.OFPMP_FLOW: encode.flow_stats_request(),
             ofp.OFPMP_AGGREGATE: encode.flow_count_request(),
             ofp.OFPMP_GROUP_DESC: encode.group_desc_request(),
             ofp.OFPMP_METER_CONFIG: encode.meter_config_request(),
         }
-        asked = Gathered({self._send(dpid, request): kind for kind, request in requests.items()})
+        asked = Gathered(dict(zip(self._send(dpid, *requests.values()), requests, strict=True)))
         self._readings[dpid] = _Reading(asked, now + self._timeout_s)
 
     def part(self, dpid: Dpid, reply: Reply) -> bool:
-        """One part of a reply; False when it answers no read. Raises ``Malformed``."""
+        """One part of a reply; False when it belongs to no read. Raises ``Malformed``."""
         reading = self._readings.get(dpid)
         if reading is None or not reading.asked.part(reply):
             return False
@@ -64,8 +61,8 @@ class RuleReader:
         return True
 
     def error(self, dpid: Dpid, xid: int) -> bool:
-        """The switch refused a request: without meters it has none, without the rest its state is unknown and the
-        read has failed. False when it was no request of a read."""
+        """The switch refused a request; False when it belongs to no read. A switch that refuses meters has none; when
+        it refuses another request its state is unknown and the read has failed."""
         reading = self._readings.get(dpid)
         refused = reading.asked.refused(xid) if reading else None
         if reading is None or refused is None:
@@ -91,16 +88,16 @@ class RuleReader:
             return
         if reading.read is not None:
             keys = frozenset(key for part in reading.asked.of(ofp.OFPMP_FLOW) for key in part)
-            self._tell(replace(reading.read, foreign_keys=keys))
+            self._report(replace(reading.read, foreign_keys=keys))
             return
         read = _read_rules(dpid, reading.asked)
         if not read.foreign:
-            self._tell(read)
+            self._report(read)
             return
-        xid = self._send(dpid, encode.every_flow_request())
+        (xid,) = self._send(dpid, encode.every_flow_request())
         reading.read, reading.asked = read, Gathered({xid: ofp.OFPMP_FLOW}, FOREIGN)
 
-    def _tell(self, read: SwitchRules) -> None:
+    def _report(self, read: SwitchRules) -> None:
         del self._readings[read.dpid]
         self._put(read)
 
@@ -109,9 +106,9 @@ def _read_rules(dpid: Dpid, asked: Gathered) -> SwitchRules:
     flows = [count.rule for part in asked.of(ofp.OFPMP_FLOW) for count in part]
     groups = [rule for part in asked.of(ofp.OFPMP_GROUP_DESC) for rule in part]
     meters = [rule for part in asked.of(ofp.OFPMP_METER_CONFIG) for rule in part]
-    strange = sum(rule is None for rule in (*flows, *groups, *meters))
-    if strange:
-        log.warning("rules that are not ours to understand", dpid=f"{dpid:#x}", count=strange)
+    unknown = sum(rule is None for rule in (*flows, *groups, *meters))
+    if unknown:
+        log.warning("rules that the controller does not use", dpid=f"{dpid:#x}", count=unknown)
     rules = RuleSet.of(filter(None, flows), filter(None, groups), filter(None, meters))
     total = sum(asked.of(ofp.OFPMP_AGGREGATE)[:1])
     return SwitchRules(dpid, rules, max(0, total - len(rules.flows)))

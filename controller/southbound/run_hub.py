@@ -26,8 +26,8 @@ log = structlog.get_logger(__name__)
 
 APP_MODULE = "controller.southbound.app"
 SWITCH_INTERVAL_S = 0.0005
-"""How long another thread may keep the interpreter once the hub has work. With one thread that computes, half of all
-echoes are answered within 0.7 ms; with Python's own 5 ms it is 5.3 ms."""
+"""How long another thread may keep the interpreter once the hub has work. While one thread computes, the median echo is
+answered within 0.7 ms; with Python's default of 5 ms it is 5.3 ms."""
 
 
 def run_hub(
@@ -36,12 +36,12 @@ def run_hub(
     """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
-    switches can connect. Raises ``ListenError``, ``InvalidInput`` (certificates), or what a handler or command raised.
+    switches can connect. Raises ``ListenError``, ``InvalidInput`` (certificates), or the exception of a handler.
     """
     tls = server_context(config.openflow)
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox)
     if tls is None and not is_loopback(config.openflow.host):
-        log.warning("OpenFlow is open to the network without TLS: who reaches it can pose as a switch")
+        log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
     # The framework's own server shares its port, fails at the second TLS connection and raises what peers do wrong.
     ofp_handler.OpenFlowController = _NoServer
@@ -70,10 +70,9 @@ def is_loopback(host: str) -> bool:
 
 
 class _NoServer:
-    """What the framework starts in its server's place."""
+    """Started by the framework instead of its own server; ``Listener`` accepts the switches."""
 
-    def __call__(self) -> None:
-        """Nothing: our listener accepts the switches."""
+    def __call__(self) -> None: ...
 
 
 @contextmanager

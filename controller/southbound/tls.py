@@ -1,7 +1,7 @@
-"""Who may speak OpenFlow to us through TLS: our certificate, and the authority that signs those of switches.
+"""TLS for OpenFlow: the controller's certificate, and the authority that signs those of switches.
 
-In: the OpenFlow section of the configuration. Out: the context that every connection is wrapped in, or what is wrong
-with which of its files. Names no framework, so that a configuration can be checked without one.
+In: the OpenFlow section of the configuration. Out: the context that every connection is wrapped in, or the problem of
+each of its files. Imports no framework, so that a configuration can be checked without one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def server_context(openflow: OpenFlowConfig) -> ssl.SSLContext | None:
     context.verify_mode = ssl.CERT_REQUIRED
     problems = [
         _problem("ca_certificates", files.ca_certificates, lambda path: _load_authority(context, path)),
-        # To load it as an authority is how to see a certificate without its key.
+        # Loading it as an authority checks a certificate without its key.
         _problem("certificate", files.certificate, lambda path: _load_authority(_scratch(), path)),
         _problem("private_key", files.private_key, lambda path: path.read_bytes()),
     ]
@@ -49,7 +49,7 @@ def _problem(field: str, path: Path, load: Callable[[Path], object]) -> FieldPro
     try:
         load(path)
     except _EncryptedKey:
-        return FieldProblem(where, f"{path} is encrypted; nobody is there to type a password")
+        return FieldProblem(where, f"{path} is encrypted, and the controller cannot ask for a password")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             return FieldProblem(where, f"{path} is not the key of the certificate")
@@ -69,8 +69,8 @@ def _load_authority(context: ssl.SSLContext, path: Path) -> None:
 
 
 def _load_key(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    context.load_cert_chain(certificate, key, password=_ask_nobody)
+    context.load_cert_chain(certificate, key, password=_no_password)
 
 
-def _ask_nobody() -> str:
+def _no_password() -> str:
     raise _EncryptedKey

@@ -7,13 +7,12 @@ switch gives the path. Hosts come back from the /32 rules of their own switch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Address, IPv4Network
 
 from controller.fabric.shortest_paths import Hops, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.tables.pinned_table import Pin, read_pin_key
-from controller.tables.rules import FlowKey, FlowRule, Output, Prefix, RuleSet, Table, ToGroup, cookie_owner
+from controller.tables.rules import FlowRule, Output, RuleSet, Table, ToGroup, cookie_owner
 
 
 def installed_hosts(installed: Mapping[Dpid, RuleSet]) -> Iterator[tuple[str, PortRef]]:
@@ -79,37 +78,3 @@ def _planned_port(rules: RuleSet, rule: FlowRule | None) -> PortNo | None:
     group = rules.groups.get(rule.actions[0].group_id)
     first = group.buckets[0].action if group and group.buckets else None
     return first.port if isinstance(first, Output) else None
-
-
-def keep_unknown(
-    fabric: Fabric, desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]
-) -> dict[Dpid, RuleSet]:
-    """The desired rules, and beside them those installed ones that lead to (or pin) hosts which are not known yet, with
-    the groups they use: their switch may be late."""
-    known = {IPv4Address(ip) for ip in fabric.hosts}
-    return {dpid: _with_unknown(known, rules, installed.get(dpid, RuleSet())) for dpid, rules in desired.items()}
-
-
-def _with_unknown(known: set[IPv4Address], desired: RuleSet, installed: RuleSet) -> RuleSet:
-    kept = {key: rule for key, rule in installed.flows.items() if key not in desired.flows and _is_unknown(known, key)}
-    groups = dict(desired.groups)
-    wanted = [a.group_id for rule in kept.values() for a in rule.actions if isinstance(a, ToGroup)]
-    while wanted:
-        group = installed.groups.get(wanted.pop())
-        if group and group.group_id not in groups:
-            groups[group.group_id] = group
-            wanted += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
-    return RuleSet({**desired.flows, **kept}, groups, desired.meters) if kept else desired
-
-
-def _is_unknown(known: set[IPv4Address], key: FlowKey) -> bool:
-    """Some end of the rule is no known host's address, and no prefix with one in it."""
-    ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
-    return any(end is not None and not _holds(known, end) for end in ends)
-
-
-def _holds(known: set[IPv4Address], prefix: Prefix) -> bool:
-    if prefix.length == 32:
-        return IPv4Address(prefix.address) in known
-    network = IPv4Network(prefix)
-    return any(address in network for address in known)

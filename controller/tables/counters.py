@@ -1,8 +1,8 @@
 """What the counters of one switch count: its links, and the flows that begin at it.
 
-In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, and from
-there the background of every link; packets that ports wanted to hand to the controller beyond their limits, as the
-control table's meters, which are numbered like the ports, dropped them.
+In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``; packets
+that ports wanted to hand to the controller beyond their limits, as the control table's meters, which are numbered like
+the ports, dropped them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,13 @@ class PuntDrops(NamedTuple):
 
 
 class CounterIntake:
-    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected switches.
-    ``background``: bit/s per link that has any, another object whenever it was measured anew."""
+    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected
+    switches."""
 
-    def __init__(self, load: LinkLoad, interval_s: float, now: float) -> None:
-        """``interval_s``: between measurements of the background."""
+    def __init__(self, load: LinkLoad) -> None:
         self.at: dict[Dpid, float] = {}
         self.drops: dict[PortRef, PuntDrops] = {}
-        self.background: Mapping[LinkId, float] = {}
         self._load = load
-        self._interval_s = interval_s
-        self._measured_at = now
-        self._ports = Memo(_ports)
         self._edges = Memo(_edge_ports)
         self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
         self._flows = defaultdict[
@@ -71,14 +66,6 @@ class CounterIntake:
         self._links.pop(dpid, None)
         self._flows.pop(dpid, None)
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
-
-    def measure(self, fabric: Fabric, capacity_bps: Mapping[LinkId, float], now: float) -> None:
-        """Turn the counters of the last interval into background, once per interval. ``capacity_bps``: without
-        background."""
-        if now >= self._measured_at + self._interval_s:
-            self._measured_at = now
-            self._load.forget(self._ports(fabric.switches))
-            self.background = self._load.update(now, capacity_bps)
 
     def _link_bytes(self, fabric: Fabric, switch: Switch, message: Counters) -> dict[LinkId, int]:
         """Of every link out of the switch, and of those into it that hosts send on."""
@@ -103,10 +90,6 @@ class CounterIntake:
         elif read_at > before.at:
             since = total - before.total if total >= before.total else total  # the meter was made anew
             self.drops[at] = PuntDrops(read_at, total, since, read_at - before.at)
-
-
-def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:
-    return frozenset(PortRef(dpid, port) for dpid, switch in switches.items() for port in switch.ports)
 
 
 def _edge_ports(hosts: Mapping[str, Host]) -> Mapping[Dpid, frozenset[PortNo]]:

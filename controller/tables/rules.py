@@ -1,22 +1,25 @@
-"""Frozen rule types: what a switch holds, independent of any OpenFlow library.
+"""Frozen rule types: what a switch holds, independent of any OpenFlow library; and the difference of two rule sets, as
+stages that are safe in every intermediate state.
 
 ``southbound.openflow_encode`` and ``openflow_decode`` turn them into messages and back; everything else compares and
 diffs these. The cookie of a rule says who owns it: 16 bits of magic, 8 bits of table, 40 bits of owner (the job's hash
 in the pinned table, 0 elsewhere). Neither cookies nor group ids hold a generation, so that a restarted controller
-recognises its own rules (docs/architecture.md).
+recognises its own rules (docs/explanation/restart-and-repair.md).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.source_ports import PortClass
+from controller.jobs.collectives import PortClass
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
@@ -30,6 +33,8 @@ BROADCAST_MAC = "ff:ff:ff:ff:ff:ff"
 CONTROLLER_MAC = "02:53:42:00:00:01"
 """Sender of the controller's ARP probes, locally administered: hosts answer a probe with unicast ARP to this address,
 so table 0 has to hand that up."""
+NARROW = "narrow"
+"""The stage that only removes next hops, safe at any time."""
 
 
 class Table(IntEnum):
@@ -195,3 +200,92 @@ class Stage:
 
     name: str
     mods: Mapping[Dpid, tuple[RuleMod, ...]]
+
+
+def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
+    """What turns the installed rules of one switch into the desired ones."""
+    pairs: tuple[tuple[Mapping[object, Rule], Mapping[object, Rule]], ...] = (
+        (desired.meters, installed.meters),  # type: ignore[assignment]
+        (desired.groups, installed.groups),
+        (desired.flows, installed.flows),
+    )
+    for wanted, held in pairs:
+        if wanted is held or wanted == held:  # quick: most rules are the same objects as before
+            continue
+        for key, rule in wanted.items():
+            before = held.get(key)
+            if before is None:
+                yield RuleMod("add", rule)
+            elif before is not rule and before != rule:
+                yield RuleMod("add" if _other_owner(rule, before) else "modify", rule)
+        yield from (RuleMod("delete", rule) for key, rule in held.items() if key not in wanted)
+
+
+def _other_owner(rule: Rule, held: Rule) -> bool:
+    """A modified flow keeps its cookie (OpenFlow 1.3.5, 6.4); only an added one replaces it, counters and all."""
+    return isinstance(rule, FlowRule) and isinstance(held, FlowRule) and rule.cookie != held.cookie
+
+
+def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:
+    """The stages, in order, for every switch that is in both; empty when nothing differs."""
+    staged: dict[tuple[int, int], dict[Dpid, list[RuleMod]]] = defaultdict(lambda: defaultdict(list))
+    for dpid, rules in desired.items():
+        if dpid in installed:
+            for mod in mods_between(rules, installed[dpid]):
+                staged[_order(mod, installed[dpid])][dpid].append(mod)
+                if mod.op == "delete" and (fallback := _without_planned_hop(mod.rule, rules)):
+                    staged[0, 0][dpid].append(RuleMod("modify", fallback))
+    names = (NARROW, "install", "delete flows", "delete groups")
+    return [
+        Stage(
+            f"{names[rank]} {distance}".removesuffix(" 0"),
+            {dpid: tuple(sorted(changes, key=_within_switch)) for dpid, changes in staged[rank, distance].items()},
+        )
+        for rank, distance in sorted(staged)
+    ]
+
+
+def _order(mod: RuleMod, installed: RuleSet) -> tuple[int, int]:
+    rule = mod.rule
+    if mod.op == "delete":
+        return (2, 0) if isinstance(rule, FlowRule) else (3, 0)
+    if isinstance(rule, MeterRule):
+        return (1, 0)
+    if isinstance(rule, GroupRule) and mod.op == "modify":
+        before = installed.groups[rule.group_id]
+        if before.kind == rule.kind and set(rule.buckets) < set(before.buckets):
+            return (0, 0)
+    return (1, rule.distance)
+
+
+def _without_planned_hop(rule: Rule, desired: RuleSet) -> GroupRule | None:
+    """What is left of a path group that is to be deleted, when its next hop does not lead towards the destination any
+    more; None when it does. Pins are deleted last: until then they would send packets back to switches with new
+    routes."""
+    if not isinstance(rule, GroupRule):
+        return None
+    fallback = tuple(bucket for bucket in rule.buckets if isinstance(bucket.action, ToGroup))
+    ahead = {
+        bucket.action
+        for ecmp in fallback
+        if isinstance(ecmp.action, ToGroup) and ecmp.action.group_id in desired.groups
+        for bucket in desired.groups[ecmp.action.group_id].buckets
+    }
+    if ahead and not ahead.issuperset(bucket.action for bucket in rule.buckets if bucket not in fallback):
+        return replace(rule, buckets=fallback)
+    return None
+
+
+def _within_switch(mod: RuleMod) -> tuple[float, float]:
+    """Meters, groups that point at ports, groups that point at groups, flows, the most specific first; deletions the
+    other way round. What every other packet depends on, the entry for a miss (priority 0), comes before all flows: a
+    table that gets full must have it."""
+    rule = mod.rule
+    order: tuple[float, float]
+    if isinstance(rule, FlowRule):
+        order = (3, -rule.key.priority or -math.inf)
+    elif isinstance(rule, GroupRule):
+        order = (2 if any(isinstance(bucket.action, ToGroup) for bucket in rule.buckets) else 1, 0)
+    else:
+        order = (0, 0)
+    return (-order[0], -order[1]) if mod.op == "delete" else order

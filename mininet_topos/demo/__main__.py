@@ -1,11 +1,16 @@
-"""The demo's command line: brings up the parts, runs the demo, writes the results.
+"""The demo: training jobs on an emulated fabric, under ECMP and planned, with a cable cut and unannounced traffic.
 
-sudo .venv/bin/python -m mininet_topos.demo --out out/demo
+    sudo .venv/bin/python -m mininet_topos.demo --out out/demo
+
+Brings up 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller, runs the ``phases``, and writes
+``report.json``, ``iterations.png`` and the raw timestamps. Exit status 0 means that all phases ran; whether the targets
+were met is in the table and in the report.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import tempfile
 from collections.abc import Sequence
@@ -20,17 +25,25 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import SignalboxError
-from mininet_topos.demo.parts import DemoError, free_port, running_controller
-from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, Demo, PhaseTimes
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.demo.parts import DemoError
+from mininet_topos.demo.phases import HOSTS_PER_LEAF, LEAVES, RATE_BPS, SPINES, Demo
 from mininet_topos.demo.plot import draw
-from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, read_rank_log, targets
+from mininet_topos.demo.report import Moments, Observed, Target, build_report, reaction, targets
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError
 from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.trainer.log import read_rank_log
+
+SETTINGS: Settings = {
+    "fabric": {"link_bps": RATE_BPS, "host_link_bps": RATE_BPS},
+    "planning": {"strategy": "ecmp"},
+}
+"""Of the controller: ECMP until the demo sets another strategy."""
 
 
 def write_results(out: Path, moments: Moments, seen: Observed) -> list[Target]:
-    """Write ``report.json``, the picture and the demo's own raw moments; returns the targets."""
+    """Write ``report.json``, ``iterations.png`` and ``moments.json``; returns the targets."""
     logs = [read_rank_log(path) for path in sorted((out / "raw").glob("*-rank*.jsonl"))]
     report = build_report(logs, moments, seen)
     judged = targets(report)
@@ -56,12 +69,12 @@ def show_targets(console: Console, judged: Sequence[Target]) -> None:
 
 
 def _exit_on(number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind the stack, and so end everything that was started."""
+    """Unwind the stack, which ends every part."""
     raise SystemExit(128 + number)
 
 
 def _clear(out: Path) -> None:
-    """Make the directories; results of an earlier run go, so that nobody takes them for new ones."""
+    """Make the directories and remove the results of an earlier run."""
     (out / "raw").mkdir(parents=True, exist_ok=True)
     for old in (*out.glob("raw/*"), out / "report.json", out / "iterations.png"):
         old.unlink(missing_ok=True)
@@ -75,12 +88,13 @@ def run(out: Annotated[Path, typer.Option(help="directory for the results")] = P
     try:
         with ExitStack() as parts:
             scratch = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="signalbox-demo-")))
-            port = free_port()
-            client = parts.enter_context(running_controller(scratch, port, RATE_BPS, out / "controller.log"))
+            controller = ControllerProcess(scratch, settings=SETTINGS)
+            parts.callback(shutil.copy, controller.log, out)
+            client = parts.enter_context(controller.running())
             mbps = RATE_BPS / 1e6
             leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps)
-            lab = parts.enter_context(Lab(leaf_spine, f"tcp:127.0.0.1:{port}"))
-            moments, seen = Demo(lab, client, scratch, out, PhaseTimes(), console).run()
+            lab = parts.enter_context(Lab(leaf_spine, controller.target))
+            moments, seen = Demo(lab, client, scratch, out, console).run()
     except (DemoError, LabError, SignalboxError) as error:
         console.print(f"[red]the demo failed:[/red] {error}")
         raise typer.Exit(1) from None

@@ -1,12 +1,8 @@
-"""The demo: three training jobs on an emulated fabric, first under ECMP, then planned, then with things going wrong.
+"""The phases of the demo, on a lab and with a controller that are up.
 
-    sudo .venv/bin/python -m mininet_topos.demo --out out/demo
-
-Brings up 4 leaves x 4 spines x 4 hosts with links of 5 Mbit/s and a controller of its own, and runs three rings of four
-ranks, one on every leaf. The jobs train under ECMP, then planned without being restarted; a cable that carries them is
-cut under load and plugged in again; then the idle hosts send traffic that nobody announced. Out: ``report.json``, the
-raw timestamps and ``iterations.png``. Ends with 0 when the loop worked; the figures are judged in the table and in the
-report.
+Three rings of four ranks, one on every leaf, train under ECMP, then on planned paths without being restarted. A cable
+that carries them is cut under load and plugged in again. Then the idle hosts send unannounced traffic. Out: when each
+phase began, and what the controller reported.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -52,26 +47,19 @@ ELEMENTS = 120_000
 """M = 480 kB: an ideal iteration of 1.23 s."""
 
 DISCOVERY_TIMEOUT_S = 30.0
+ECMP_S = PLANNED_S = 40.0
+CUT_S = REPLUG_S = 20.0
+UNANNOUNCED_S = 35.0
+"""Extended until the routes have not changed for ``SETTLED_S``, to ``MAX_UNANNOUNCED_S`` at most."""
 SETTLED_S = 12.0
 MAX_UNANNOUNCED_S = 60.0
 PLAIN_PROGRESS_S = 10.0
 TICK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseTimes:
-    """Seconds per phase. ``unannounced_s`` is extended until the routes have been quiet for ``SETTLED_S``."""
-
-    ecmp_s: float = 40.0
-    planned_s: float = 40.0
-    cut_s: float = 20.0
-    replug_s: float = 20.0
-    unannounced_s: float = 35.0
-
-
 class Progress:
-    """What a person sees while the demo runs: a line per moment, and below them a live table (on a terminal) or a line
-    now and then."""
+    """The output while the demo runs: a line per event, and below them a live table (on a terminal) or a line every
+    ``PLAIN_PROGRESS_S``."""
 
     def __init__(self, console: Console, training: Training, client: Client, ideal_s: float) -> None:
         self._console = console
@@ -94,8 +82,8 @@ class Progress:
         self._console.print(text, soft_wrap=True, highlight=False)
 
     def tick(self, phase: str, elapsed_s: float, length_s: float) -> None:
-        """Read the trainers' files and show where things are. Raises ``DemoError`` when a trainer has ended."""
-        self._training.read_on()
+        """Read the trainers' files and show the iterations. Raises ``DemoError`` when a trainer has ended."""
+        self._training.read_new_lines()
         if self._live:
             self._live.update(self._table(phase, elapsed_s, length_s), refresh=True)
         elif phase != self._plain_phase:  # the latest iterations are still those of the phase before
@@ -141,12 +129,11 @@ def ring_jobs(lab: Lab) -> list[TrainingJob]:
 class Demo:
     """One run of the demo against a lab and a controller that are up."""
 
-    def __init__(self, lab: Lab, client: Client, scratch: Path, out: Path, times: PhaseTimes, console: Console) -> None:
+    def __init__(self, lab: Lab, client: Client, scratch: Path, out: Path, console: Console) -> None:
         self.lab = lab
         self.client = client
         self.scratch = scratch
         self.out = out
-        self.times = times
         self.ideal_s = ideal_ring_iteration_s(LEAVES, ELEMENTS, RATE_BPS)
         self.api = f"unix:{scratch}/api"
         self.jobs = ring_jobs(lab)
@@ -154,7 +141,8 @@ class Demo:
         self.progress = Progress(console, self.training, client, self.ideal_s)
 
     def run(self) -> tuple[Moments, Observed]:
-        """All phases. Raises ``DemoError`` when a part does not work, ``SignalboxError`` when the controller does."""
+        """Run all phases. Raises ``DemoError`` when a part fails, ``SignalboxError`` when a call to the controller
+        does."""
         links = self.discover()
         with RouteWatch(self.api, [job.job_id for job in self.jobs]) as watch, self.progress.shown():
             moments, observed = self._phases(watch, links)
@@ -162,7 +150,7 @@ class Demo:
         return moments, observed
 
     def discover(self) -> int:
-        """Wait for every link and return how many there are; a demo goes on without the missing ones and shows it."""
+        """Wait for every link and return how many there are. With fewer than expected the demo goes on and says so."""
         expected = 2 * LEAVES * SPINES
         self.lab.wait_connected()
         try:
@@ -175,17 +163,17 @@ class Demo:
 
     def _phases(self, watch: RouteWatch, links: int) -> tuple[Moments, Observed]:
         training = self._start_training()
-        self._wait("ECMP", self.times.ecmp_s)
+        self._wait("ECMP", ECMP_S)
         planning, planned, plan = self._switch_to_planned()
-        self._wait("planned", self.times.planned_s)
+        self._wait("planned", PLANNED_S)
 
         cable = cable_under_load({ends: p for c in watch.in_force().values() for ends, p in c.paths.items()})
         cut = self._do(f"{cable[0]}-{cable[1]} is cut", lambda: self.lab.cut(*cable))
-        self._wait("cable cut", self.times.cut_s)
+        self._wait("cable cut", CUT_S)
         replug = self._do("plugged in again", lambda: self.lab.plug(*cable))
-        self._wait("plugged in again", self.times.replug_s)
+        self._wait("plugged in again", REPLUG_S)
         unannounced = self._do("the idle hosts send unannounced traffic", self._start_sources)
-        self._wait("unannounced traffic", self.times.unannounced_s, lambda: self._settled(watch, unannounced))
+        self._wait("unannounced traffic", UNANNOUNCED_S, lambda: self._settled(watch, unannounced))
 
         return Moments(training, planning, planned, cut, replug, unannounced, time.monotonic()), Observed(
             datapath=self.lab.datapath,
@@ -200,7 +188,7 @@ class Demo:
         )
 
     def _switch_to_planned(self) -> tuple[float, float, PlanFacts]:
-        """The moments of the request and of the last barrier, and the plan."""
+        """The times of the request and of the last barrier, and the plan."""
         planning = time.monotonic()
         installed = self.client.set_strategy(Strategy.PLANNED)
         planned = time.monotonic()
@@ -224,7 +212,7 @@ class Demo:
 
     def _start_training(self) -> float:
         self.progress.say(f"starting {JOBS} jobs; an ideal iteration takes {self.ideal_s:.2f} s")
-        self._start_sinks()  # now, because starting a program takes processor time from the switches
+        self._start_sinks()  # before the training, because starting a program takes processor time from the switches
         self.training.start()
         wait_for(self._all_known, "the controller to know every job's hosts", START_TIMEOUT_S, POLL_S)
         return time.monotonic()
@@ -262,7 +250,7 @@ class Demo:
         return time.monotonic() > min(last + SETTLED_S, since + MAX_UNANNOUNCED_S)
 
     def _do(self, what: str, action: Callable[[], None]) -> float:
-        """The moment just before ``action``."""
+        """The time just before ``action``."""
         at = time.monotonic()
         action()
         self.progress.say(what)

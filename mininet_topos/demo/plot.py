@@ -1,6 +1,6 @@
-"""The picture of a demo: iteration times of every job against time, with the moments that mattered.
+"""The picture of a demo: iteration times of every job against time, with its phases and events.
 
-In: the rank logs, the moments and the ideal. Out: a PNG file.
+In: the ranks' logs, the moments and the ideal iteration time. Out: a PNG file.
 """
 
 from __future__ import annotations
@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mininet_topos.demo.report import Moments, RankLog
+from mininet_topos.demo.report import Moments
+from mininet_topos.trainer.log import RankLog
 
 JOB_COLOURS = ("#1b6ca8", "#c8553d", "#4f9d69", "#8e5ea2")
 INK = "#333333"
-QUIET = "#8a8a8a"
+GREY = "#8a8a8a"
 SHADE = "#f3f4f6"
 
 
@@ -59,23 +61,14 @@ def _jobs(axes: Axes, logs: Sequence[RankLog], moments: Moments) -> float:
             for end, took in zip(ends, durations, strict=True)
             if moments.training <= end <= moments.end
         ]
-        axes.plot(
-            [at for at, _ in shown],
-            [took for _, took in shown],
-            color=colour,
-            linewidth=1.3,
-            marker="o",
-            markersize=3.2,
-            markeredgewidth=0,
-            label=job_id,
-            zorder=3,
-        )
+        style: dict[str, Any] = {"linewidth": 1.3, "marker": "o", "markersize": 3.2, "markeredgewidth": 0, "zorder": 3}
+        axes.plot([at for at, _ in shown], [took for _, took in shown], color=colour, label=job_id, **style)
         highest = max([highest, *(took for _, took in shown)])
     return highest
 
 
 def _phases(axes: Axes, moments: Moments, top: float) -> None:
-    """Bands with the name of what was going on."""
+    """Bands with the names of the phases."""
     marks = (moments.training, moments.planning, moments.cut, moments.replug, moments.unannounced, moments.end)
     names = ("ECMP", "planned", "cable cut", "plugged in again", "unannounced traffic")
     for number, (name, start, end) in enumerate(zip(names, marks, marks[1:], strict=False)):
@@ -96,17 +89,9 @@ def _moments(axes: Axes, moments: Moments, cable: str, reacted: float | None, to
         events.append((reacted, "re-planned"))
     for at, name in events:
         left = at - moments.training
-        axes.axvline(left, ymax=0.91, color=QUIET, linewidth=0.9, zorder=2)
-        axes.annotate(
-            name,
-            (left, 0.9 * top),
-            (4, 0),
-            textcoords="offset points",
-            rotation=90,
-            va="top",
-            color=QUIET,
-            fontsize=8.5,
-        )
+        axes.axvline(left, ymax=0.91, color=GREY, linewidth=0.9, zorder=2)
+        style: dict[str, Any] = {"textcoords": "offset points", "rotation": 90, "va": "top", "fontsize": 8.5}
+        axes.annotate(name, (left, 0.9 * top), (4, 0), color=GREY, **style)
 
 
 def _dress(axes: Axes, moments: Moments, top: float) -> None:

@@ -1,19 +1,18 @@
-"""What the demo measured: raw timestamps in, the figures of ``report.json`` out.
+"""The demo's figures, from raw timestamps to ``report.json``.
 
-Owns the definitions of the figures. In: the trainers' files (``read_rank_log``), the moments at which the demo did
-something, and what the controller said. Out: a plain dictionary, and each target with its figure. Pure but for reading
-files. All times are seconds on CLOCK_MONOTONIC.
+Owns the definitions of the figures. In: the ranks' logs, the times at which the demo acted, and what the controller
+reported. Out: a dictionary for JSON, and each target with its figure. Pure. All times are seconds on CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
+
+from mininet_topos.trainer.log import RankLog
 
 EVENT_WINDOW_S = 10.0
 BEFORE_WINDOW_S = 12.0
@@ -39,32 +38,6 @@ def ideal_ring_iteration_s(size: int, elements: int, rate_bps: float) -> float:
     return 2 * (size - 1) / size * 4 * elements * 8 / ideal_goodput_bps(rate_bps)
 
 
-@dataclass(frozen=True, slots=True)
-class Iteration:
-    """One iteration as one rank saw it."""
-
-    index: int
-    start: float
-    end: float
-    ok: bool
-    arrivals: tuple[float, ...]
-
-    @property
-    def duration_s(self) -> float:
-        return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class RankLog:
-    """``ended``: when all ranks agreed to stop; None when the rank died or lost its peers."""
-
-    job_id: str
-    rank: int
-    ip: str
-    iterations: tuple[Iteration, ...]
-    ended: float | None
-
-
 class RouteChange(NamedTuple):
     """From ``at`` on the job's virtual links take these switches; () under ECMP."""
 
@@ -75,8 +48,8 @@ class RouteChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """``training``: every rank had finished an iteration. ``planning``, ``planned``: the strategy was asked for, and
-    its last barrier was in. ``end``: training was told to stop."""
+    """``training``: every rank had finished an iteration. ``planning``: the planned strategy was requested.
+    ``planned``: its last barrier was confirmed. ``end``: the phases were over."""
 
     training: float
     planning: float
@@ -89,8 +62,8 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """The plan that replaced ECMP. ``level``: the worst job's; ``ecmp_mean``, ``ecmp_p95``: what hashing was modelled
-    to give instead. ``install_s``: from the request to the last barrier."""
+    """The plan that replaced ECMP. ``level``: the worst job's; ``ecmp_mean``, ``ecmp_p95``: the same under ECMP, as
+    modelled. ``install_s``: from the request to the last barrier."""
 
     plan_ms: float
     level: float
@@ -103,8 +76,8 @@ class PlanFacts:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the demo knows besides the timestamps. ``cable``: the (leaf, spine) that was cut. ``leaf_of``: host address
-    to leaf name. ``alarms``: the controller's at the end."""
+    """The demo's observations besides the ranks' logs. ``cable``: the (leaf, spine) that was cut. ``leaf_of``: host
+    address to leaf name. ``alarms``: the controller's at the end."""
 
     datapath: str
     ideal_iteration_s: float
@@ -126,30 +99,11 @@ class Target(NamedTuple):
     met: bool | None
 
 
-def read_rank_log(path: Path) -> RankLog:
-    """A trainer's file. A last line without its end is left out: the rank died while it wrote."""
-    lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
-    head = lines[0]
-    return RankLog(
-        job_id=head["job"],
-        rank=head["rank"],
-        ip=head["ip"],
-        iterations=tuple(_iteration(line) for line in lines if "i" in line),
-        ended=next((line["ended"] for line in lines if "ended" in line), None),
-    )
-
-
-def _iteration(line: Mapping[str, Any]) -> Iteration:
-    start = line["start"]
-    arrivals = tuple(start + ms / 1000 for ms in line["slices_ms"])
-    return Iteration(line["i"], start, line["end"], line["ok"], arrivals)
-
-
 def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:
     """Averaged over iterations, then over jobs, as in the publication's tables; None when there are none.
 
-    Only iterations that lie wholly between ``start`` and ``end`` count. In a mean over all iterations alone a job that
-    met no collision would weigh more, for it finishes more of them; the report has that as ``pooled`` too.
+    Only iterations that lie wholly between ``start`` and ``end`` count. A mean over all iterations would give more
+    weight to jobs without collisions, which finish more iterations; the report has it as ``pooled``.
     """
     means = [mean for mean in iteration_by_job_s(logs, start, end).values() if mean is not None]
     return fmean(means) if means else None
@@ -157,27 +111,28 @@ def mean_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float
 
 def iteration_by_job_s(logs: Iterable[RankLog], start: float, end: float) -> dict[str, float | None]:
     """Each job's mean over the iterations of all its ranks."""
+    return {job: pooled_iteration_s(ranks, start, end) for job, ranks in sorted(_by_job(logs).items())}
+
+
+def _by_job(logs: Iterable[RankLog]) -> dict[str, list[RankLog]]:
     jobs: dict[str, list[RankLog]] = {}
     for log in logs:
         jobs.setdefault(log.job_id, []).append(log)
-    return {job: pooled_iteration_s(ranks, start, end) for job, ranks in sorted(jobs.items())}
+    return jobs
 
 
 def pooled_iteration_s(logs: Iterable[RankLog], start: float, end: float) -> float | None:
-    """Over all iterations of all ranks, whatever their job."""
+    """Averaged over all iterations of all jobs and ranks; None when there are none."""
     durations = [i.duration_s for log in logs for i in log.iterations if start <= i.start and i.end <= end]
     return fmean(durations) if durations else None
 
 
 def lost_iterations(logs: Iterable[RankLog], start: float, end: float) -> int:
-    """Iterations that began in [start, end) and that some rank of the job did not finish with the right result.
+    """Iterations that began in [start, end) and that at least one rank of the job did not finish with the right result.
 
     A job that ended without its ranks' agreement lost the iteration it was in.
     """
-    jobs: dict[str, list[RankLog]] = {}
-    for log in logs:
-        jobs.setdefault(log.job_id, []).append(log)
-    return sum(start <= began < end for ranks in jobs.values() for began in _lost_at(ranks))
+    return sum(start <= began < end for ranks in _by_job(logs).values() for began in _lost_at(ranks))
 
 
 def _lost_at(ranks: Sequence[RankLog]) -> list[float]:
@@ -194,8 +149,8 @@ def _lost_at(ranks: Sequence[RankLog]) -> list[float]:
 
 
 def longest_silence_s(log: RankLog, start: float, end: float) -> float:
-    """The longest time without data at this receiver that overlaps [start, end]; what is not over by ``end`` counts up
-    to there."""
+    """The longest time without data at this receiver that overlaps [start, end]. A silence that lasts beyond ``end``
+    counts up to ``end``."""
     arrivals = [at for i in log.iterations for at in i.arrivals]
     before = max((at for at in arrivals if at <= start), default=start)
     after = min((at for at in arrivals if at >= end), default=end)
@@ -222,8 +177,8 @@ def receivers_of_cable(
     start: float,
     end: float,
 ) -> set[str]:
-    """Addresses that receive over the cable, in either direction, at ``start`` or by ``end``. Every host at the cable's
-    leaf when no pin names it."""
+    """Addresses that receive over the cable, in either direction, at any time in [start, end]. Every host at the
+    cable's leaf when no pin uses it."""
     used = {
         destination
         for _, destination, path in paths_between(routes, start, end)
@@ -233,7 +188,7 @@ def receivers_of_cable(
 
 
 def reaction(routes: Sequence[RouteChange], start: float, end: float) -> float | None:
-    """When the routes changed for the last time in (start, end): the re-plan that reacted was installed by then."""
+    """When the routes changed for the last time in (start, end); None when they did not."""
     return max((change.at for change in routes if start < change.at < end), default=None)
 
 

@@ -1,11 +1,11 @@
-"""Traffic that nobody announces: one TCP connection that sends as fast as it can, for a while.
+"""Unannounced traffic: one TCP connection that sends as fast as it can, for some seconds.
 
-Runs inside hosts' namespaces. The sink takes any free port and publishes it in a directory both share:
+Runs inside hosts' namespaces. The sink listens on any free port and publishes it in a directory that both share:
 
     python -m mininet_topos.demo.traffic sink --bind 10.0.2.4 --rendezvous DIR --name to-leaf2
     python -m mininet_topos.demo.traffic source --rendezvous DIR --name to-leaf2 --seconds 35
 
-The source ends after its time, the sink when the source has gone; each prints ``{"bytes", "seconds"}``.
+The source ends after its time, the sink when the connection closes; each prints ``{"bytes", "seconds"}``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import Annotated
 
 import typer
 
-from mininet_topos.trainer import rendezvous
-from mininet_topos.trainer.mesh import prepare_sender
+from mininet_topos.trainer.sockets import find, prepare_sender, publish
 
 BLOCK = bytes(16 * 1024)
 CONNECT_TIMEOUT_S = 30.0
@@ -32,7 +31,7 @@ Name = Annotated[str, typer.Option(help="the sink's name in that directory")]
 
 
 def send(connection: socket.socket, seconds: float) -> int:
-    """Bytes handed to the kernel in ``seconds``, or until the other side leaves."""
+    """Bytes handed to the kernel in ``seconds``, or until the sink closes the connection."""
     deadline = time.monotonic() + seconds
     sent = 0
     with suppress(TimeoutError, ConnectionError):
@@ -43,7 +42,7 @@ def send(connection: socket.socket, seconds: float) -> int:
 
 
 def receive(connection: socket.socket) -> int:
-    """Bytes received until the other side leaves."""
+    """Bytes received until the source closes the connection."""
     received = 0
     buffer = bytearray(len(BLOCK))
     with suppress(ConnectionError):
@@ -54,8 +53,8 @@ def receive(connection: socket.socket) -> int:
 
 @app.command()
 def source(directory: Directory, name: Name, seconds: Annotated[float, typer.Option(min=0)]) -> None:
-    """Send to the sink for a while."""
-    address = rendezvous.find(directory, name, CONNECT_TIMEOUT_S)
+    """Send to the sink for some seconds."""
+    address = find(directory, name, CONNECT_TIMEOUT_S)
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
         prepare_sender(connection)
         connection.settimeout(CONNECT_TIMEOUT_S)
@@ -66,9 +65,9 @@ def source(directory: Directory, name: Name, seconds: Annotated[float, typer.Opt
 
 @app.command()
 def sink(directory: Directory, name: Name, bind: Annotated[str, typer.Option(help="address to listen on")]) -> None:
-    """Take what one source sends."""
+    """Receive from one source."""
     with socket.create_server((bind, 0), backlog=1) as listener:
-        rendezvous.publish(directory, name, listener.getsockname()[:2])
+        publish(directory, name, listener.getsockname()[:2])
         connection, _ = listener.accept()
     with connection:
         began = time.monotonic()

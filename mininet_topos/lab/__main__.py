@@ -1,14 +1,15 @@
-"""The lab's command line: keeps an emulated fabric up until Ctrl-C.
+"""An emulated fabric from the command line, up until Ctrl-C.
 
-python -m mininet_topos.lab --leaves 4 --spines 4 --hosts 4
-python -m mininet_topos.lab --fabric fat-tree --k 4
+    python -m mininet_topos.lab --leaves 4 --spines 4 --hosts 4
+    python -m mininet_topos.lab --fabric fat-tree --k 4
+
+In: the topology's sizes, and the controller's address. Root is needed.
 """
 
 from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import FieldProblem, InvalidInput
+from controller.offline.fabric_options import FabricKind
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
@@ -33,45 +35,40 @@ def _show(lab: Lab, console: Console) -> None:
     )
 
 
-class Shape(StrEnum):
-    LEAF_SPINE = "leaf-spine"
-    FAT_TREE = "fat-tree"
-
-
-def _topo(shape: Shape, sizes: dict[str, int | None], host_mbps: float, fabric_mbps: float, prefix: str) -> FabricTopo:
+def _topo(kind: FabricKind, sizes: dict[str, int | None], rates_mbps: tuple[float, float], prefix: str) -> FabricTopo:
     """Raises ``InvalidInput`` for wrong sizes, and for sizes of the other topology."""
     given = {name: size for name, size in sizes.items() if size is not None}
-    foreign = given.keys() & ({"k"} if shape is Shape.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
+    foreign = given.keys() & ({"k"} if kind is FabricKind.LEAF_SPINE else {"leaves", "spines", "hosts", "cables"})
     if foreign:
-        raise InvalidInput((FieldProblem("--fabric", f"a {shape} has no {', '.join(sorted(foreign))}"),))
-    if shape is Shape.FAT_TREE:
-        return FatTree(given.get("k", 4), host_mbps, fabric_mbps, prefix)
+        raise InvalidInput((FieldProblem("--fabric", f"a {kind} has no {', '.join(sorted(foreign))}"),))
+    if kind is FabricKind.FAT_TREE:
+        return FatTree(given.get("k", 4), *rates_mbps, prefix)
     leaves, spines, hosts = (given.get(name, 4) for name in ("leaves", "spines", "hosts"))
-    return LeafSpine(leaves, spines, hosts, host_mbps, fabric_mbps, given.get("cables", 1), prefix)
+    return LeafSpine(leaves, spines, hosts, *rates_mbps, given.get("cables", 1), prefix)
 
 
 def main(
-    fabric: Annotated[Shape, typer.Option(help="What is built.")] = Shape.LEAF_SPINE,
-    leaves: Annotated[int | None, typer.Option(help="Leaf switches; 4 unless told.")] = None,
-    spines: Annotated[int | None, typer.Option(help="Spine switches; 4 unless told.")] = None,
-    hosts: Annotated[int | None, typer.Option(help="Hosts per leaf; 4 unless told.")] = None,
-    cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair; 1 unless told.")] = None,
-    k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches; 4 unless told.")] = None,
+    fabric: Annotated[FabricKind, typer.Option(help="The topology.")] = FabricKind.LEAF_SPINE,
+    leaves: Annotated[int | None, typer.Option(help="Leaf switches, 4 by default.")] = None,
+    spines: Annotated[int | None, typer.Option(help="Spine switches, 4 by default.")] = None,
+    hosts: Annotated[int | None, typer.Option(help="Hosts per leaf, 4 by default.")] = None,
+    cables: Annotated[int | None, typer.Option(help="Parallel cables per leaf-spine pair, 1 by default.")] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Ports of a fat-tree's switches, 4 by default.")] = None,
     host_mbps: Annotated[float, typer.Option(help="Rate of a host's link, Mbit/s.")] = 5,
     fabric_mbps: Annotated[float, typer.Option(help="Rate of a link between switches, Mbit/s.")] = 5,
-    prefix: Annotated[str, typer.Option(help="Put before names, so that several labs can run.")] = "",
-    controller: Annotated[str, typer.Option(help="As Open vSwitch writes it.")] = "tcp:127.0.0.1:6653",
+    prefix: Annotated[str, typer.Option(help="Put before all names, so that labs can run in parallel.")] = "",
+    controller: Annotated[str, typer.Option(help="The controller, in Open vSwitch's syntax.")] = "tcp:127.0.0.1:6653",
 ) -> None:
     """Run an emulated fabric until Ctrl-C."""
     console = Console()
     try:
         sizes = {"leaves": leaves, "spines": spines, "hosts": hosts, "cables": cables, "k": k}
-        with Lab(_topo(fabric, sizes, host_mbps, fabric_mbps, prefix), controller) as lab:
+        with Lab(_topo(fabric, sizes, (host_mbps, fabric_mbps), prefix), controller) as lab:
             with suppress(KeyboardInterrupt):
                 _show(lab, console)
                 signal.pause()
             console.print("taking the lab down")
-    except KeyboardInterrupt:  # while it was coming up: what there was of it is gone
+    except KeyboardInterrupt:  # during the start; the lab has removed what it had made
         raise typer.Exit(130) from None
     except (LabError, InvalidInput) as error:
         console.print(f"[red]{error}[/red]")

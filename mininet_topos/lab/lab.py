@@ -1,9 +1,8 @@
-"""The emulated fabric: Open vSwitch and hosts in namespaces, up in one ``with`` and gone after it.
+"""The emulated fabric: Open vSwitch bridges and hosts in namespaces, made by a ``with`` block and removed after it.
 
-Owns the life of a lab. In: a ``LeafSpine`` or a ``FatTree``, and the controller's address. Out: programs run in hosts,
-cables pulled and plugged, switches stopped and started. Mininet makes namespaces and cables;
-bridges are made here, in one transaction. Whatever happens to the owner, the lab goes: on Ctrl-C and SIGTERM at once,
-after a SIGKILL with the next lab's start.
+Owns the life of a lab. In: a ``FabricTopo`` and the controller's address. Out: programs run in hosts, cables cut and
+plugged in, switches stopped and started. Mininet makes namespaces and cables; bridges are made here, in one
+transaction. The lab is always removed: on Ctrl-C, SIGTERM and SIGHUP at once, after a SIGKILL by the next lab's start.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, in
 Datapath = Literal["kernel", "userspace"]
 
 _TARGET = r"(tcp|ssl|unix):\S+"
-"""What a switch connects to (ovs-vsctl(8), "Controller Commands"); it says nothing when it is something else."""
+"""Addresses of controllers (ovs-vsctl(8), "Controller Commands"). A switch reports no error for any other."""
 
 
 class _Bridge(node.Switch):  # type: ignore[misc]
-    """Mininet's place for a switch; the bridge itself is the lab's."""
+    """Stands for a switch in Mininet; the lab makes the bridge."""
 
     def start(self, controllers: object) -> None:
-        """Nothing: the lab makes all bridges in one transaction."""
+        """Does nothing: the lab makes all bridges in one transaction."""
 
 
 def available_datapath() -> Datapath:
@@ -51,16 +50,16 @@ def available_datapath() -> Datapath:
 
 
 class Lab:
-    """A running fabric. Switches and hosts go by their names without prefix (``leaf1``, ``h1_2``).
+    """A running fabric. Switches and hosts are named without prefix (``leaf1``, ``h1_2``).
 
-    ``controller``: a target as Open vSwitch writes it (``tcp:127.0.0.1:6653``), None for no controller. Raises
-    ``LabError`` for anything else, and on entry when not root, when Open vSwitch does not answer or when names are
+    ``controller``: an address in Open vSwitch's syntax (``tcp:127.0.0.1:6653``), None for no controller. Raises
+    ``LabError`` for a wrong address, and on entry when not root, when Open vSwitch does not answer or when names are
     taken.
     """
 
     def __init__(self, topo: FabricTopo, controller: str | None = "tcp:127.0.0.1:6653") -> None:
         if controller and not re.fullmatch(_TARGET, controller):
-            raise LabError(f"'{controller}' is no controller that a switch can connect to; write tcp:ADDRESS:PORT")
+            raise LabError(f"'{controller}' is no address of a controller; write tcp:ADDRESS:PORT")
         self.topo = topo
         self.controller = controller
         self.switches = topo.fabric.switches
@@ -81,7 +80,7 @@ class Lab:
 
     def __enter__(self) -> Self:
         if os.geteuid():
-            raise LabError("a lab needs root: it makes network namespaces and bridges")
+            raise LabError("a lab needs root, to make network namespaces and bridges")
         with ExitStack() as undo:
             undo.enter_context(_signals({signal.SIGTERM: _exit_on, signal.SIGHUP: _exit_on}))
             claimed = claim(self._record)
@@ -117,29 +116,29 @@ class Lab:
         return program
 
     def cut(self, a: str, b: str, cable: int = 1) -> None:
-        """Pull a cable between two switches, or a host and its leaf: both ends lose the carrier."""
-        pulled = self._cable(a, b, cable)
-        self._cut.add(pulled)
-        self._settle((pulled.b, pulled))
+        """Cut a cable between two switches, or a host and its leaf: both ends lose the carrier."""
+        cut = self._cable(a, b, cable)
+        self._cut.add(cut)
+        self._set_ends([(cut.b, cut)])
 
     def plug(self, a: str, b: str, cable: int = 1) -> None:
         """Plug a cable in again."""
-        plugged = self._cable(a, b, cable)
-        self._cut.discard(plugged)
-        self._settle((plugged.b, plugged))
+        restored = self._cable(a, b, cable)
+        self._cut.discard(restored)
+        self._set_ends([(restored.b, restored)])
 
     def stop_switch(self, name: str) -> None:
-        """Take a switch's power: its rules are gone, its neighbours lose the carrier."""
+        """Remove a switch: its rules are lost, its neighbours lose the carrier."""
         self._switch(name)
         self._stopped.add(name)
-        self._settle(*((name, cable) for _, _, cable in self._ports(name)))
+        self._set_ends((name, cable) for _, _, cable in self._ports(name))
         run("ovs-vsctl", "--if-exists", "del-br", self.bridge(name))
 
     def start_switch(self, name: str) -> None:
-        """Power up a stopped switch: no rules, the same dpid and ports."""
+        """Make a stopped switch again: no rules, the same dpid and ports."""
         self._start_bridges([self._switch(name)])
         self._stopped.discard(name)
-        self._settle(*((name, cable) for _, _, cable in self._ports(name)))
+        self._set_ends((name, cable) for _, _, cable in self._ports(name))
 
     def wait_connected(self, deadline_s: float = 30.0) -> None:
         """Return once every running switch is connected to the controller; ``LabError`` after ``deadline_s``."""
@@ -189,15 +188,15 @@ class Lab:
                 if end == switch:
                     yield port, self.topo.interface(switch, port), cable
 
-    def _settle(self, *ends: tuple[str, Cable]) -> None:
-        """Bring cable ends at switches up or down. A veth end that is down takes the carrier from both; a cut downs the
-        end at ``b``, never a host's own, which would lose its route."""
+    def _set_ends(self, ends: Iterable[tuple[str, Cable]]) -> None:
+        """Set cable ends at switches up or down. When one end of a veth pair is down both have no carrier. A cut sets
+        the end at ``b`` down, never a host's own, which would lose its route."""
         steps = []
         for switch, cable in ends:
             port = cable.b_port if cable.b == switch else cable.a_port
-            dead = switch in self._stopped or (cable in self._cut and cable.b == switch)
-            steps.append(f"link set {self.topo.interface(switch, port)} {'down' if dead else 'up'}")
-        run("ip", "-batch", "-", feed="\n".join(steps))  # one process: a switch that fails does not fail port by port
+            down = switch in self._stopped or (cable in self._cut and cable.b == switch)
+            steps.append(f"link set {self.topo.interface(switch, port)} {'down' if down else 'up'}")
+        run("ip", "-batch", "-", feed="\n".join(steps))  # one process, so that all ports change at once
 
     def _node(self, name: str) -> Any:
         if self._net is None:
@@ -221,13 +220,13 @@ class Lab:
 
 
 def _each(steps: Iterable[list[str]]) -> list[str]:
-    """Several steps as one ovs-vsctl transaction."""
+    """The steps as one ovs-vsctl transaction."""
     return [word for step in steps for word in ("--", *step)]
 
 
 @contextmanager
 def _signals(handlers: dict[int, Any]) -> Iterator[None]:
-    """Other signal handlers for a while; only the main thread may set them, elsewhere nothing changes."""
+    """Other signal handlers inside the block. Only the main thread may set them; in others nothing changes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -240,5 +239,5 @@ def _signals(handlers: dict[int, Any]) -> Iterator[None]:
 
 
 def _exit_on(number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind the stack, and so close the lab, where the default would end the process on the spot."""
+    """Unwind the stack, which removes the lab. The default action would end the process at once."""
     raise SystemExit(128 + number)

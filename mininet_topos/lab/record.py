@@ -1,9 +1,9 @@
-"""What a lab leaves on the machine, written down before it is made, so that it can always be taken away again.
+"""Records of what labs make on the machine, written before it is made, so that it can always be removed.
 
-Owns the records in ``/run/signalbox-labs``: one file per lab, locked for as long as its owner lives (the kernel gives
-the lock back even after SIGKILL), naming its bridges, namespaces and interfaces. In: the names of a lab. Out: a
-machine without the lab, also when Open vSwitch has gone before it: its switches leave their tap devices behind, named
-like the bridges. Nothing that is in no record, and no bridge without our mark, is ever touched.
+Owns the files in ``/run/signalbox-labs``: one per lab, with its bridges, namespaces and interfaces, locked while its
+owner runs (the kernel releases the lock even after SIGKILL). In: the names of a lab. Out: a machine without the lab,
+also when Open vSwitch ended first, which leaves tap devices with the bridges' names. Only interfaces and namespaces in
+a record, and bridges with the lab's mark, are removed. Also runs commands and waits for conditions.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from controller.errors import SignalboxError
+
 RECORDS = Path("/run/signalbox-labs")
 BRIDGE_MARK = "signalbox-lab"
 DEADLINE_S = 30.0
@@ -30,13 +32,13 @@ OVS_TIMEOUT_S = 10
 log = structlog.get_logger(__name__)
 
 
-class LabError(Exception):
-    """The lab cannot be as asked; the message says what to do about it."""
+class LabError(SignalboxError):
+    """The lab cannot do what was asked; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabRecord:
-    """The names that a lab with ``prefix`` takes on this machine. ``owner`` is the process that runs it."""
+    """The names that a lab with ``prefix`` uses on this machine. ``owner``: the process that runs it."""
 
     prefix: str
     owner: int
@@ -50,22 +52,20 @@ class LabRecord:
         return self.prefix or "default"
 
 
-def run(*argv: str, feed: str | None = None) -> str:
-    """The output of a command, in a session of its own so that a Ctrl-C meant for us does not reach it. ``feed``: its
-    input.
-
-    Raises ``LabError`` with what the command said.
-    """
+def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> str:
+    """Run a command and return its output. ``feed``: its input. It has its own session, so Ctrl-C does not reach it.
+    Raises ``LabError`` with the command's error message."""
+    shown = " ".join(argv)[:200]
     try:
         result = subprocess.run(
-            argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S, input=feed
+            argv, capture_output=True, text=True, start_new_session=True, timeout=deadline_s, input=feed
         )
     except FileNotFoundError:
-        raise LabError(f"{argv[0]} is not installed") from None
+        raise LabError(f"{argv[0]} is not installed; run scripts/bootstrap.sh") from None
     except subprocess.TimeoutExpired:
-        raise LabError(f"no answer within {DEADLINE_S:.0f} s: {' '.join(argv)}") from None
+        raise LabError(f"no answer within {deadline_s:.0f} s: {shown}") from None
     if result.returncode:
-        raise LabError(f"{' '.join(argv)}: {result.stderr.strip() or result.stdout.strip()}")
+        raise LabError(f"{shown}: {result.stderr.strip() or result.stdout.strip()}")
     return result.stdout
 
 
@@ -74,15 +74,15 @@ def wait_for(condition: Callable[[], bool], what: str, deadline_s: float = DEADL
     ends = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > ends:
-            raise LabError(f"waited {deadline_s:.0f} s in vain for {what}")
+            raise LabError(f"waited {deadline_s:.0f} s for {what}")
         time.sleep(poll_s)
 
 
 def claim(record: LabRecord) -> TextIO:
-    """Remove what dead labs left, check that every name of ``record`` is free and write it down.
+    """Remove the remains of ended labs, check that every name of ``record`` is free and write the record.
 
-    Returns the locked record, to be given to ``release``. Raises ``LabError`` when a living lab has the prefix or
-    something that is not ours has one of the names.
+    Returns the locked file, for ``release``. Raises ``LabError`` when a running lab has the prefix or when a name is
+    taken.
     """
     RECORDS.mkdir(mode=0o755, exist_ok=True)
     with _registry():
@@ -110,7 +110,7 @@ def release(record: LabRecord, file: TextIO) -> None:
 
 def remove(record: LabRecord) -> None:
     """Kill the programs in the lab's namespaces, then delete its bridges, interfaces and namespaces. Bridges that Open
-    vSwitch cannot delete now go with the next lab's start."""
+    vSwitch cannot delete now are deleted by the next lab's start."""
     existing = namespaces()
     mine = [name for name in record.namespaces if name in existing]
     _kill_programs(mine)
@@ -120,11 +120,11 @@ def remove(record: LabRecord) -> None:
         log.warning("lab_without_open_vswitch", prefix=record.prefix, reason=str(error))
     interfaces = (*record.interfaces, *record.bridges)
     for interface in filter(interface_exists, interfaces):
-        with suppress(LabError):  # the other end of its pair has just taken it along
+        with suppress(LabError):  # deleted a moment ago with the other end of its pair
             run("ip", "link", "delete", interface)
     for name in mine:
         run("ip", "netns", "delete", name)
-    wait_for(lambda: not any(map(interface_exists, interfaces)), "interfaces to go")
+    wait_for(lambda: not any(map(interface_exists, interfaces)), "interfaces to be deleted")
 
 
 def interface_exists(name: str) -> bool:
@@ -158,21 +158,22 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _marked_bridges() -> list[tuple[str, str]]:
-    """(mark, name) of every bridge that is a lab's."""
+    """(mark, name) of every bridge of a lab."""
     table: Any = json.loads(_ovs_vsctl("--format=json", "--columns=name,external_ids", "list", "Bridge"))
     marks = [(dict(external_ids[1]).get(BRIDGE_MARK), name) for name, external_ids in table["data"]]
     return [(mark, name) for mark, name in marks if mark]
 
 
 def _delete_bridges(bridges: Iterable[str]) -> None:
-    """In one transaction. Where ovs-vswitchd does not run the database forgets them and this fails after a while."""
+    """In one transaction. Without ovs-vswitchd they are deleted from the database only, and this fails after a
+    while."""
     steps = [word for bridge in bridges for word in ("--", "--if-exists", "del-br", bridge)]
     if steps:
         _ovs_vsctl(*steps)
 
 
 def _ovs_vsctl(*argv: str) -> str:
-    """With a limit of its own: without ovs-vswitchd it would wait for ever."""
+    """With a time limit: without ovs-vswitchd it would wait for ever."""
     return run("ovs-vsctl", f"--timeout={OVS_TIMEOUT_S}", *argv)
 
 
@@ -183,7 +184,7 @@ def _check_free(record: LabRecord) -> None:
         | {name for name in (*record.interfaces, *record.bridges) if interface_exists(name)}
     )
     if taken:
-        raise LabError(f"these exist and are not a lab's: {', '.join(taken)}; remove them or give the lab a prefix")
+        raise LabError(f"these names are taken: {', '.join(taken)}; remove them or give the lab a prefix")
 
 
 def _remove_if_dead(path: Path) -> None:
@@ -207,7 +208,7 @@ def _read(path: Path) -> LabRecord:
 
 @contextmanager
 def _registry() -> Iterator[None]:
-    """One process at a time looks at or changes the set of records."""
+    """Only one process at a time reads or changes the set of records."""
     with (RECORDS / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

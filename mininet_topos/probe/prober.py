@@ -1,19 +1,20 @@
-"""Probes between hosts: numbered UDP packets at fixed intervals, each one accounted for.
+"""Probes between hosts: numbered UDP packets at fixed intervals.
 
-Runs inside a host's namespace, one process per host, which sends to any number of others and notes what comes in:
+Runs inside a host's namespace. One process per host sends to any number of others and records what arrives:
 
     python -m mininet_topos.probe --bind 10.0.1.1 --out h1_1.json
 
-In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change; from then on a frame of so many bytes (as the
-links count them) goes to that host every so often, and none with an interval of 0. Out: a line ``ready`` once it
-listens; and at the end of the input, after ``LINGER_S`` more, what it knows, as JSON: ``{"ip", "sent": {to: [at, ...]},
-"received": {from: [[number, at], ...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n;
-``overflows`` are packets that arrived and were thrown away because this process was late. Times are seconds on
-CLOCK_MONOTONIC, which all namespaces share.
+In, on standard input: a line ``ADDRESS INTERVAL_S BYTES`` per change. From then on a frame of that many bytes (as the
+links count them) is sent to that host at that interval; 0 stops it. Out: a line ``ready`` once it listens; ``LINGER_S``
+after the end of the input the report, as JSON: ``{"ip", "sent": {to: [at, ...]}, "received": {from: [[number, at],
+...]}, "overflows"}``. The n-th time of ``sent`` is that of packet number n. ``overflows`` counts packets that arrived
+and were dropped because this process was late. Times are seconds on CLOCK_MONOTONIC, which all namespaces share.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import selectors
 import socket
@@ -40,7 +41,7 @@ SNMP = Path("/proc/self/net/snmp")
 
 @dataclass
 class _Target:
-    """Where packets go. ``due``: when the next one does."""
+    """A destination. ``due``: when its next packet is."""
 
     address: tuple[str, int]
     padding: bytes
@@ -50,7 +51,7 @@ class _Target:
 
 @dataclass
 class Prober:
-    """Sends, receives, and remembers both. Single-threaded; ``turn`` is one round of what is due."""
+    """Sends and receives probes and records both. Single-threaded."""
 
     sock: socket.socket
     port: int = PORT
@@ -58,7 +59,7 @@ class Prober:
     received: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
     _targets: dict[str, _Target] = field(default_factory=dict)
 
-    def steer(self, line: str) -> None:
+    def change(self, line: str) -> None:
         """``ADDRESS INTERVAL_S BYTES``. Raises ``ValueError`` for anything else."""
         ip, interval_s, frame_bytes = line.split()
         if float(interval_s) <= 0:
@@ -68,12 +69,13 @@ class Prober:
         self._targets[ip] = _Target((ip, self.port), padding, float(interval_s), time.monotonic())
 
     def wait_s(self) -> float | None:
-        """Until the next packet is due; None when nobody is to be sent to."""
+        """Until the next packet is due; None without destinations."""
         due = min((target.due for target in self._targets.values()), default=None)
         return None if due is None else max(0.0, due - time.monotonic())
 
     def send_due(self) -> None:
-        """A packet to everybody whose turn it is. What a busy machine made late is not made up for by a burst."""
+        """Send every packet that is due. After a delay there is no burst: one packet per destination, then its
+        interval."""
         now = time.monotonic()
         for ip, target in self._targets.items():
             if target.due <= now:
@@ -84,7 +86,7 @@ class Prober:
                 target.due = max(target.due + target.interval_s, now)
 
     def receive(self) -> None:
-        """Note everything that has come in."""
+        """Record all packets that have arrived."""
         while True:
             try:
                 packet, (ip, _) = self.sock.recvfrom(2048)
@@ -100,7 +102,7 @@ def overflows(snmp: str) -> int:
 
 
 def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
-    """Probe until ``control`` (a file descriptor) ends; returns the report."""
+    """Probe other hosts as told on ``control`` (a file descriptor), until it ends; returns the report."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, selectors.DefaultSelector() as ready:
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, tos)
@@ -118,7 +120,7 @@ def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
                     break
                 *lines, commands = (commands + more).split(b"\n")
                 for line in lines:
-                    prober.steer(line.decode())
+                    prober.change(line.decode())
             if sock.fileno() in events:
                 prober.receive()
             prober.send_due()
@@ -133,3 +135,15 @@ def run(ip: str, port: int, tos: int, control: int) -> dict[str, object]:
             "received": {who: [(n, round(at, 6)) for n, at in seen] for who, seen in prober.received.items()},
             "overflows": overflows(SNMP.read_text()),
         }
+
+
+def main() -> None:
+    """Without typer, because a benchmark starts one of these in every host of an emulated fabric on two cores."""
+    parser = argparse.ArgumentParser("python -m mininet_topos.probe", description="Probe other hosts.")
+    parser.add_argument("--bind", required=True, help="this host's address")
+    parser.add_argument("--port", type=int, default=PORT, help="UDP port, the same in every host")
+    parser.add_argument("--tos", type=int, default=0, help="type of service, in the header of every packet")
+    parser.add_argument("--out", required=True, type=Path, help="file for the report")
+    options = parser.parse_args()
+    report = run(options.bind, options.port, options.tos, control=0)
+    options.out.write_text(json.dumps(report, separators=(",", ":")))

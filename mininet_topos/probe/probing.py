@@ -1,7 +1,6 @@
-"""Probes in the hosts of a lab: started once, steered while they run, read at the end.
+"""Probes in the hosts of a lab: started once, changed while they run, read at the end.
 
-Owns the probing processes, one per host, and who sends to whom how often. Out: every stream between two hosts, from
-which any window of time can be judged afterwards.
+Owns the probing processes, one per host. Out: all packets between every two hosts, as one ``Stream`` per pair.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Probing:
         self._stack.close()
 
     def send(self, pair: Pair, interval_s: float, frame_bytes: int = MIN_FRAME_BYTES) -> None:
-        """From now on a frame every ``interval_s``; 0 for none."""
+        """From now on send a frame every ``interval_s``; 0 for none."""
         stdin = self._processes[pair[0]].stdin
         assert stdin
         stdin.write(f"{pair[1]} {interval_s} {frame_bytes}\n")
@@ -64,10 +63,10 @@ class Probing:
         (self._running.add if interval_s else self._running.discard)(pair)
 
     def finish(self) -> tuple[dict[Pair, Stream], int]:
-        """End all probes and return the streams, and how many packets the probing processes were too late for."""
+        """End all probes. Returns the streams, and how many packets were dropped because a process was late."""
         for pair in tuple(self._running):
             self.send(pair, 0)
-        time.sleep(LINGER_S)  # for what is still in a queue: nobody's listening ends before everybody's sending has
+        time.sleep(LINGER_S)  # for packets in queues: all must have stopped sending before any stops listening
         for process in self._processes.values():
             assert process.stdin
             process.stdin.close()

@@ -1,7 +1,7 @@
-"""What probes say about the network: lost, doubled, overtaken, and for how long nothing came through.
+"""Figures of probes: packets lost, duplicated and overtaken, and how long none arrived.
 
 In: the reports of the probing processes. Out: one ``Stream`` per pair of hosts, and its ``Outcome`` in a window of
-time. Pure but for reading files. All times are seconds on CLOCK_MONOTONIC.
+time. Pure except for reading files. All times are seconds on CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of the packets that were sent in a window. ``stopped_s``: the longest time during which everything was lost, from
-    the sending of the first lost packet to that of the next one that arrived; 0 when none was lost. ``overtaken``:
-    packets that arrived after one with a larger number (RFC 4737, section 3). ``silence_s``: the receiver's longest
-    wait between two arrivals, which what was delayed is part of."""
+    """Of the packets that were sent in a window. ``stopped_s``: the longest time during which all were lost, from the
+    sending of the first lost packet to that of the next one that arrived; 0 when none was lost. ``overtaken``: packets
+    that arrived after one with a larger number (RFC 4737, section 3). ``silence_s``: the longest time between two
+    arrivals."""
 
     sent: int
     lost: int
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Stream:
-    """Everything that one host sent to another. ``sent``: by number. ``arrivals``: (number, when), in their order."""
+    """All probes from one host to another. ``sent``: by number. ``arrivals``: (number, when), in their order."""
 
     pair: Pair
     sent: Sequence[float]
@@ -50,8 +50,8 @@ class Stream:
         return range(bisect_left(self.sent, start), bisect_left(self.sent, end))
 
     def stops(self, start: float, end: float) -> Iterator[tuple[float, float]]:
-        """(beginning, length) of every run of lost packets that begins in the window. One that goes on behind the
-        window counts up to the first packet that arrived; one that never ends, to the last one that was sent."""
+        """(start, length) of every run of lost packets that begins in the window. A run lasts until the next packet
+        that arrived, also beyond the window; without one, until the last packet that was sent."""
         gone = [number for number in self.numbers(start, end) if number not in self._arrived]
         for _, run in groupby(enumerate(gone), key=lambda item: item[1] - item[0]):
             first = next(run)[1]
@@ -80,11 +80,11 @@ class Stream:
 
 
 def read_streams(reports: Iterable[Path]) -> tuple[dict[Pair, Stream], int]:
-    """The streams between all hosts, and how many packets arrived at a process that was too late for them."""
-    said = {report["ip"]: report for report in (json.loads(path.read_text()) for path in reports)}
+    """The streams between all hosts, and how many packets were dropped because a process was late."""
+    by_ip = {report["ip"]: report for report in (json.loads(path.read_text()) for path in reports)}
     streams = {}
-    for src, report in said.items():
+    for src, report in by_ip.items():
         for dst, sent in report["sent"].items():
-            arrivals = [(number, at) for number, at in said[dst]["received"].get(src, ())]
+            arrivals = [(number, at) for number, at in by_ip[dst]["received"].get(src, ())]
             streams[src, dst] = Stream((src, dst), sent, arrivals)
-    return streams, sum(report["overflows"] for report in said.values())
+    return streams, sum(report["overflows"] for report in by_ip.values())

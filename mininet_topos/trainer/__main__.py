@@ -1,4 +1,11 @@
-"""The command line of one rank; see ``training``."""
+"""One rank of a training job, as a program; there is one process per rank, inside its host's namespace.
+
+    python -m mininet_topos.trainer --job ring1 --rank 0 --peers 10.0.1.1,10.0.2.1 --rendezvous DIR --out rank0.jsonl
+
+Rank 0 also registers the job with the controller and reports its iterations, in a thread whose errors never reach the
+training. SIGTERM to rank 0 ends all ranks after the iteration that it starts next; a second one kills. Out: the file of
+``log``.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +17,13 @@ from typing import Annotated
 import typer
 
 from controller.errors import InvalidInput
-from controller.jobs.source_ports import port_classes
+from controller.jobs.collectives import port_classes
 from controller.jobs.spec import MAX_SUBFLOWS, Algorithm
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
-from mininet_topos.trainer.division import Division
+from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
-from mininet_topos.trainer.training import Iteration, RankSpec, StopRequest, TrainingLog, train
+from mininet_topos.trainer.shares import SharesFile
+from mininet_topos.trainer.training import RankSpec, StopRequest, train
 
 FLOAT_BYTES = 4
 
@@ -24,23 +32,24 @@ FLOAT_BYTES = 4
 def _announced(
     spec: RankSpec, api: str | None, lease_s: float, directory: Path
 ) -> Iterator[Callable[[Iteration], None]]:
-    """Where to report iterations: rank 0 of a job with a controller announces it meanwhile, and writes down for all
-    ranks how to divide their bytes when they can."""
+    """Yields the function to report iterations with. Rank 0 keeps the job registered meanwhile, if there is a
+    controller, and writes the shares of split flows into ``directory``."""
     if api is None or spec.rank:
         yield lambda _iteration: None
         return
-    # Imported here because only rank 0 needs gRPC: a demo starts twelve of these processes on two cores.
+    # Only rank 0 needs gRPC, and a demo starts twelve of these processes on two cores.
     from controller.api.client import Client
     from controller.jobs.messages import IterationTime
-    from mininet_topos.trainer.announcer import Announcer, announcement
-    from mininet_topos.trainer.route_listener import RouteListener
+    from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement, shares_of
 
     job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s, spec.max_subflows)
     with ExitStack() as stack:
         announcer = stack.enter_context(Announcer(lambda: Client(api), job))
         if spec.max_subflows > 1:
-            stack.enter_context(RouteListener(lambda: Client(api), spec.job_id, directory))
-        yield lambda done: announcer.report(IterationTime(done.index, done.end - done.start, done.communication_s))
+            shares = SharesFile(directory)
+            listener = RouteListener(lambda: Client(api), spec.job_id, lambda routes: shares.write(shares_of(routes)))
+            stack.enter_context(listener)
+        yield lambda done: announcer.report(IterationTime(done.index, done.duration_s, done.communication_s))
 
 
 def run(
@@ -56,9 +65,9 @@ def run(
     api: Annotated[str | None, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = None,
     lease_s: Annotated[float, typer.Option(min=1, help="lease of the announced job")] = 60.0,
     max_subflows: Annotated[
-        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="connections to each neighbour, for flows that may be split")
+        int, typer.Option(min=1, max=MAX_SUBFLOWS, help="connections to each neighbour, for split flows")
     ] = 1,
-    stall_timeout_s: Annotated[float, typer.Option(min=1, help="silence after which a peer is given up")] = 60.0,
+    stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
 ) -> None:
     """Train as one rank of a job until rank 0 stops it."""
     spec = RankSpec(job, rank, tuple(peers.split(",")), algorithm, elements, compute_s, iterations, max_subflows)
@@ -73,17 +82,11 @@ def run(
         with (
             _announced(spec, api, lease_s, rendezvous) as report,
             connect(
-                rendezvous,
-                rank,
-                spec.peers,
-                to,
-                from_,
-                classes=port_classes(max_subflows),
-                stall_timeout_s=stall_timeout_s,
+                rendezvous, rank, spec.peers, to, from_, port_classes(max_subflows), stall_timeout_s=stall_timeout_s
             ) as mesh,
         ):
-            raw.begin(spec)
-            for done in train(spec, mesh, stop, Division(rendezvous) if max_subflows > 1 else None):
+            raw.begin(job, rank, spec.peers, algorithm, elements)
+            for done in train(spec, mesh, stop, SharesFile(rendezvous) if max_subflows > 1 else None):
                 raw.iteration(done)
                 report(done)
                 if not done.ok:

@@ -1,38 +1,47 @@
-"""What a job tells the controller: its spec, that it lives, how long its iterations took.
+"""Rank 0's calls to the controller, in two threads beside the training.
 
-Owns a thread beside the training. In: the spec, and iterations as they end. Out: calls to the controller. A controller
-that is away, refuses or has forgotten the job costs the training nothing: calls are tried again every period, the job
-is registered again when it is unknown, and the latest iterations are kept until somebody wants them.
+``Announcer`` registers the job, renews its lease and reports iterations. ``RouteListener`` passes on every message of
+the job's route stream; the trainer writes the shares of split flows from it. Errors of the controller never reach the
+training: calls are repeated, the job is registered again when the controller does not know it, and the latest
+iterations are kept until they are reported.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, Self
 
 import structlog
 
-from controller.errors import NotFound
+from controller.errors import NotFound, SignalboxError
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
+from mininet_topos.trainer.shares import Shares
 
 MAX_PERIOD_S = 2.0
 RENEWALS_PER_LEASE = 4
 KEPT_ITERATIONS = 1000
-GOODBYE_S = 5.0
+LEAVE_TIMEOUT_S = 5.0
 
 log = structlog.get_logger(__name__)
 
 
 class Controller(Protocol):
-    """What is needed of ``controller.api.client.Client``."""
+    """The calls of ``controller.api.client.Client`` that an ``Announcer`` makes."""
 
     def register_job(self, spec: JobSpec) -> object: ...
     def renew_lease(self, job_id: str) -> object: ...
     def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> object: ...
     def deregister_job(self, job_id: str) -> object: ...
+    def close(self) -> None: ...
+
+
+class RouteStreams(Protocol):
+    """The calls of ``controller.api.client.Client`` that a ``RouteListener`` makes."""
+
+    def watch_routes(self, job_id: str) -> Iterator[Any]: ...
     def close(self) -> None: ...
 
 
@@ -59,10 +68,10 @@ def announcement(
 
 
 class Announcer:
-    """Announces ``spec`` while it is entered; leaving it deregisters the job.
+    """Keeps ``spec`` registered while it is entered; leaving it deregisters the job.
 
     ``connect`` is called again after every failure: a channel that failed often waits minutes before it tries again,
-    and a job that a restarted controller does not know has to be there before its pins go.
+    and a restarted controller that does not know the job removes its pins after a while.
     """
 
     def __init__(self, connect: Callable[[], Controller], spec: JobSpec) -> None:
@@ -78,7 +87,7 @@ class Announcer:
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
 
     def report(self, iteration: IterationTime) -> None:
-        """Note an iteration for the next call; returns at once."""
+        """Keep an iteration for the next call; returns at once."""
         with self._lock:
             self._unsent.append(iteration)
 
@@ -88,16 +97,16 @@ class Announcer:
 
     def __exit__(self, *_: object) -> None:
         self._leaving.set()
-        self._thread.join(GOODBYE_S)
+        self._thread.join(LEAVE_TIMEOUT_S)
 
     def _run(self) -> None:
         while True:
-            self._attempt(self._speak)
+            self._attempt(self._renew)
             if self._leaving.wait(self._period_s):
                 self._attempt(self._leave)
                 return
 
-    def _speak(self, controller: Controller) -> None:
+    def _renew(self, controller: Controller) -> None:
         if self._registered:
             controller.renew_lease(self._spec.job_id)
         else:
@@ -120,7 +129,7 @@ class Announcer:
                     self._unsent.popleft()
 
     def _attempt(self, calls: Callable[[Controller], None]) -> None:
-        """One round of calls. Whatever goes wrong is the controller's trouble, never the training's."""
+        """One round of calls. Their errors do not end the training."""
         controller = self._controller = self._controller or self._connect()
         try:
             calls(controller)
@@ -135,3 +144,51 @@ class Announcer:
             self._reachable = False
         else:
             self._reachable = True
+
+
+class RouteListener:
+    """Calls ``on_routes`` with every ``WatchRoutesResponse`` of the job's route stream while it is entered. A stream
+    that ends is opened again after ``retry_s``."""
+
+    def __init__(
+        self, connect: Callable[[], RouteStreams], job_id: str, on_routes: Callable[[Any], None], retry_s: float = 1.0
+    ) -> None:
+        self._connect = connect
+        self._job_id = job_id
+        self._on_routes = on_routes
+        self._retry_s = retry_s
+        self._leaving = threading.Event()
+        self._controller: RouteStreams | None = None
+        self._thread = threading.Thread(target=self._run, name="routes", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving.set()
+        if self._controller:
+            self._controller.close()
+
+    def _run(self) -> None:
+        while not self._leaving.is_set():
+            controller = self._controller = self._connect()
+            try:
+                for routes in controller.watch_routes(self._job_id):
+                    self._on_routes(routes)
+            except SignalboxError:
+                pass  # the job is not registered yet, or the controller does not answer
+            except Exception as error:
+                if not self._leaving.is_set():  # a closed channel ends its streams with other errors
+                    log.warning("the route stream ended", job=self._job_id, reason=str(error))
+            controller.close()
+            self._leaving.wait(self._retry_s)
+
+
+def shares_of(response: Any) -> Shares:
+    """The shares of the split flows in a ``WatchRoutesResponse``. The other flows take the first connection."""
+    return {
+        f"{route.src}>{route.dst}": [(piece.share, piece.port_value, piece.port_mask) for piece in route.subflows]
+        for route in response.routes
+        if len(route.subflows) > 1
+    }

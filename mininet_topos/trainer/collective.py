@@ -1,14 +1,15 @@
-"""Collectives with their real arithmetic, over the connections of a ``Mesh``.
+"""Collectives with their real arithmetic, over the connections of a ``Mesh``, and the data to run them on.
 
-Owns what each rank sends to whom, and when. In: this rank's vector of float32. Out: the result, and whether rank 0
-asked to stop; every rank learns that in the same iteration, from the headers that travel with the data. A slice is
-passed on as soon as it has arrived and been added, so no link is idle between the steps of a ring. Where two ranks have
-several connections each slice takes the one that is dealt to it; the sender says how it deals in every header.
+Owns which rank sends what to which, and when, and the right results. In: this rank's vector of float32. Out: the
+result, and whether rank 0 asked to stop; every rank learns that in the same iteration, from the headers that travel
+with the data. A slice is passed on as soon as it has arrived and been added, so no link is idle between the steps of a
+ring. Where two ranks have several connections, every header has the weights that assign slices to them.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -20,14 +21,17 @@ from mininet_topos.trainer.mesh import Bundle, Mesh
 SLICE_ELEMENTS = 2048
 """8 KiB: 14 ms on a 5 Mbit/s link, which is the resolution of the arrival times."""
 
+VALUE_LIMIT = 1 << 13
+
 HEADER = struct.Struct("!IH?")
 DONE = b"\x06"
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 Vector = np.ndarray[Any, np.dtype[np.float32]]
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 Collective = Callable[[Mesh, int, Vector, bool], tuple[Vector, bool]]
-"""(mesh, iteration, vector, stop) -> (result, stop). The vector may be overwritten. ``stop`` in: the wish of rank 0,
-False elsewhere; out: what all ranks agree on. Raises ``PeerLostError`` and ``ProtocolError``."""
+"""(mesh, iteration, vector, stop) -> (result, stop). The vector may be overwritten. ``stop`` in: whether rank 0 wants
+to stop, False elsewhere; out: what all ranks agree on. Raises ``PeerLostError`` and ``ProtocolError``."""
 
 
 class ProtocolError(Exception):
@@ -53,8 +57,8 @@ def ring_all_reduce(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> t
     """Reduce-scatter, then all-gather, around the ring of ranks: the result is the sum of all vectors.
 
     In step t rank r sends chunk r - t and receives chunk r - t - 1 (mod n), which it sends in the next step. The first
-    n - 1 steps add what arrives, the last n - 1 replace by it; a chunk that is replaced has been all the way round, so
-    nothing of it can still be queued here.
+    n - 1 steps add what arrives, the last n - 1 replace by it. A chunk that is replaced has passed all ranks, so no
+    part of it is still queued here.
     """
     size, rank = mesh.size, mesh.rank
     successor, predecessor = mesh.to[(rank + 1) % size], mesh.from_[(rank - 1) % size]
@@ -104,7 +108,7 @@ def all_to_all(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[
 def pipeline_send(mesh: Mesh, iteration: int, vector: Vector, stop: bool) -> tuple[Vector, bool]:
     """Every rank adds its vector to what comes from the rank before it and passes that on: prefix sums.
 
-    The word that the last rank is done comes back over the same connections, so an iteration ends for all together.
+    The last rank's confirmation comes back over the same connections, so an iteration ends on all ranks together.
     """
     upstream, downstream = mesh.from_.get(mesh.rank - 1), mesh.to.get(mesh.rank + 1)
     scratch = np.empty(SLICE_ELEMENTS, np.float32)
@@ -141,8 +145,8 @@ def _slices(vector: Vector) -> Iterator[Vector]:
 def _send_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int, stop: bool) -> None:
     """``HEADER``, and a weight per connection when there are several."""
     weights = bundle.outgoing.weights
-    told = struct.pack(f"!{len(weights)}H", *weights) if len(weights) > 1 else b""
-    mesh.send(bundle.first, HEADER.pack(iteration, step, stop) + told)
+    packed = struct.pack(f"!{len(weights)}H", *weights) if len(weights) > 1 else b""
+    mesh.send(bundle.first, HEADER.pack(iteration, step, stop) + packed)
 
 
 def _receive_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int) -> bool:
@@ -157,3 +161,28 @@ def _receive_header(mesh: Mesh, bundle: Bundle, iteration: int, step: int) -> bo
     if count > 1:
         bundle.incoming.set(struct.unpack_from(f"!{count}H", packed, HEADER.size))
     return bool(stop)
+
+
+def training_vector(job_id: str, rank: int, iteration: int, elements: int) -> Vector:
+    """The rank's data: ``elements`` integers in ±``VALUE_LIMIT`` as float32. They follow from the other arguments
+    alone, so every rank can compute the right result without the network; sums of a thousand ranks are exact."""
+    return _integers(job_id, rank, iteration, elements).astype(np.float32)
+
+
+def expected_result(algorithm: Algorithm, job_id: str, rank: int, size: int, iteration: int, elements: int) -> Vector:
+    """The right result of the collective at rank ``rank`` of ``size``, to be compared for equality."""
+
+    def of_rank(peer: int) -> Integers:
+        return _integers(job_id, peer, iteration, elements)
+
+    if algorithm is Algorithm.ALL_TO_ALL:
+        return np.concatenate([chunk(of_rank(peer), rank, size) for peer in range(size)]).astype(np.float32)
+    total = of_rank(0)
+    for peer in range(1, rank + 1 if algorithm is Algorithm.PIPELINE_SEND else size):
+        total += of_rank(peer)
+    return total.astype(np.float32)
+
+
+def _integers(job_id: str, rank: int, iteration: int, elements: int) -> Integers:
+    seed = np.random.SeedSequence((zlib.crc32(job_id.encode()), rank, iteration))
+    return np.random.default_rng(seed).integers(-VALUE_LIMIT, VALUE_LIMIT, elements, dtype=np.int64, endpoint=True)

@@ -1,9 +1,8 @@
 """The TCP connections between the ranks of one job, pumped by one thread.
 
 Two ranks have one connection, or a bundle of one per subflow when the job may split its flows. Owns the sockets. In:
-arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Nothing blocks but ``receive`` and
-``flush``, and while they wait everything queued for any peer goes on being sent, so two ranks that both have much to
-say cannot wait for each other.
+arrays to send and arrays to fill. Out: filled arrays, and when each was complete. Only ``receive`` and ``flush`` block.
+While they wait, everything queued for any peer is sent, so two ranks that both send much cannot block each other.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from controller.jobs.source_ports import PortClass
-from mininet_topos.trainer import rendezvous
-from mininet_topos.trainer.division import Deal
-from mininet_topos.trainer.source_port import bind_in_class
+from controller.jobs.collectives import PortClass
+from mininet_topos.trainer import sockets
+from mininet_topos.trainer.shares import RoundRobin
 
 HELLO = struct.Struct("!IB")
-SEND_BUFFER_BYTES = 64 * 1024
 MAX_GATHERED = 64
 CONNECT_ATTEMPT_S = 5.0
 
@@ -75,16 +72,15 @@ class Connection:
 
 
 class Bundle:
-    """The connections to one peer, one per subflow; the first one also carries all that is no slice.
+    """The connections to one peer, one per subflow; the first one also carries headers and confirmations.
 
-    ``outgoing`` deals the slices that are sent out to the connections, ``incoming`` those that come: it follows what
-    the peer says of its own.
+    ``outgoing`` assigns slices to connections, ``incoming`` received slices: with the weights in the peer's headers.
     """
 
     def __init__(self, connections: Sequence[Connection]) -> None:
         self.connections = tuple(connections)
-        self.outgoing = Deal(len(self.connections))
-        self.incoming = Deal(len(self.connections))
+        self.outgoing = RoundRobin(len(self.connections))
+        self.incoming = RoundRobin(len(self.connections))
 
     @property
     def peer(self) -> str:
@@ -95,18 +91,18 @@ class Bundle:
         return self.connections[0]
 
     def next_out(self) -> Connection:
-        """What the next slice is sent on."""
+        """The connection to send the next slice on."""
         return self.connections[self.outgoing.next()]
 
     def next_in(self) -> Connection:
-        """What the next slice comes on."""
+        """The connection that the next slice arrives on."""
         return self.connections[self.incoming.next()]
 
 
 class Mesh:
     """The connections of rank ``rank`` of ``size``: ``to[p]`` was opened by this rank, ``from_[p]`` by rank p; both
-    carry bytes in both directions. ``arrivals``: monotonic time when each receive of data was complete, since the
-    list was last taken."""
+    carry bytes in both directions. ``arrivals``: monotonic time when each receive of data was complete, since the last
+    ``take_arrivals``."""
 
     def __init__(
         self,
@@ -125,7 +121,7 @@ class Mesh:
         self._connections = tuple(one for bundle in (*to.values(), *from_.values()) for one in bundle.connections)
 
     def send(self, connection: Connection, data: memoryview | bytes) -> None:
-        """Queue ``data``, which must not change before it was sent, and send what the socket takes now."""
+        """Queue ``data``, which must not change until it is sent, and send what the socket takes now."""
         view = memoryview(data).cast("B")
         if len(view):
             connection.unsent.append(view)
@@ -139,7 +135,7 @@ class Mesh:
             got = connection.receive_some(rest)
             rest = rest[got:]
             if not got:
-                # Wake up once per slice, not per packet: five times less work for a shared processor.
+                # One wake-up per slice, not per packet, costs a fifth of the processor time.
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, len(rest))
                 self._wait(connection)
         if note_arrival:
@@ -187,8 +183,8 @@ def connect(
     addresses: Sequence[str],
     to: Iterable[int],
     from_: Iterable[int],
-    *,
     classes: Sequence[PortClass] = (),
+    *,
     timeout_s: float = 60.0,
     stall_timeout_s: float = 60.0,
 ) -> Mesh:
@@ -196,11 +192,11 @@ def connect(
 
     ``addresses``: one IP per rank; ``directory`` is shared by the ranks of this job and of no other. ``classes``: of
     the source ports, one per connection to a peer; none for one connection from any port. Raises ``TimeoutError`` when
-    a rank does not turn up in ``timeout_s`` seconds.
+    a rank is not connected within ``timeout_s`` seconds.
     """
     deadline = time.monotonic() + timeout_s
     with socket.create_server((addresses[rank], 0), backlog=len(addresses) * max(1, len(classes))) as listener:
-        rendezvous.publish(directory, f"rank-{rank}", listener.getsockname()[:2])
+        sockets.publish(directory, f"rank-{rank}", listener.getsockname()[:2])
         opened = {
             peer: Bundle(
                 [
@@ -214,13 +210,6 @@ def connect(
     return Mesh(rank, len(addresses), opened, accepted, stall_timeout_s)
 
 
-def prepare_sender(sock: socket.socket) -> None:
-    """A short queue, and Linux's own default congestion control whatever the machine's setting is: BBR, which some
-    machines prefer, pauses every flow for 0.2 s every 10 s, and in a ring everybody waits for each pause."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-
-
 def _open(
     directory: Path,
     hello: bytes,
@@ -229,16 +218,16 @@ def _open(
     addresses: Sequence[str],
     deadline: float,
 ) -> Connection:
-    """One connection to ``peer``, from the ``source`` address and a port of its class when there is one."""
+    """One connection to ``peer``, from the ``source`` address and from a port of the class if one is given."""
     ip, ports = source
     while True:
-        address = rendezvous.find(directory, f"rank-{peer}", deadline - time.monotonic())
+        address = sockets.find(directory, f"rank-{peer}", deadline - time.monotonic())
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        prepare_sender(sock)
+        sockets.prepare_sender(sock)
         sock.settimeout(CONNECT_ATTEMPT_S)
         try:
             if ports:
-                bind_in_class(sock, ip, ports)
+                sockets.bind_in_class(sock, ip, ports)
             sock.connect(address)
             sock.sendall(hello)
             return Connection(sock, f"rank {peer} ({addresses[peer]})")
@@ -246,7 +235,7 @@ def _open(
             sock.close()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"rank {peer} ({addresses[peer]}) cannot be reached: {error}") from error
-            time.sleep(rendezvous.POLL_S)
+            time.sleep(sockets.POLL_S)
 
 
 def _accept(

@@ -12,8 +12,8 @@ import pytest
 
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run
+from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.static_routes import install_static_routes
 
 PREFIX_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # no lower case: names continue with it
 

@@ -62,8 +62,11 @@ def test_the_paper_in_small(tmp_path: Path) -> None:
     assert found["cuts"] == 5
     times = ("discovery_s", "install_s", "silent_loss_detect_s", "reconnect_resync_s", "restart_s", "replug_s")
     assert all(found[name] > 0 for name in times)
-    for name in ("echo_ms", "repair_ms"):
+    for name in ("echo_ms", "repair_ms", "controller_repair_ms"):
         assert 0 < found[name]["p50"] <= found[name]["p99"] <= found[name]["max"]
+    assert len(found["repairs"]) == 5
+    assert all(0 < cut["controller_repair_ms"] < cut["repair_ms"] for cut in found["repairs"])
+    assert found["packets_lost"] == 0
     assert found["rss_mb"] > 10
     assert found["rss_peak_mb"] >= found["rss_mb"]
     assert not marked_bridges()

@@ -12,11 +12,13 @@ from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, InvalidInput
 from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
 from tests.support.lab.pings import address, assert_pings
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 

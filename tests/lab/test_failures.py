@@ -48,8 +48,7 @@ def test_jobs_train_through_every_kind_of_failure(lab_prefix: str, tmp_path: Pat
 
 def test_moved_flows_lose_and_double_nothing(lab_prefix: str, tmp_path: Path) -> None:
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=MBPS, fabric_mbps=MBPS, prefix=lab_prefix)
-    log = tmp_path / "controller.log"
-    with traffic_of(size, tmp_path, log, jobs=1, load=LOAD, frame_bytes=SMALL_FRAMES) as traffic:
+    with traffic_of(size, tmp_path, jobs=1, load=LOAD, frame_bytes=SMALL_FRAMES) as traffic:
         phases = [moving(traffic, times=4), switching(traffic, times=2)]
         report = build_report(phases, *traffic.probing.finish())
     for phase in report["phases"]:

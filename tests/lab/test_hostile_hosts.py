@@ -18,13 +18,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.client import Client
 from controller.offline.topologies import Host
-from controller.southbound import arp
+from controller.southbound.frames import Arp, arp_frame
 from controller.tables.rules import BROADCAST_MAC
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab import raw_frames
-from tests.support.lab.controller import ControllerProcess, Snoop, running_fabric
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 
@@ -46,7 +48,7 @@ class Attack:
 
     def __init__(self, lab: Lab, controller: ControllerProcess, client: Client, folder: Path) -> None:
         self.lab, self.controller, self.client = lab, controller, client
-        self._log = controller.folder / "controller.log"
+        self._log = controller.log
         self._folder = folder
         for host in lab.hosts:
             self.ping(host.name, "h1_1" if host.name != "h1_1" else VICTIM)
@@ -164,14 +166,14 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
         attack.send(ATTACKER, bytes(frame))
         attack.wait_refused(ATTACKER, "forged")
         attack.wait_refused(ATTACKER, "reflected")
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP that looks like ours and is not")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP with Signalbox's TLV and a wrong signature")
 
 
 def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
     """Told to everybody, and to one neighbour of the victim, who knows better and would believe it."""
     attacker, victim, neighbour = (attack.host(name) for name in (ATTACKER, VICTIM, OTHER))
     claims = [
-        arp.build(to_mac, attacker.mac, arp.Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
+        arp_frame(to_mac, attacker.mac, Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
         for op in ("request", "reply")
         for to_mac, to_ip in ((BROADCAST_MAC, victim.ip), (neighbour.mac, neighbour.ip))
     ]
@@ -179,7 +181,7 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
     with attack.nothing_changes():
         attack.send(ATTACKER, *claims * 5)
         wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused", 10)
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts elsewhere")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts at other ports")
         assert attack.neighbour(OTHER, victim.ip) == victim.mac
 
 
@@ -189,7 +191,7 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
     attacker = attack.host(ATTACKER)
     asked = [f"10.0.{leaf}.{number}" for leaf in (1, 2) for number in range(100, 108)]
     flood = [
-        arp.build(BROADCAST_MAC, attacker.mac, arp.Arp("request", attacker.mac, attacker.ip, "00:00:00:00:00:00", ip))
+        arp_frame(BROADCAST_MAC, attacker.mac, Arp("request", attacker.mac, attacker.ip, "00:00:00:00:00:00", ip))
         for ip in asked
     ]
     with attack.nothing_changes():
@@ -212,4 +214,4 @@ def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -
     with attack.nothing_changes():
         attack.send(OTHER, attack.old_frame)
         attack.wait_refused(OTHER, "replayed")
-        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP that was used before, or kept")
+        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP probes that were used before or are too old")

@@ -25,8 +25,8 @@ from mininet_topos.lab.record import (
     run,
     wait_for,
 )
+from mininet_topos.lab.static_routes import install_static_routes
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.static_routes import install_static_routes
 
 pytestmark = pytest.mark.lab
 
@@ -257,7 +257,7 @@ def test_what_is_not_a_labs_is_refused_and_kept(lab_prefix: str) -> None:
     run("ip", "link", "add", taken, "type", "veth", "peer", "name", f"{lab_prefix}peer")
     try:
         with (
-            pytest.raises(LabError, match=f"not a lab's: {taken}"),
+            pytest.raises(LabError, match=f"names are taken: {taken}"),
             Lab(LeafSpine(1, 1, 1, prefix=lab_prefix), controller=None),
         ):
             pass
@@ -277,5 +277,5 @@ def test_waiting_for_a_controller_that_is_not_there_says_so(lab_prefix: str) -> 
 
 @pytest.mark.parametrize("target", ["foo", "127.0.0.1:6653", "tcp:"])
 def test_what_a_switch_cannot_connect_to_is_refused(target: str) -> None:
-    with pytest.raises(ValueError, match=f"'{target}' is no controller"):
+    with pytest.raises(LabError, match=f"'{target}' is no address"):
         Lab(LeafSpine(1, 1, 1), target)

@@ -12,12 +12,13 @@ import pytest
 
 from controller.api.client import Client
 from controller.jobs.spec import JobSpec
-from mininet_topos.demo.parts import free_port
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, running_fabric, settled
 from tests.support.lab.pings import address, assert_pings
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 
@@ -33,7 +34,8 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """2 leaves x 2 spines x 3 hosts, all hosts known, no job."""
     size = LeafSpine(LEAVES, SPINES, HOSTS, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     folder = tmp_path_factory.mktemp("ownership")
-    with running_fabric(size, folder, more_openflow=f"audit_interval_s = {AUDIT_S}") as (lab, controller, client):
+    settings = {"openflow": {"audit_interval_s": AUDIT_S}}
+    with running_fabric(size, folder, settings=settings) as (lab, controller, client):
         for number in range(1, HOSTS + 1):
             assert_pings(lab, f"h1_{number}", f"h2_{number}", count=1)
         wait_for(lambda: len(client.get_fabric().hosts) == LEAVES * HOSTS, "all hosts", 20)
@@ -129,7 +131,7 @@ def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fab
         ofctl(lab, "leaf1", "add-flow", f"table=2,{ours},priority=9,ip,nw_dst={address(lab, 'h2_1')},actions=drop")
         ofctl(lab, "spine1", "del-groups", "")
         ofctl(lab, "leaf2", "del-groups", groups[0] if "group_id" in groups[0] else "")
-        wait_for(lambda: "rules of somebody else" in alarms(client), "their rules are told of", 8 * AUDIT_S)
+        wait_for(lambda: "foreign rules" in alarms(client), "their rules raise an alarm", 8 * AUDIT_S)
 
         def healed() -> bool:
             now = rules(lab)
@@ -144,7 +146,7 @@ def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fab
         assert "group_id=99," in ofctl(lab, "leaf1", "dump-groups")
         assert_pings(lab, "h1_1", "h2_2")
         ofctl(lab, "leaf1", "del-groups", "group_id=99")
-        wait_for(lambda: "somebody else" not in alarms(client), "theirs has gone", 8 * AUDIT_S)
+        wait_for(lambda: "foreign rule" not in alarms(client), "the foreign rules are gone", 8 * AUDIT_S)
 
 
 def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabric: Fabric) -> None:
@@ -152,9 +154,9 @@ def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabr
     a, b = address(lab, "h1_1"), address(lab, "h2_1")
     theirs = f"table=1,priority=100,ip,nw_src={a},nw_dst={b}"
     ofctl(lab, "leaf1", "add-flow", f"{theirs},cookie=0x77,actions=goto_table:2")
-    wait_for(lambda: "rules of somebody else" in alarms(client), "it is told of", 8 * AUDIT_S)
+    wait_for(lambda: "foreign rules" in alarms(client), "it raises an alarm", 8 * AUDIT_S)
     with registered(client, pair(lab, "pair", 1)):
-        wait_for(lambda: "held by a rule of somebody else" in alarms(client), "the pin is refused", 20)
+        wait_for(lambda: "a foreign rule holds its place" in alarms(client), "the pin is refused", 20)
         assert crossing(client, "pair") == 1
         assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
         ofctl(lab, "leaf1", "del-flows", "--strict", theirs)
@@ -191,7 +193,7 @@ def test_a_second_bridge_with_a_known_dpid_is_refused_and_changes_nothing(fabric
     wait_for(all_in_sync(client), "quiet", 20)
     twin = f"{lab.topo.prefix}twin"
     dpid = next(s.dpid for s in lab.switches if s.name == "leaf1")
-    target = f"tcp:127.0.0.1:{controller.openflow_port}"
+    target = controller.target
     try:
         with Snoop(lab, tmp_path) as snoop:
             wait_for(lambda: snoop.count("OFPT_PACKET_OUT") > 0, "the snoop sees the probes", 20)
@@ -241,7 +243,7 @@ def test_a_standby_takes_over_when_the_first_is_killed_and_rewrites_nothing(fabr
         before = rules(lab)
         standby = replace(controller, process=None)
         standby.start("--standby")
-        log = controller.folder / "controller.log"
+        log = controller.log
         wait_for(lambda: log.read_text().rfind("standing by") > log.read_text().rfind("ready"), "the standby", 20)
         with Snoop(lab, tmp_path) as snoop:
             controller.kill()
@@ -254,8 +256,8 @@ def test_a_standby_takes_over_when_the_first_is_killed_and_rewrites_nothing(fabr
 
 def test_of_two_controllers_only_one_writes(fabric: Fabric, tmp_path: Path) -> None:
     lab, first, client = fabric
-    second = ControllerProcess(tmp_path, free_port())
-    targets = [f"tcp:127.0.0.1:{controller.openflow_port}" for controller in (first, second)]
+    second = ControllerProcess(tmp_path)
+    targets = [controller.target for controller in (first, second)]
     second.start()
     try:
         for switch in lab.switches:

@@ -26,9 +26,10 @@ from controller.offline.topologies import Host
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
 from mininet_topos.trainer.announcer import announcement
-from tests.support.lab.controller import Snoop, running_fabric, settled
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 

@@ -17,10 +17,12 @@ import pytest
 from controller.api.client import Client
 from controller.config import Strategy
 from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import run, wait_for
-from tests.support.lab.controller import LINK_MBPS, ControllerProcess, Snoop, fabric_links, running_fabric, settled
+from mininet_topos.lab.running_fabric import LINK_MBPS, fabric_links, running_fabric, settled
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 

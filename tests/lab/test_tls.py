@@ -10,7 +10,7 @@ import pytest
 
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
-from mininet_topos.demo.parts import free_port
+from mininet_topos.controller_process import free_port
 from mininet_topos.lab.record import run
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.openflow_controller import southbound

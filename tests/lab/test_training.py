@@ -9,10 +9,11 @@ import pytest
 
 from controller.api.client import Client
 from mininet_topos.demo.parts import Training, TrainingJob
-from mininet_topos.demo.report import read_rank_log
 from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric, settled
 from mininet_topos.leaf_spine import LeafSpine
-from tests.support.lab.controller import LINK_MBPS, Snoop, running_fabric, settled
+from mininet_topos.trainer.log import read_rank_log
+from tests.support.lab.snoop import Snoop
 
 pytestmark = pytest.mark.lab
 
@@ -62,7 +63,7 @@ def trains_on(training: Training) -> None:
     before = iterations(training)
 
     def finished() -> bool:
-        training.read_on()
+        training.read_new_lines()
         return iterations(training) >= before + 5
 
     wait_for(finished, "five more iterations", 60)

@@ -13,7 +13,7 @@ FLOW_MOD_SIZE, GROUP_MOD_SIZE, METER_MOD_SIZE = 48, 16, 16
 
 
 def sent(rule: Any) -> bytes:
-    return bytes(encode.mod_message(RuleMod("add", rule)).buf)
+    return encode.mod_message(RuleMod("add", rule))
 
 
 def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.offline.workloads import Line, Numbering, to_job
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, PlanTimes

@@ -509,5 +509,5 @@ def test_nobody_at_the_address_is_unreachable() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with Client(address) as client, pytest.raises(Unreachable) as error:
             client.get_status()
-        expected = f"no answer from the controller at {address}: nobody listens there; is it running?"
+        expected = f"no answer from the controller at {address}: no process listens there; is the controller running?"
         assert str(error.value) == expected

@@ -18,7 +18,7 @@ from controller.config import MetricsConfig
 from controller.errors import InvalidInput
 from controller.observability.metrics import MetricsServer
 from controller.status import Status, StatusBoard
-from mininet_topos.demo.parts import free_port
+from mininet_topos.controller_process import free_port
 from tests.support import status_example as example
 from tests.support.dashboard import dashboard_expressions
 

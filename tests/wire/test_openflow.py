@@ -22,7 +22,7 @@ from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.jobs.messages import SavedState, SaveState
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, Output, RuleMod, RuleSet, Stage, Table, cookie
-from tests.support.wire.bench import Bench, config
+from tests.support.wire.bench import Bench, bench, config
 from tests.support.wire.fake_switch import (
     AGGREGATE,
     BARRIER_REPLY,
@@ -41,6 +41,8 @@ from tests.support.wire.fake_switch import (
     port_desc,
 )
 from tests.support.wire.openflow_controller import Southbound, southbound
+
+__all__ = ["bench"]
 
 
 def rule(priority: int) -> FlowRule:

@@ -1,4 +1,4 @@
-"""The probing process on loopback: it does what its input says and accounts for every packet."""
+"""The probing process on loopback: it follows its input and counts every packet."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
     began = time.monotonic()
-    tell(processes[ONE], f"{TWO} 0.002 60")
-    tell(processes[TWO], f"{ONE} 0.004 1000")
+    send(processes[ONE], f"{TWO} 0.002 60")
+    send(processes[TWO], f"{ONE} 0.004 1000")
     wait_for(lambda: time.monotonic() > began + 0.2, "some packets")
-    tell(processes[ONE], f"{TWO} 0 60")
-    tell(processes[TWO], f"{ONE} 0 1000")
+    send(processes[ONE], f"{TWO} 0 60")
+    send(processes[TWO], f"{ONE} 0 1000")
     for process in processes.values():
         process.communicate(timeout=20)
         assert process.returncode == 0
@@ -53,7 +53,7 @@ def test_two_hosts_probe_each_other_and_account_for_every_packet(tmp_path: Path)
     assert len(streams[ONE, TWO].sent) > len(streams[TWO, ONE].sent)
 
 
-def tell(process: subprocess.Popen[str], line: str) -> None:
+def send(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin
     process.stdin.write(line + "\n")
     process.stdin.flush()

@@ -12,8 +12,8 @@ import pytest
 
 from controller.config import Config
 from controller.fabric.messages import ConnectionRefused, SwitchConnected, SwitchLeft
-from controller.southbound.listener import MAX_STRANGERS
-from mininet_topos.demo.parts import free_port
+from controller.southbound.listener import MAX_HANDSHAKES
+from mininet_topos.controller_process import free_port
 from tests.support.wire.fake_switch import (
     ECHO_REPLY,
     ECHO_REQUEST,
@@ -124,7 +124,7 @@ def test_of_too_many_strangers_the_oldest_goes_and_a_switch_still_gets_in(bench:
     with ExitStack() as open_sockets:
         strangers = [
             open_sockets.enter_context(socket.create_connection(("127.0.0.1", bench.port), timeout=DEADLINE_S))
-            for _ in range(MAX_STRANGERS + 1)
+            for _ in range(MAX_HANDSHAKES + 1)
         ]
         oldest = "{}:{}".format(*strangers[0].getsockname())
         assert bench.refused(since) == ConnectionRefused(oldest, None, "silent")

@@ -19,15 +19,16 @@ import numpy as np
 import pytest
 
 from controller.api.client import Client
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import IterationTime
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import Algorithm
-from mininet_topos.trainer import rendezvous
 from mininet_topos.trainer.announcer import Announcer, announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
-from mininet_topos.trainer.division import SHARES_FILE, Division
+from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
-from mininet_topos.trainer.training import Iteration, RankSpec, StopRequest, train
+from mininet_topos.trainer.shares import SharesFile
+from mininet_topos.trainer.sockets import find
+from mininet_topos.trainer.training import RankSpec, StopRequest, train
 
 DEADLINE_S = 60.0
 T = TypeVar("T")
@@ -68,9 +69,7 @@ def test_every_result_is_exact(tmp_path: Path, algorithm: Algorithm, size: int, 
 
 
 @pytest.mark.parametrize("algorithm", COLLECTIVES)
-def test_results_are_exact_when_bytes_are_divided_and_the_division_changes(
-    tmp_path: Path, algorithm: Algorithm
-) -> None:
+def test_results_are_exact_when_bytes_are_divided_and_the_shares_change(tmp_path: Path, algorithm: Algorithm) -> None:
     size, classes = 3, port_classes(3)
     specs = [
         RankSpec("job", rank, addresses(size), algorithm, 50_021, iterations=6, max_subflows=3) for rank in range(size)
@@ -84,38 +83,37 @@ def test_results_are_exact_when_bytes_are_divided_and_the_division_changes(
             for bundle in mesh.to.values():
                 ports = [one.source_port for one in bundle.connections]
                 assert all(each.holds(port) for each, port in zip(classes, ports, strict=True))
-            for iteration in train(specs[rank], mesh, StopRequest(), Division(tmp_path)):
+            for iteration in train(specs[rank], mesh, StopRequest(), SharesFile(tmp_path)):
                 done.append(iteration)
                 if rank == 0 and iteration.index % 2:
-                    tell(splits[iteration.index // 2])
+                    write(splits[iteration.index // 2])
         return done
 
-    def tell(shares: tuple[float, ...]) -> None:
+    def write(shares: tuple[float, ...]) -> None:
         pieces = [(share, *each) for share, each in zip(shares, classes, strict=False)]
         flows = {f"{src}>{dst}": pieces for src in addresses(size) for dst in addresses(size)}
-        (tmp_path / "draft").write_text(json.dumps(flows))
-        (tmp_path / "draft").replace(tmp_path / SHARES_FILE)
+        SharesFile(tmp_path).write(flows)
 
     for iterations in in_parallel(size, one_rank):
         assert all(done.ok for done in iterations)
-        assert iterations[0].subflows in (0, 1), "nothing was told yet; the last stage of a pipeline sends nothing"
-        assert all(done.subflows in (0, 2, 3) for done in iterations[3:]), "all have seen what rank 0 told by now"
+        assert iterations[0].subflows in (0, 1), "no shares yet; the last stage of a pipeline sends nothing"
+        assert all(done.subflows in (0, 2, 3) for done in iterations[3:]), "all ranks have read the shares by now"
 
 
 def test_bytes_go_over_the_connections_in_proportion(tmp_path: Path) -> None:
     classes = port_classes(2)
     pieces = [(share, *each) for share, each in zip((0.75, 0.25), classes, strict=True)]
-    (tmp_path / SHARES_FILE).write_text(json.dumps({"127.0.0.1>127.0.0.2": pieces}))
+    SharesFile(tmp_path).write({"127.0.0.1>127.0.0.2": pieces})
 
     def one_rank(rank: int) -> list[int]:
         spec = RankSpec("job", rank, addresses(2), elements=400_000, iterations=2, max_subflows=2)
         with connect(tmp_path, rank, addresses(2), {1 - rank}, {1 - rank}, classes=classes) as mesh:
-            assert all(done.ok for done in train(spec, mesh, StopRequest(), Division(tmp_path)))
+            assert all(done.ok for done in train(spec, mesh, StopRequest(), SharesFile(tmp_path)))
             return [bytes_sent(one.sock) for one in mesh.to[1 - rank].connections]
 
     split, whole = in_parallel(2, one_rank)
     assert split[0] / split[1] == pytest.approx(3, rel=0.03)
-    assert whole[1] < 100 < whole[0], "what is not told to be divided is not, but for the greeting"
+    assert whole[1] < 100 < whole[0], "a flow without shares uses one connection, apart from the greetings"
 
 
 def bytes_sent(sock: socket.socket) -> int:
@@ -165,7 +163,7 @@ def test_a_stop_of_rank_0_is_agreed_by_all_in_one_iteration(tmp_path: Path, algo
     assert counts[0] >= 6
 
 
-def test_a_peer_that_pauses_delays_everybody_and_breaks_nothing(tmp_path: Path) -> None:
+def test_a_peer_that_pauses_delays_all_ranks_and_loses_nothing(tmp_path: Path) -> None:
     specs = [
         RankSpec("job", rank, addresses(3), elements=100_000, iterations=2, compute_s=1.0 if rank == 1 else 0.0)
         for rank in range(3)
@@ -175,7 +173,7 @@ def test_a_peer_that_pauses_delays_everybody_and_breaks_nothing(tmp_path: Path) 
         assert iterations[-1].end - iterations[0].start > 1.0
 
 
-def test_a_peer_that_dies_ends_everybody_and_somebody_names_it(tmp_path: Path) -> None:
+def test_a_peer_that_dies_ends_all_ranks_and_one_error_names_it(tmp_path: Path) -> None:
     def one_rank(rank: int) -> str:
         with mesh_of(tmp_path, rank, 3) as mesh:
             if rank == 1:
@@ -188,17 +186,17 @@ def test_a_peer_that_dies_ends_everybody_and_somebody_names_it(tmp_path: Path) -
     assert any(answer.startswith("rank 1 (127.0.0.2)") for answer in answers)
 
 
-def test_a_silent_peer_is_given_up_after_the_stall_time_out(tmp_path: Path) -> None:
-    given_up = threading.Event()
+def test_a_silent_peer_is_lost_after_the_stall_time_out(tmp_path: Path) -> None:
+    lost_it = threading.Event()
 
     def one_rank(rank: int) -> str:
         with mesh_of(tmp_path, rank, 2, stall_timeout_s=0.2) as mesh:
             if rank == 1:
-                given_up.wait(DEADLINE_S)
+                lost_it.wait(DEADLINE_S)
                 return ""
             with pytest.raises(PeerLostError) as lost:
                 ring_all_reduce(mesh, 0, np.ones(10, np.float32), False)
-            given_up.set()
+            lost_it.set()
             return str(lost.value)
 
     assert "rank 1 (127.0.0.2): not a byte for" in in_parallel(2, one_rank)[0]
@@ -222,17 +220,17 @@ def test_more_data_than_all_buffers_hold_does_not_deadlock(tmp_path: Path) -> No
     assert in_parallel(2, one_rank) == [2.0, 2.0]
 
 
-def test_a_stranger_s_connection_is_turned_away(tmp_path: Path) -> None:
-    stranger_came = threading.Event()
+def test_a_connection_of_another_program_is_refused(tmp_path: Path) -> None:
+    other_connected = threading.Event()
 
     def one_rank(rank: int) -> bool:
         if rank == 2:
-            with socket.create_connection(rendezvous.find(tmp_path, "rank-0", DEADLINE_S)) as stranger:
-                stranger.sendall(HEADER.pack(0, 0, False))
-                stranger_came.set()
+            with socket.create_connection(find(tmp_path, "rank-0", DEADLINE_S)) as other:
+                other.sendall(HEADER.pack(0, 0, False))
+                other_connected.set()
             return True
         if rank == 1:
-            stranger_came.wait(DEADLINE_S)
+            other_connected.wait(DEADLINE_S)
         with mesh_of(tmp_path, rank, 2) as mesh:
             result, _ = ring_all_reduce(mesh, 0, np.ones(10, np.float32), False)
             return bool((result == 2).all())
@@ -281,7 +279,7 @@ def test_processes_stop_together_on_sigterm_to_rank_0(tmp_path: Path) -> None:
 def test_training_goes_on_when_the_controller_is_not_there(tmp_path: Path) -> None:
     specs = [RankSpec("job", rank, addresses(2), elements=1000, iterations=5) for rank in range(2)]
     job = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 4000, lease_s=1.0)
-    with Announcer(lambda: Client(f"unix:{tmp_path}/nobody", timeout_s=0.2), job) as announcer:
+    with Announcer(lambda: Client(f"unix:{tmp_path}/absent", timeout_s=0.2), job) as announcer:
         for iterations in train_together(tmp_path, specs, StopRequest()):
             assert len(iterations) == 5
             for done in iterations:
@@ -289,7 +287,7 @@ def test_training_goes_on_when_the_controller_is_not_there(tmp_path: Path) -> No
 
 
 def test_a_job_that_cannot_be_announced_says_why(tmp_path: Path) -> None:
-    rank = start_rank(tmp_path, 0, 2, "--api", f"unix:{tmp_path}/nobody")
+    rank = start_rank(tmp_path, 0, 2, "--api", f"unix:{tmp_path}/absent")
     said, _ = rank.communicate(timeout=DEADLINE_S)
     assert rank.returncode == 1
     assert b"127.0.0.1 is not the address of a host" in said

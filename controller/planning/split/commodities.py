@@ -1,11 +1,12 @@
 """The fluid view of a problem: classes of flows whose bytes may be spread over columns (a class on a path).
 
-In: a ``Problem``. Out: numbers for numpy: which rows of load a column fills and by how much. Flows of one job phase
-vector between the same leaves are one class: how much of it takes which path is all that loads can tell apart.
+In: a ``Problem``. Out: numbers for numpy: which rows of load a column adds to, and how much. Flows with the same
+demands per phase between the same leaves are one class, because loads depend only on how much of the class takes which
+path.
 
-A *row* is a link's load by all jobs whose worst phase is known beforehand (row 0), or by one phase of another job
-(rows from 1): only those jobs' peaks depend on the routing. A *key* is row * links + link. Loads, capacities and rates
-are in units of a typical capacity, amounts in flows: a class of 5 flows has an amount of 5 to spread.
+A *row* is a link's load by all jobs with one phase that counts (row 0), or by one phase of another job (rows from 1):
+only those jobs' largest phase depends on the routing. A *key* is row * links + link. Loads, capacities and rates are in
+units of a typical capacity, amounts in flows: a class of 5 flows has an amount of 5 to spread.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import Dpid, LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import Floats, Ints, Valuation
-from controller.planning.problem import Flow, Problem, Routes
+from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
 
 Bools = NDArray[np.bool_]
 
@@ -36,18 +36,17 @@ class Commodities:
     def __init__(
         self,
         problem: Problem,
-        valuation: Valuation,
         level: Mapping[JobId, float] = MappingProxyType({}),
         barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
     ) -> None:
         """``barred``: links that a job's flows must not use; the same for jobs of one level."""
         self._problem = problem
         self._barred = barred
-        self._number = valuation.number
-        self.links = len(valuation.number)
+        self._number = problem.link_number
+        self.links = len(problem.capacity_bps)
         fabric_bps = [problem.capacity_bps[link] for link in problem.paths.far_end]
         self.unit_bps = float(np.median(fabric_bps)) if fabric_bps else 1.0
-        self.capacity: Floats = valuation.capacity_bps / self.unit_bps
+        self.capacity: Floats = problem.numbers.capacity_bps / self.unit_bps
         self.flows = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
         self._number_rows()
         self._form_classes(level)
@@ -104,7 +103,7 @@ class Commodities:
         self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
 
     def first(self, number: int) -> Flow:
-        """Any flow of the class: what they have in common is all that counts."""
+        """Any flow of the class."""
         return self.flows[self.members[number][0]]
 
     def adds_up(self, number: int) -> bool:
@@ -133,7 +132,7 @@ class Commodities:
         return [path for path in paths if barred.isdisjoint(path)] if barred else paths
 
     def size(self) -> int:
-        """How many columns there are when all are known. Paths of two links are counted without finding them."""
+        """Number of columns when all are known. Paths of two links are counted without finding them."""
         paths = self._problem.paths
         if any(len(path) > 2 for path in self.path):
             return sum(len(self.candidates(number)) for number in range(len(self.members)))
@@ -257,7 +256,8 @@ class Commodities:
 
 
 def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:
-    """The job's phases without those in which no flow sends more than it does in another: these are no link's peak."""
+    """The job's phases without those in which no flow sends more than it does in another: they are never the largest
+    phase on a link."""
     vectors: list[Mapping[int, float]] = [dict(vector) for vector in demands]
     phases = sorted({phase for vector in vectors for phase in vector})
 

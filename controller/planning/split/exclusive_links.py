@@ -1,7 +1,7 @@
-"""Which jobs keep off which links, so that those that must be slow do not slow down the others.
+"""Links that are reserved for the slower jobs, so that these do not slow down the others.
 
-Where jobs of different levels share a leaf, a faster one reaches its level only on links that it does not share with
-loads beyond it: some links are left to the slower ones. Which, is a yes or no per link and level: a mixed-integer
+Where jobs of different levels share a leaf, a faster one reaches its level only on links whose load does not exceed
+that level: some links are reserved for the slower jobs. Which ones, is a boolean per link and level: a mixed-integer
 programme over the fluid amounts, which SCIP solves for up to some thousand columns.
 
 In: the commodities, classes by level. Out: the barred links of each level, the room of every link, and by how much all
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from controller.planning.efficiency import Floats, Ints
+from controller.planning.problem import Floats, Ints
 from controller.planning.split.commodities import Commodities
-from controller.planning.split.programme import Programme
+from controller.planning.split.lp import Programme
 
 _MOST_COLUMNS = 4_000
 _MOST_CHOICES = 1_000
@@ -26,8 +26,8 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Exclusive:
-    """``barred``: per level the links (by number) that flows of that level keep off. ``room``: per link. ``raised``: by
-    how much every level below the worst is."""
+    """``barred``: per level the links (by number) that flows of that level may not use. ``room``: per link. ``raised``:
+    by how much every level below the worst is."""
 
     barred: Mapping[float, Ints]
     room: Floats
@@ -35,8 +35,8 @@ class Exclusive:
 
 
 def exclusive_links(of: Commodities, worst: float, seconds: float) -> Exclusive | None:
-    """``worst``: the level that none may exceed. None when the problem is too large, jobs have several phases that
-    count, or time was up; and when there is nothing to choose."""
+    """``worst``: the level that none may exceed. None when the problem is too large, when jobs have several phases that
+    count, when there was not enough time, or when there is nothing to choose."""
     if of.rows > 1 or of.size() > _MOST_COLUMNS:
         return None
     for number in range(len(of.members)):

@@ -1,50 +1,57 @@
 """Flows that may be split, on any fabric: the least levels with few pieces.
 
 1. Aim: every job at the level that the cuts it crosses have when their links are equally loaded (``bounds``).
-2. Begin with whole routes, or with those that run; the fluid optimum from there that moves least (``lp``).
+2. Begin with whole routes, or with those that run; find the fluid optimum with the fewest moves (``lp``).
 3. Where the aim cannot be reached, the least worst level, with the proof; then as close to the aim as that allows.
-4. If some jobs could be faster than that, leave links to the slower ones (``exclusive_links``).
-5. Lay the amounts into pieces (``dividing``, ``shares``): few of them, and at most as many as a flow may have.
+4. If some jobs could be faster than that, reserve links for the slower ones (``exclusive_links``).
+5. Divide the amounts into the pieces of flows (``dividing``, ``shares``): few, and at most as many as a flow may have.
 
-In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when time was up too early.
+In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.topology import LinkId
+from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import level_vector
-from controller.planning.draft import levels_proven
-from controller.planning.efficiency import Floats, Valuation, first_difference
-from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning import greedy
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.efficiency import first_difference, job_levels
+from controller.planning.leaf_spine import balanced_coloring
+from controller.planning.level_vector import level_vector
+from controller.planning.plan import levels_proven
+from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
 from controller.planning.split.commodities import Commodities
 from controller.planning.split.dividing import Divider
 from controller.planning.split.exclusive_links import exclusive_links
 from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
-from controller.planning.split.start import start_routes
+from controller.planning.whole import local_search
 from controller.planning.whole.cpsat import Solution
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""
 _BISECTIONS = 8
 _CHOICE = 0.4
-"""Of the time left, what the choice of links for the slower jobs may take."""
-_HURRY = 0.4
-"""Of the time, after which a level within one percent will do."""
+"""Of the time left, for the choice of links for the slower jobs."""
+_STRICT = 0.4
+"""Of the time, after which a level within one percent of the best is enough."""
+
+Lane = tuple[Dpid, int]
+"""A spine, and which of the parallel cables to it."""
 
 
-def solve(problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> Solution | None:
-    """With a cap on moves: routes with at most as many, as good as they were found; None when there were none."""
-    search = _Search(problem, limits, valuation, bounds)
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | None:
+    """With a cap on moves: the best routes found with at most as many; None when there were none."""
+    search = _Search(problem, limits, bounds)
     routes = search.routes()
     return None if routes is None else Solution(routes, search.proven)
 
@@ -56,12 +63,11 @@ class _Fluid:
     def __init__(
         self,
         problem: Problem,
-        valuation: Valuation,
         before: Routes,
         level: Mapping[JobId, float],
         barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
     ) -> None:
-        self.of = Commodities(problem, valuation, level, barred)
+        self.of = Commodities(problem, level, barred)
         self.model = FluidModel(self.of)
         self._start = self.of.amounts(before)
 
@@ -75,12 +81,12 @@ class _Fluid:
         return self.of.link_loads(self.of.loads(amounts))
 
     def fullness(self, room: Floats) -> float:
-        """By how much the routes before exceed the room of the fullest link; 1 when they do not."""
+        """Largest ratio of a link's load under the routes before to its room, at least 1."""
         loads = self.link_loads(self.of.padded(self._start))
         return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
 
     def levels(self, amounts: Floats, jobs: Iterable[JobId]) -> tuple[float, ...]:
-        """The jobs' levels, from the worst, as far as links of the fabric make them."""
+        """The jobs' levels, from the worst, without those of NICs."""
         of = self.of
         largest = of.largest(self.link_loads(amounts) / of.capacity)
         level = dict.fromkeys(jobs, 1.0)
@@ -101,16 +107,15 @@ class _Aim(NamedTuple):
 class _Search:
     """``proven``: lower bounds of the levels sorted from the worst."""
 
-    def __init__(self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds) -> None:
+    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds) -> None:
         self._problem = problem
-        self._valuation = valuation
         self._bounds = bounds
         self._max_moves = limits.max_moves
         self._slack = 1 + limits.split_tolerance
         self._clock = Clock(math.inf, math.inf)
         if not limits.deterministic:
             now = time.perf_counter()
-            self._clock = Clock(now + limits.time_limit_s, now + _HURRY * limits.time_limit_s)
+            self._clock = Clock(now + limits.time_limit_s, now + _STRICT * limits.time_limit_s)
         self._before = start_routes(problem, limits)
         self.proven = bounds.vector
 
@@ -125,13 +130,13 @@ class _Search:
         return routes
 
     def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
-        return Divider(self._valuation, fluid.of, self._before, self._clock).divide(amounts, room)
+        return Divider(self._problem, fluid.of, self._before, self._clock).divide(amounts, room)
 
     # ---- moves
 
     def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
-        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and what the
-        routes before take."""
+        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and the
+        loads of the routes before."""
         found = None
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
@@ -156,14 +161,14 @@ class _Search:
 
     def _even(self) -> dict[JobId, float]:
         """Per job the level that the cuts it crosses have when their links are equally loaded."""
-        cuts, jobs = self._bounds.cuts, self._valuation.job_ids
+        cuts, jobs = self._bounds.cuts, self._problem.numbers.job_ids
         even = np.ones(len(jobs))
         np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
         return {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
 
     def _spread(self) -> _Aim | None:
-        """As near to even levels as the worst one allows; None when time was up."""
-        fluid, worst = _Fluid(self._problem, self._valuation, self._before, self._even()), self._bounds.worst
+        """As near to even levels as the worst one allows; None when there was not enough time."""
+        fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
         spread = fluid.improve(room * self._slack, self._clock)
@@ -181,7 +186,7 @@ class _Search:
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
     def _least_worst(self, fluid: _Fluid, worst: float) -> float:
-        """The least worst level of any routing, and what proves it."""
+        """The least worst level of any routing; proves it."""
         of = fluid.of
         spread = fluid.improve(worst * of.capacity, self._clock, moves_count=False)
         if spread is None:
@@ -194,19 +199,20 @@ class _Search:
         return worst + spread.excess
 
     def _closer(self, aim: _Aim) -> _Aim | None:
-        """Nearer to the levels that the cuts allow, where leaving links to the slower jobs helps."""
+        """Nearer to the levels that the cuts allow, by reserving links for the slower jobs; None when that does not
+        help."""
         levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds)
         if levels_proven(levels, target.levels) == len(levels):
             return None
         level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
-        fluid = _Fluid(self._problem, self._valuation, self._before, level)
+        fluid = _Fluid(self._problem, self._before, level)
         chosen = exclusive_links(fluid.of, levels[0], _CHOICE * self._clock.left_s())
         if chosen is None:
             return None
-        links = tuple(self._valuation.number)
+        links = tuple(self._problem.link_number)
         off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
         barred = {job: off[of] for job, of in level.items() if of in off}
-        fluid = _Fluid(self._problem, self._valuation, self._before, level, barred)
+        fluid = _Fluid(self._problem, self._before, level, barred)
         room = chosen.room * self._slack
         spread = fluid.improve(room, self._clock)
         if spread is None or not self._clock.enough(spread.excess):
@@ -216,3 +222,59 @@ class _Search:
         if index is None or reached[index] > levels[index]:
             return None
         return _Aim(fluid, room + spread.excess * fluid.of.capacity, spread.amounts)
+
+
+# ---- whole routes to begin from
+
+
+def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
+    """A whole route for every flow that has a candidate; the better these are, the fewer flows need splitting.
+
+    Flows that run keep their routes. On a leaf-spine, even one with failures, equal flows are coloured: each leaf then
+    has the same number of flows on every spine, and only those whose cable has failed go to the path with the least
+    load. Elsewhere the greedy chooses. Flows that have to stay whole are placed first, as if there were no others."""
+    crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
+    colored = {} if any(f.current for f in crossing) else _color(problem, crossing)
+    flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
+    rigid = tuple(f for f in flows if f.max_subflows == 1)
+    if 0 < len(rigid) < len(flows):
+        placed = _placed(replace(problem, flows=rigid), limits)
+        flows = tuple(replace(f, current=placed.get(f.id, f.current)) for f in flows)
+    return greedy.assign(replace(problem, flows=flows), keep_current=True)
+
+
+def _placed(problem: Problem, limits: PlanLimits) -> Routes:
+    """Of whole flows, which may have to move."""
+    routes = greedy.assign(problem, keep_current=True)
+    bounds = level_bounds(problem)
+    if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst:
+        return routes
+    return local_search.search(problem, bounds, level_vector(bounds), routes, limits)
+
+
+def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
+    """Of flows with equal demands on what looks like a leaf-spine; None where a cable is missing."""
+    lanes = _lanes(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
+    if not lanes:
+        return {}
+    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(lanes))
+    return {f.id: _route(problem, f, lanes[color]) for f, color in zip(crossing, colors, strict=True)}
+
+
+def _lanes(problem: Problem, crossing: Sequence[Flow]) -> list[Lane]:
+    """All lanes; none when the fabric does not look like a leaf-spine with failures, whose leaves share most spines."""
+    paths = problem.paths
+    lanes: set[Lane] = set()
+    fewest = len(paths.far_end)
+    for leaf in {leaf for f in crossing for leaf in (f.src_leaf, f.dst_leaf)}:
+        cables = Counter(paths.far_end[link] for link in paths.links_from(leaf))
+        lanes.update((spine, cable) for spine, count in cables.items() for cable in range(count))
+        fewest = min(fewest, cables.total())
+    return sorted(lanes) if 2 * fewest > len(lanes) else []
+
+
+def _route(problem: Problem, flow: Flow, lane: Lane) -> Route | None:
+    """None where a cable is missing."""
+    spine, cable = lane
+    up, down = problem.paths.links_between(flow.src_leaf, spine), problem.paths.links_between(spine, flow.dst_leaf)
+    return whole((up[cable], down[cable])) if cable < min(len(up), len(down)) else None

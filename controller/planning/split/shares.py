@@ -1,9 +1,9 @@
 """From amounts per path to the pieces of single flows.
 
-A class's flows are bins of size 1, its paths' amounts are laid into them and cut where a bin is full (McNaughton's
-wrap-around rule, "Scheduling with deadlines and loss functions", 1959). However they are laid, n flows on m paths take
-at most n + m - 1 pieces; the order decides how many a single flow gets: every bin takes its part of the small amounts,
-and is filled up from the largest one.
+A class's flows are bins of size 1. The amounts of its paths are laid into them and cut where a bin is full
+(McNaughton's wrap-around rule, "Scheduling with deadlines and loss functions", 1959). In any order, n flows on m paths
+take at most n + m - 1 pieces; the order decides how many a single flow gets: every bin takes its part of the small
+amounts, and is filled up from the largest one.
 
 In: amounts that add up to the number of flows; the flows' routes before. Out: a route per flow.
 """
@@ -18,14 +18,14 @@ from controller.fabric.topology import Path
 from controller.planning.problem import Route, Subflow, whole
 
 SMALLEST_SHARE = 1e-5
-"""Of a flow. Smaller pieces are not worth a connection; their bytes go with another piece."""
+"""Of a flow. The bytes of smaller pieces are added to another piece."""
 _ROUNDING = 1e-7
 
 
 def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int) -> list[Route] | None:
     """Routes of ``len(before)`` flows of at most ``most`` pieces each, as many as possible unchanged. None when that
     cannot be done this way."""
-    kept = _that_may_stay(amounts, before)
+    kept = _unchanged(amounts, before)
     while True:
         rest = dict(amounts)
         for index in kept:
@@ -37,7 +37,7 @@ def lay(amounts: Mapping[Path, float], before: Sequence[Route | None], most: int
             return [(before[i] or ()) if i in kept else next(routes) for i in range(len(before))]
         if not kept:
             return None
-        kept.remove(_most_useful(kept, before, rest))
+        kept.remove(_one_to_change(kept, before, rest))
 
 
 def lay_nearest(amounts: Mapping[Path, float], flows: int, most: int) -> list[Route]:
@@ -64,7 +64,7 @@ def _nearest_whole(amounts: Mapping[Path, float], flows: int) -> list[Path]:
     return [path for path, count in counts.items() for _ in range(count)]
 
 
-def _that_may_stay(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
+def _unchanged(amounts: Mapping[Path, float], before: Sequence[Route | None]) -> set[int]:
     """Flows whose routes fit into the amounts all together."""
     kept = {index for index, route in enumerate(before) if route}
     over: defaultdict[Path, float] = defaultdict(float)
@@ -86,8 +86,8 @@ def _that_may_stay(amounts: Mapping[Path, float], before: Sequence[Route | None]
     return kept
 
 
-def _most_useful(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
-    """The flow to lay anew: one on paths that have something left to lay, so that the number of paths stays."""
+def _one_to_change(kept: set[int], before: Sequence[Route | None], rest: Mapping[Path, float]) -> int:
+    """The flow to lay again: one on paths that have some amount left, so that the number of paths does not grow."""
 
     def new_paths(index: int) -> int:
         return sum(rest.get(path, 0.0) <= _ROUNDING for path, _ in before[index] or ())

@@ -1,23 +1,22 @@
-"""Link loads under a ceiling per job, flow by flow: the ground that the local search walks on.
+"""Link loads under a ceiling per job, updated flow by flow: the state of the local search.
 
-A job's *ceiling* is the level that it is not to exceed: no link that it uses may be loaded beyond. A link's ceiling is
-the least of the jobs on it. A flow's *home* is where it is pinned now: leaving it is a move.
+A job's *ceiling* is the level that it must not exceed: no link that it uses may be loaded beyond. A link's ceiling is
+the least of the jobs on it. A flow that leaves its *pinned* path is moved.
 
-In: a ``Problem`` and its ``Valuation``. Out: for a flow, by how much each of its paths would be too full; for a link
-that is too full, what each flow's leaving would do. Flows are whole. Flows, links and jobs go by their numbers in the
-``Valuation``, a path is a tuple of links.
+In: a ``Problem``. Out: for a flow, by how much each of its paths would be too full; for a link that is too full, the
+effect of each flow's leaving. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
+of links.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
 from controller.fabric.topology import Dpid
-from controller.planning.efficiency import Floats, Ints, Valuation
-from controller.planning.problem import Flow, Problem
+from controller.planning.efficiency import Increments
+from controller.planning.problem import Floats, Ints, Problem
 
 Links = tuple[int, ...]
 
@@ -26,33 +25,33 @@ ROUNDING = 1e-7
 
 
 class CappedLoads:
-    """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``strays``: per link how many
-    flows on it are not at home. ``at``: per flow its path, None while it has none. ``home``: per flow, None without.
-    ``away``: how many flows have a home and are not there.
-    ``job``, ``peak_bps``: per flow its job and its largest phase."""
+    """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``off_pin``: per link the
+    number of flows on it that are not on their pinned path. ``at``: per flow its path, None while it has none.
+    ``pinned``: per flow its pinned path, None without. ``moves``: the number of flows that have a pinned path and are
+    not on it. ``job``, ``peak_bps``: per flow its job and its largest phase."""
 
-    def __init__(self, problem: Problem, valuation: Valuation) -> None:
-        links = len(valuation.capacity_bps)
+    def __init__(self, problem: Problem) -> None:
+        numbers = problem.numbers
+        links = len(numbers.capacity_bps)
         self.load = np.zeros(links)
         self.ceiling = np.full(links, np.inf)
-        self.strays = np.zeros(links, np.int64)
+        self.off_pin = np.zeros(links, np.int64)
         self.at: list[Links | None] = [None] * len(problem.flows)
-        self.home: list[Links | None] = [None] * len(problem.flows)
-        self.away = 0
-        self.job: list[int] = valuation.job.tolist()
+        self.pinned: list[Links | None] = [None] * len(problem.flows)
+        self.moves = 0
+        self.job: list[int] = numbers.job.tolist()
         self._problem = problem
-        self._number = valuation.number
-        self._limit = [np.inf] * len(valuation.job_ids)
-        self.peak_bps = [max([bps for _, bps in flow.demand_bps], default=0.0) for flow in problem.flows]
-        self._demand = _Demand(problem.flows, self.job, self.peak_bps, valuation.capacity_bps)
+        self._limit = [np.inf] * len(numbers.job_ids)
+        self.peak_bps: list[float] = numbers.peak_bps.tolist()
+        self._increments = Increments(problem, numbers.capacity_bps)
         self._flows_on: list[dict[int, None]] = [{} for _ in range(links)]
         self._jobs_on: list[dict[int, int]] = [{} for _ in range(links)]
         self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
 
-    def settle(self, flow: int, home: Links) -> None:
-        """Gives the flow a home; it has neither home nor path yet."""
-        self.home[flow] = home
-        self.away += 1
+    def pin(self, flow: int, path: Links) -> None:
+        """Sets the flow's pinned path; it has neither a pinned path nor a path yet."""
+        self.pinned[flow] = path
+        self.moves += 1
 
     def limit(self, limits: Sequence[float]) -> None:
         """Sets the ceiling of every job."""
@@ -66,54 +65,54 @@ class CappedLoads:
         ends = self._problem.flows[flow]
         pair = (ends.src_leaf, ends.dst_leaf)
         if pair not in self._paths:
-            number = self._number
+            number = self._problem.link_number
             rows = [[number[link] for link in path] for path in self._problem.candidates(ends)]
             self._paths[pair] = np.array(rows, np.int64)
         return self._paths[pair]
 
     def put(self, flow: int, path: Links) -> None:
-        """On a path; the flow has none before."""
+        """Puts a flow that has no path on this one."""
         job = self.job[flow]
         limit = self._limit[job]
-        astray = path != self.home[flow]
-        self.away -= not astray
-        self._demand.count(flow, path, 1)
+        off_pin = path != self.pinned[flow]
+        self.moves -= not off_pin
+        self._increments.count(flow, path)
         for link in path:
-            self.load[link] += self._demand.weight(flow, link)
+            self.load[link] += self._increments.weight(flow, link)
             self._flows_on[link][flow] = None
             jobs = self._jobs_on[link]
             jobs[job] = jobs.get(job, 0) + 1
             if limit < self.ceiling[link]:
                 self.ceiling[link] = limit
-            self.strays[link] += astray
+            self.off_pin[link] += off_pin
         self.at[flow] = path
 
     def take(self, flow: int) -> None:
-        """Off its path."""
+        """Takes the flow off its path."""
         path = self.at[flow] or ()
         job = self.job[flow]
-        astray = path != self.home[flow]
-        self.away += not astray
+        off_pin = path != self.pinned[flow]
+        self.moves += not off_pin
         for link in path:
-            self.load[link] -= self._demand.weight(flow, link)
+            self.load[link] -= self._increments.weight(flow, link)
             del self._flows_on[link][flow]
-            self.strays[link] -= astray
+            self.off_pin[link] -= off_pin
             jobs = self._jobs_on[link]
             jobs[job] -= 1
             if not jobs[job]:
                 del jobs[job]
                 self.ceiling[link] = self._least(jobs)
-        self._demand.count(flow, path, -1)
+        self._increments.count(flow, path, -1)
         self.at[flow] = None
 
     def excess(self, flow: int, paths: Ints) -> Floats:
         """Per link of these paths, by how much it would be loaded beyond its ceiling with the flow on it; infinite
         where the flow is too large even alone."""
         limit = self._limit[self.job[flow]]
-        added = self._demand.added(flow, paths)
+        added = self._increments.added(flow, paths)
         beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)
         beyond[beyond < ROUNDING] = 0.0
-        beyond[self._demand.alone(flow, paths) > limit + ROUNDING] = np.inf
+        beyond[self._increments.alone(flow, paths) > limit + ROUNDING] = np.inf
         return beyond
 
     def levels(self) -> list[float]:
@@ -139,64 +138,14 @@ class CappedLoads:
 
     def weight(self, flow: int, link: int) -> float:
         """By how much the load of the link falls when the flow leaves it."""
-        return self._demand.weight(flow, link)
+        return self._increments.weight(flow, link)
 
     def relieves(self, flow: int, link: int) -> bool:
         """Whether the link is no longer full once the flow has left."""
         jobs = self._jobs_on[link]
         job = self.job[flow]
         ceiling = self.ceiling[link] if jobs[job] > 1 else self._least(other for other in jobs if other != job)
-        return bool(self.load[link] - self._demand.weight(flow, link) <= ceiling + ROUNDING)
+        return bool(self.load[link] - self._increments.weight(flow, link) <= ceiling + ROUNDING)
 
     def _least(self, jobs: Iterable[int]) -> float:
         return min([self._limit[job] for job in jobs], default=np.inf)
-
-
-class _Demand:
-    """What flows add to the load of links. Jobs of several phases load a link with their worst one, so what a flow adds
-    depends on what else is there; of those jobs the sums per phase and link are kept."""
-
-    def __init__(
-        self, flows: Sequence[Flow], jobs: Sequence[int], peak_bps: Sequence[float], capacity_bps: Floats
-    ) -> None:
-        self._per_bps = 1 / capacity_bps
-        self._per_bps_of: list[float] = self._per_bps.tolist()
-        self._peak_bps = peak_bps
-        self._jobs = jobs
-        phases: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        for job, flow in zip(jobs, flows, strict=True):
-            for phase, _ in flow.demand_bps:
-                phases[job].setdefault(phase, len(phases[job]))
-        self._sums = {job: np.zeros((len(of), len(capacity_bps))) for job, of in phases.items() if len(of) > 1}
-        self._bps: dict[int, Floats] = {}
-        for number, (job, flow) in enumerate(zip(jobs, flows, strict=True)):
-            if job in self._sums:
-                self._bps[number] = np.zeros(len(phases[job]))
-                for phase, bps in flow.demand_bps:
-                    self._bps[number][phases[job][phase]] = bps
-
-    def count(self, flow: int, path: Links, times: int) -> None:
-        """The flow comes to a path (1) or has left it (-1)."""
-        if flow in self._bps:
-            self._sums[self._jobs[flow]][:, path] += times * self._bps[flow][:, None]
-
-    def weight(self, flow: int, link: int) -> float:
-        """The part of the load that would not be there without the flow, which is counted."""
-        if flow not in self._bps:
-            return self._peak_bps[flow] * self._per_bps_of[link]
-        sums = self._sums[self._jobs[flow]][:, link]
-        return float(sums.max() - (sums - self._bps[flow]).max()) * self._per_bps_of[link]
-
-    def added(self, flow: int, links: Ints) -> Floats:
-        """What the flow, not yet counted, would add to each of these links."""
-        if flow not in self._bps:
-            return self.alone(flow, links)
-        sums = self._sums[self._jobs[flow]][:, links]
-        more = (sums + self._bps[flow].reshape(-1, *[1] * links.ndim)).max(axis=0) - sums.max(axis=0)
-        added: Floats = more * self._per_bps[links]
-        return added
-
-    def alone(self, flow: int, links: Ints) -> Floats:
-        """What the flow alone puts on each of these links."""
-        load: Floats = self._peak_bps[flow] * self._per_bps[links]
-        return load

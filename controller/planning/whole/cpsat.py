@@ -1,11 +1,11 @@
-"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/planning.md).
+"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/explanation/planning.md).
 
 Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
 alike: so the variables are integers n[class, path], how many flows of a class take a path. Minimised in this order:
 the worst level, how many jobs are there, the next level, ... ; then the flows moved; then the total load.
 
-In: a ``Problem`` and its closed-form bounds. Out: paths, and what has been proven on the way; None when the solver
-found nothing in its time. Levels closer than ``LEVEL_TOLERANCE`` count as equal here as everywhere.
+In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
+its time. Levels closer than ``LEVEL_TOLERANCE`` count as equal here as everywhere.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ from typing import Any
 
 from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.bounds.level_bounds import Bounds, common_unit
-from controller.planning.cp_sat import cp_model
+from controller.planning.bounds import Bounds, common_unit
+from controller.planning.cp_sat import StagedSearch, cp_model
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.whole.staged_search import StagedSearch
 
 _FINEST = 1e-7
-"""The unit of loads that have nothing in common. They are rounded down, so that a bound of the model is a bound of the
+"""The unit of loads that have no common unit. They are rounded down, so that a bound of the model is a bound of the
 problem."""
 _MAX_LOAD = 100_000.0
-"""A single flow's load beyond this is not told apart: keeps sums of 10^5 flows within 64 bits."""
+"""Larger loads of a single flow count as this one: keeps sums of 10^5 flows within 64 bits."""
 _MOST_SIZES = 64
-"""More different loads than this have nothing in common."""
+"""More different loads than this are taken to have no common unit."""
 _ENDLESS = 1 << 62
 _ROUNDING = 1e-9
 _LEVELS_SHARE = 0.7
@@ -70,8 +69,7 @@ def solve(
 ) -> Solution | None:
     """``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists;
     when it is not None, ``proven`` holds among such routings only. ``known``: lower bounds of the sorted levels, like
-    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing that a valid problem can
-    cause."""
+    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing for a valid problem."""
     model = _RoutingModel(problem, bounds, start, max_moves)
     search = StagedSearch(model.cp, limits)
     return model.optimise(search, known or bounds.vector)
@@ -98,11 +96,11 @@ class _RoutingModel:
         self._levels = self._begin(start, max_moves)
         self._begun = _ENDLESS not in self._levels
 
-    # ---- what the model is made of
+    # ---- the model
 
     def _begin(self, start: Routes, max_moves: int | None) -> list[int]:
-        """Hints ``start``. Its levels sorted from the worst, in units; endless ones when it is not complete and whole,
-        or has too many moves."""
+        """Hints ``start``. Returns its levels sorted from the worst, in units; endless ones when it is not complete and
+        whole, or has too many moves."""
         values = [0] * sum(map(len, self._count))
         routed = kept = 0
         for c, counts in zip(self._classes, self._count, strict=True):
@@ -158,8 +156,8 @@ class _RoutingModel:
         self._job_loads = {link: self._loads_of_jobs(terms) for link, terms in self._terms.items()}
 
     def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
-        """What all loads and the levels that NICs impose are multiples of, so that equal flows on equal links become
-        ones. Where there is no such number, one so small that it does not matter."""
+        """The unit of which all loads, and the levels that NICs impose, are multiples: equal flows on equal links have
+        load 1. Where there is none, one so small that it does not matter."""
         demands = {
             (bps, self._problem.capacity_bps[link])
             for link, those in contested.items()
@@ -205,8 +203,9 @@ class _RoutingModel:
         return Solution(self._start, proven) if self._begun else None
 
     def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
-        """What is proven of the sorted levels, ``known`` to begin with. Leaves the model constrained to the levels
-        reached. An entry of ``known`` holds when those before it are reached; else only the jobs' own bounds do."""
+        """Lower bounds of the sorted levels that are proven, ``known`` to begin with. Leaves the model constrained to
+        the levels reached. An entry of ``known`` holds when those before it are reached; else only the jobs' own bounds
+        do."""
         own = sorted(self._bounds.job.values(), reverse=True)
         proven = list(known)
         level_of: dict[JobId, cp_model.IntVar] = {}

@@ -1,8 +1,8 @@
 """Whole flows where no closed form is optimal, or where it would move too many: local search, then CP-SAT.
 
 In: a problem of whole flows and the best routings so far. Out: further routings, and lower bounds of the levels sorted
-from the worst. Local search aims at what the cuts allow all jobs together (``level_vector``): when it gets there, the
-levels are proven. What is left is CP-SAT's: levels that are not proven, and moves to be saved.
+from the worst. Local search aims at the levels that the cuts allow all jobs together (``level_vector``): when it
+reaches them, they are proven. CP-SAT is for the rest: levels that are not proven, and fewer moves.
 """
 
 from __future__ import annotations
@@ -12,33 +12,32 @@ from functools import cmp_to_key
 
 import structlog
 
-from controller.planning.bounds.level_bounds import Bounds
-from controller.planning.bounds.level_vector import LevelVector, level_vector, stronger
-from controller.planning.draft import Draft, compare, draft, levels_proven
-from controller.planning.efficiency import Valuation
+from controller.planning.bounds import Bounds
+from controller.planning.level_vector import LevelVector, level_vector, stronger
+from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
 from controller.planning.whole import cpsat, local_search
 
 log = structlog.get_logger(__name__)
 
 MAX_FLOWS = 20_000
-"""Of more flows the routing that closed forms or the greedy found stands: a search would take many times as long."""
+"""With more flows there is no search, which would take many times as long as closed forms and the greedy."""
 _VARIABLES_PER_S = 5_000
-"""Class x path variables with which CP-SAT finds or proves something in a second. To build a model of ten times that
-size alone takes as long."""
+"""Class x path variables with which CP-SAT finds or proves something in a second. Building a model of ten times that
+size alone takes a second."""
 _MOVES_SHARE = 0.25
-"""Of the time limit: what CP-SAT may spend on saving moves alone."""
+"""Of the time limit: for CP-SAT when only moves are left to save."""
 
 
 def solve(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
+    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
     """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
     ``limits.max_moves``."""
     target = level_vector(bounds)
     if len(problem.flows) > MAX_FLOWS:
         return [], target.levels
-    searched = _search(problem, limits, valuation, bounds, target, kept)
+    searched = _search(problem, limits, bounds, target, kept)
     best = min([best, *searched], key=cmp_to_key(compare))
     settled = levels_proven(best.vector, target.levels) == len(best.vector)
     settled &= limits.max_moves is None or best.moves <= limits.max_moves
@@ -46,20 +45,18 @@ def solve(
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
         return searched, target.levels
-    exact, proven = _Exact(problem, limits, valuation, bounds, target.levels).solve(best, kept)
+    exact, proven = _Exact(problem, limits, bounds, target.levels).solve(best, kept)
     return [*exact, *searched], proven
 
 
-def _search(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, target: LevelVector, kept: Draft
-) -> list[Draft]:
-    """What local search makes of ``kept``; nothing when that is the best it knows."""
+def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
+    """The routing that local search finds from ``kept``; none when it is the same."""
     try:
-        routes = local_search.search(problem, valuation, bounds, target, kept.routes, limits)
+        routes = local_search.search(problem, bounds, target, kept.routes, limits)
     except Exception:
         log.exception("local search failed; another planner's routing is used", generation=problem.generation)
         return []
-    return [] if routes == kept.routes else [draft(problem, valuation, "local-search", routes)]
+    return [] if routes == kept.routes else [draft(problem, "local-search", routes)]
 
 
 def _variables(problem: Problem) -> int:
@@ -69,20 +66,17 @@ def _variables(problem: Problem) -> int:
 
 
 class _Exact:
-    """CP-SAT on one problem. ``known``: what is proven without it."""
+    """CP-SAT on one problem. ``known``: lower bounds that are proven without it."""
 
-    def __init__(
-        self, problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, known: tuple[float, ...]
-    ) -> None:
+    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...]) -> None:
         self._problem = problem
         self._limits = limits
-        self._valuation = valuation
         self._bounds = bounds
         self._known = known
 
     def solve(self, best: Draft, kept: Draft) -> tuple[list[Draft], tuple[float, ...]]:
-        """When moves are capped, half of the time goes to the problem without the cap: what it proves holds for all,
-        and often its fewest moves are within the cap."""
+        """When moves are capped, half of the time goes to the problem without the cap: its proofs hold for all
+        routings, and often its fewest moves are within the cap."""
         pinned = sum(flow.current is not None for flow in self._problem.flows)
         cap = self._limits.max_moves
         if cap is None or cap >= pinned:
@@ -106,4 +100,4 @@ class _Exact:
         proven = stronger(self._known, solution.proven)
         if solution.routes == start.routes and proven == self._known:
             return [], proven
-        return [draft(self._problem, self._valuation, "cpsat", solution.routes)], proven
+        return [draft(self._problem, "cpsat", solution.routes)], proven

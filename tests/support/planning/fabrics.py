@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.jobs.spec import JobId
+from controller.offline import fabrics
+from controller.offline.topologies import OFFLINE, Switch, wire
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
 
@@ -17,22 +19,11 @@ RATE = 5e6
 
 def fabric_of(cables: Iterable[tuple[int, int, float]]) -> Fabric:
     """``cables``: (switch, switch, capacity in bit/s), both directions alike; ports count from 1 in that order."""
-    ports: dict[Dpid, list[PortNo]] = {}
-    links: dict[LinkId, Link] = {}
-    for a, b, capacity in cables:
-        ends = []
-        for dpid in (Dpid(a), Dpid(b)):
-            numbers = ports.setdefault(dpid, [])
-            numbers.append(PortNo(len(numbers) + 1))
-            ends.append(PortRef(dpid, numbers[-1]))
-        for src, dst in (ends, ends[::-1]):
-            link = Link(src, dst, capacity)
-            links[link.id] = link
-    switches = {
-        dpid: Switch(dpid, f"s{dpid}", {n: Port(n, f"eth{n}", "", True, RATE) for n in numbers})
-        for dpid, numbers in ports.items()
-    }
-    return Fabric(1, switches, links)
+    cables = list(cables)
+    dpids = list(dict.fromkeys(end for a, b, _ in cables for end in (a, b)))
+    switches = [Switch(f"s{dpid}", dpid) for dpid in dpids]
+    wired = wire(switches, [(dpids.index(a), dpids.index(b), bps) for a, b, bps in cables], (), OFFLINE)
+    return fabrics.fabric_of(wired)
 
 
 def leaf_spine(leaves: int, spines: int, capacity: float = RATE, without: Iterable[tuple[int, int]] = ()) -> Fabric:

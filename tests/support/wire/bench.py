@@ -10,7 +10,7 @@ import pytest
 
 from controller.config import Config
 from controller.fabric.messages import SwitchConnected
-from mininet_topos.demo.parts import free_port
+from mininet_topos.controller_process import free_port
 from tests.support.wire.fake_switch import FakeSwitch
 from tests.support.wire.openflow_controller import Southbound, southbound
 

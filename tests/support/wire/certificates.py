@@ -1,4 +1,4 @@
-"""Certificates for tests, made with the openssl command as an operator would make them (docs/operators.md)."""
+"""Certificates for tests, made with the openssl command as an operator would make them (docs/how-to/use-tls.md)."""
 
 from __future__ import annotations
 

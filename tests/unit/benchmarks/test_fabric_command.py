@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import sys
 from collections.abc import Callable, Iterable
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from benchmarks.__main__ import main
 from benchmarks.fabric import figures
 from benchmarks.fabric.blueprint import Blueprint, Cut, job_spec, lost_hops, workload
-from benchmarks.fabric.echo_switch import EchoSwitch
-from benchmarks.fabric.figures import TARGETS, Dead, Figures, Spread, rows
+from benchmarks.fabric.capture import KEPT, LOST, MOST_WAITING, RECORD, Capture
+from benchmarks.fabric.figures import TARGETS, Dead, Figures, rows
 from benchmarks.fabric.observed import Observed
-from benchmarks.fabric.snooper import KEPT, RECORD, Stream
+from benchmarks.measures import Spread
 from benchmarks.openflow_bytes import ANY_TABLE, Multipart, Type, message, messages
+from benchmarks.openflow_switch import PlainSwitch
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.jobs.collectives import virtual_links
 from controller.offline.fabrics import fat_tree, leaf_spine
@@ -48,11 +50,11 @@ class Wire:
 
     def pass_by(self, dpid: Dpid, data: bytes) -> float:
         self.now += 1
-        self.observed.message(self.now, self.plan.dpids.index(dpid), data)
+        self.observed.message(self.now, dpid, data)
         return self.now
 
     def mod(self, dpid: Dpid, rule: Rule, op: str = "add") -> None:
-        self.pass_by(dpid, bytes(mod_message(RuleMod(op, rule)).buf))  # type: ignore[arg-type]
+        self.pass_by(dpid, mod_message(RuleMod(op, rule)))  # type: ignore[arg-type]
 
     def barrier(self, dpid: Dpid) -> float:
         self.pass_by(dpid, message(Type.BARRIER_REQUEST, 7))
@@ -195,17 +197,18 @@ def test_a_repair_ends_when_no_group_leads_to_the_cut_any_more() -> None:
     (port,) = {port for dpid, _, port in lost_hops(cut.before, cut.after) if dpid == leaf}
     other = next(dpid for dpid in plan.destinations if dpid != leaf)
     wire.mod(leaf, path_group(path.group_id, port, False, ecmp_group_id(other), 2), "modify")
+    sent = wire.now
     assert repair() is None  # not confirmed yet
     done = wire.barrier(leaf)
-    assert repair() == (seen, done - seen, None)
+    assert repair() == (seen, sent - seen, done - seen, None)
     wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(ecmp_group_id(other)),)), "modify")
     # Its new group lost a next hop too; a group that the cut did not touch is another way.
-    assert repair() == (seen, done - seen, None)
+    assert repair() == (seen, sent - seen, done - seen, None)
     elsewhere = path_group(path_group_id(other, PortNo(99)), PortNo(99), True, ecmp_group_id(other), 2)
     wire.mod(leaf, elsewhere)
     wire.mod(leaf, FlowRule(pin.key, pin.cookie, (ToGroup(elsewhere.group_id),)), "modify")
     moved = wire.barrier(leaf)
-    assert repair() == (seen, done - seen, moved - seen)
+    assert repair() == (seen, sent - seen, done - seen, moved - seen)
 
 
 def test_a_switch_was_read_back_when_it_told_flows_and_groups() -> None:
@@ -232,25 +235,141 @@ def test_a_lost_connection_confirms_nothing() -> None:
     assert wire.observed.changes[0].confirmed is None
 
 
-@given(st.lists(st.sampled_from(sorted(Type)), max_size=20), st.lists(st.integers(0, 400), max_size=20))
-def test_records_do_not_depend_on_how_the_stream_is_cut(kinds: list[Type], cuts: list[int]) -> None:
-    sent = b"".join(message(kind, xid, bytes(xid % 50)) for xid, kind in enumerate(kinds))
+# ---- what is captured
+
+PORT, PEER = 6653, 40_000
+START = 0xFFFF_FF00
+"""A sequence number that soon wraps around."""
+SYN, ACK = 0x02, 0x10
+
+
+def packet(number: int, data: bytes = b"", flags: int = ACK, from_switch: bool = True, peer: int = PEER) -> bytes:
+    """An IPv4 packet with a TCP segment between a switch and the controller."""
+    ports = (peer, PORT) if from_switch else (PORT, peer)
+    tcp = struct.pack("!HHIIBBHHH4x", *ports, number & 0xFFFFFFFF, 0, 6 << 4, flags, 0, 0, 0)
+    return struct.pack("!BBHIBBH8x", 0x45, 0, 44 + len(data), 0, 64, 6, 0) + tcp + data
+
+
+def connected(capture: Capture, dpid: Dpid, peer: int = PEER) -> int:
+    """The next sequence number of the switch, whose features reply has been captured; the controller's is the same."""
+    reply = message(Type.FEATURES_REPLY, 1, struct.pack("!Q16x", dpid))
+    for from_switch in (True, False):
+        capture.packet(packet(START, flags=SYN, from_switch=from_switch, peer=peer), 0, bytearray())
+    for from_switch, data in ((False, message(Type.FEATURES_REQUEST, 1, bytes(24))), (True, reply)):
+        capture.packet(packet(START + 1, data, from_switch=from_switch, peer=peer), 0, bytearray())
+    return START + 1 + len(reply)
+
+
+def records(data: bytearray) -> list[tuple[int, int, int]]:
+    """(time, dpid, type) of each."""
+    found, at = [], 0
+    while at < len(data):
+        now_ns, dpid, length = RECORD.unpack_from(data, at)
+        found.append((now_ns, dpid, data[at + RECORD.size + 1]))
+        at += RECORD.size + length
+    return found
+
+
+@given(
+    st.lists(st.sampled_from(sorted(Type)), max_size=20),
+    st.lists(st.integers(0, 400), max_size=20),
+    st.randoms(use_true_random=False),
+)
+def test_records_depend_neither_on_segments_nor_on_their_order(
+    kinds: list[Type], cuts: list[int], order: random.Random
+) -> None:
+    sent = b"".join(message(kind, xid, bytes(16 + xid % 50)) for xid, kind in enumerate(kinds))
     whole, parts = bytearray(), bytearray()
-    Stream(5).received(sent, 1, whole)
-    stream = Stream(5)
+    capture = Capture(PORT)
+    at = connected(capture, Dpid(5))
+    capture.packet(packet(at, sent), 1, whole)
+    capture = Capture(PORT)
+    at = connected(capture, Dpid(5))
     ends = [0, *sorted(min(cut, len(sent)) for cut in cuts), len(sent)]
-    for start, end in pairwise(ends):
-        stream.received(sent[start:end], 1, parts)
+    segments = [packet(at + start, sent[start:end]) for start, end in pairwise(ends)]
+    segments += order.choices(segments, k=3)  # sent again
+    order.shuffle(segments)
+    for segment in segments:
+        assert capture.packet(segment, 1, parts) == 0
     assert parts == whole
     assert len(whole) == sum(
-        RECORD.size + min(KEPT[kind], 8 + xid % 50) for xid, kind in enumerate(kinds) if kind in KEPT
+        RECORD.size + min(KEPT[kind], 24 + xid % 50) for xid, kind in enumerate(kinds) if kind in KEPT
     )
+
+
+def test_both_directions_of_several_switches_are_told_apart() -> None:
+    capture, into = Capture(PORT), bytearray()
+    first, second = connected(capture, Dpid(1)), connected(capture, Dpid(2), peer=PEER + 1)
+    capture.packet(packet(first, message(Type.PORT_STATUS, 0, bytes(72))), 10, into)
+    capture.packet(packet(second, message(Type.GROUP_MOD, 3, bytes(8)), from_switch=False, peer=PEER + 1), 20, into)
+    capture.packet(packet(first, message(Type.BARRIER_REQUEST, 4), from_switch=False), 30, into)
+    assert records(into) == [(10, 1, Type.PORT_STATUS), (20, 2, Type.GROUP_MOD), (30, 1, Type.BARRIER_REQUEST)]
+
+
+def test_a_connection_that_begins_anew_is_another_switch_s() -> None:
+    capture, into = Capture(PORT), bytearray()
+    at = connected(capture, Dpid(1))
+    capture.packet(packet(at, message(Type.BARRIER_REPLY, 0)[:5]), 1, into)  # the rest never comes
+    at = connected(capture, Dpid(2))
+    capture.packet(packet(at, message(Type.BARRIER_REPLY, 0)), 2, into)
+    assert records(into) == [(2, 2, Type.BARRIER_REPLY)]
+
+
+def test_a_segment_that_never_comes_is_a_loss_and_ends_the_record_of_its_connection() -> None:
+    capture, into = Capture(PORT), bytearray()
+    at = connected(capture, Dpid(1)) + 8
+    lost = 0
+    for turn in range(MOST_WAITING + 5):
+        lost += capture.packet(packet(at + 8 * turn, message(Type.BARRIER_REPLY, turn)), 1, into)
+    assert lost == 1
+    assert not into
+    assert LOST not in blueprint().dpids
+
+
+def test_the_time_of_the_controller_ends_when_it_has_sent_the_last_group_mod() -> None:
+    """From packets to figures: the switch confirms later, which is not the controller's time."""
+    plan = blueprint(leaves=2, spines=2, hosts=1)
+    capture, observed, into = Capture(PORT), Observed(plan.dpids), bytearray()
+    next_from = {(dpid, way): connected(capture, dpid, PEER + dpid) for dpid in plan.dpids for way in (True, False)}
+
+    def send(dpid: Dpid, data: bytes, at_s: float, from_switch: bool = False) -> None:
+        into.clear()
+        at = next_from[dpid, from_switch]
+        next_from[dpid, from_switch] = at + len(data)
+        capture.packet(packet(at, data, from_switch=from_switch, peer=PEER + dpid), int(at_s * 1e9), into)
+        if into:
+            observed.message(at_s, dpid, bytes(into[RECORD.size :]))
+
+    def mod(dpid: Dpid, rule: Rule, at_s: float) -> None:
+        send(dpid, mod_message(RuleMod("add", rule)), at_s)
+
+    def confirm(at_s: float) -> None:
+        for dpid in plan.dpids:
+            send(dpid, message(Type.BARRIER_REQUEST, 9), at_s)
+            send(dpid, message(Type.BARRIER_REPLY, 9), at_s, from_switch=True)
+
+    for (dpid, destination), ports in plan.next_hops().items():
+        mod(dpid, group(dpid, destination, ports), 1.0)
+        for rule in destination_rules(Prefix(f"10.0.{destination - 1}.0", 24), ToGroup(ecmp_group_id(destination)), 1):
+            mod(dpid, rule, 1.0)
+    confirm(2.0)
+    cut = first_cut(plan)
+    dead = Dead.of(observed, lost_hops(cut.before, cut.after), plan.switch_of_address)
+    seen, known = len(observed.ports), len(observed.changes)
+    gone = message(Type.PORT_STATUS, 0, b"\x01" + b"\0" * 7 + struct.pack("!I", cut.cable.a.port))
+    send(cut.cable.a.dpid, gone, 3.0, from_switch=True)
+    for turn, (dpid, destination, _) in enumerate(lost_hops(cut.before, cut.after)):
+        mod(dpid, group(dpid, destination, cut.after[dpid, destination]), 3.01 + turn / 100)
+    confirm(3.5)
+    found = figures.repair(dead, [cut.cable], observed, seen, known)
+    assert found is not None
+    assert found[:3] == pytest.approx((3.0, 0.02, 0.5))
 
 
 def test_percentiles_are_values_that_were_measured() -> None:
     assert Spread.of([]) is None
-    assert Spread.of([3.0]) == (3.0, 3.0, 3.0)
-    assert Spread.of([float(n) for n in range(200, 0, -1)]) == (100.0, 198.0, 200.0)
+    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+    assert Spread.of([float(n) for n in range(200, 0, -1)]) == Spread(100.0, 198.0, 200.0)
 
 
 def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
@@ -264,19 +383,19 @@ def test_every_figure_is_a_row_and_every_target_one_of_them() -> None:
     assert empty.data()["repair_ms"] is None
 
 
-# ---- the switch that asks for echoes
+# ---- the switch of the echo and fuzzing benchmarks
 
 
-def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
-    switch = EchoSwitch(dpid=9)
+def test_the_plain_switch_keeps_and_tells_its_flows() -> None:
+    switch = PlainSwitch(dpid=9)
     (rule, _) = destination_rules(Prefix("10.0.1.0", 24), ToGroup(5), 1)
-    assert switch.answer(bytes(mod_message(RuleMod("add", rule)).buf)) == b""
+    assert switch.answer(mod_message(RuleMod("add", rule))) == b""
     request = struct.pack("!HH4xB3xII4xQQ4s", Multipart.AGGREGATE, 0, ANY_TABLE, 0, 0, 0, 0, b"\0\1\0\4")
     assert switch.answer(message(Type.MULTIPART_REQUEST, 3, request))[32:36] == struct.pack("!I", 1)
     flows = switch.answer(message(Type.MULTIPART_REQUEST, 4, struct.pack("!H", Multipart.FLOW) + request[2:]))
-    sent = bytes(mod_message(RuleMod("add", rule)).buf)
+    sent = mod_message(RuleMod("add", rule))
     assert flows.endswith(sent[48:])
-    assert switch.answer(bytes(mod_message(RuleMod("delete", rule)).buf)) == b""
+    assert switch.answer(mod_message(RuleMod("delete", rule))) == b""
     assert switch.answer(message(Type.MULTIPART_REQUEST, 5, request))[32:36] == struct.pack("!I", 0)
 
 
@@ -289,8 +408,8 @@ def test_the_echo_switch_keeps_and_tells_its_flows() -> None:
         (Type.GET_CONFIG_REQUEST, Type.GET_CONFIG_REPLY),
     ],
 )
-def test_the_echo_switch_answers(asked: Type, answered: Type) -> None:
-    answer = EchoSwitch(dpid=9).answer(message(asked, 77))
+def test_the_plain_switch_answers(asked: Type, answered: Type) -> None:
+    answer = PlainSwitch(dpid=9).answer(message(asked, 77))
     assert list(messages(answer)) == [(answered, 0, len(answer))]
     assert answer[4:8] == struct.pack("!I", 77)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from controller.core.adoption import Adoption
+from controller.core.phases import Adoption
 from controller.fabric.topology import Dpid, Fabric
 
 

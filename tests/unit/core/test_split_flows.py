@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from controller.config import JobsConfig, Strategy
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
@@ -21,8 +21,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table
-from controller.tables.rules_diff import stages
+from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
 from controller.tables.running_routes import Pins, in_place, parts_of
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
@@ -326,7 +325,7 @@ def connected() -> FakeFabric:
     return started(max_subflows=3)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(some_routes(), min_size=2, max_size=4), st.integers(0, 1000))
 def test_no_packet_is_lost_between_any_two_sets_of_routes(
     connected: FakeFabric, changes: list[Routes], seed: int
@@ -339,7 +338,7 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
         pins = derived_pins(connected.loop.fabric, jobs, routes, ())
         while True:
             installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
-            left = stages(pipeline.desired(connected.loop.fabric, pins, installed), installed)
+            left = stages_between(pipeline.desired(connected.loop.fabric, pins, installed), installed)
             if not left:
                 break
             for dpid in order.sample(sorted(left[0].mods), len(left[0].mods)):

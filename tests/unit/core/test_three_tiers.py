@@ -16,11 +16,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.config import Config, Strategy
-from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.messages import SwitchConnected, SwitchLeft
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.offline.fabrics import without
 from controller.offline.topologies import fat_tree
@@ -29,8 +29,7 @@ from controller.planning.problem import FlowId, Route, Subflow
 from controller.tables.narrowing import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
-from controller.tables.rules import RuleSet, Stage
-from controller.tables.rules_diff import NARROW, stages
+from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
 from controller.tables.running_routes import Pins
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
 from tests.support.fake_switch import Packet
@@ -179,7 +178,7 @@ def settle(
     """Stage by stage until nothing is left to do."""
     while True:
         installed = held(fake)
-        left = stages(pipeline.desired(fabric, pins, installed), installed)
+        left = stages_between(pipeline.desired(fabric, pins, installed), installed)
         if not left:
             return
         carry_out(fake, left[0], order, watch)
@@ -189,7 +188,7 @@ def first_aid(fake: FakeFabric, before: Fabric, lost: Iterable[LinkId], order: r
     """What the control loop does about lost links before anything else."""
     installed = held(fake)
     fewer = narrowed(installed, before.links, lost, {host.at.dpid for host in before.hosts.values()})
-    for stage in stages(fewer, installed):
+    for stage in stages_between(fewer, installed):
         assert stage.name == NARROW
         carry_out(fake, stage, order, watch)
 

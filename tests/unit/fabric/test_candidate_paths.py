@@ -9,8 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.shortest_paths import next_hops
+from controller.fabric.shortest_paths import CandidatePaths, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between
 

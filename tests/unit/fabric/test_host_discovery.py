@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from controller.fabric.host_claims import (
+from controller.fabric.host_discovery import (
     ASK_EVERY_S,
+    ASK_SILENT_AGAIN_S,
     MAX_INQUIRIES,
     MAX_INQUIRIES_OF_A_PORT,
-    QUESTIONS,
-    RECENT_S,
-    SETTLED_FOR_S,
-)
-from controller.fabric.host_discovery import (
-    ASK_SILENT_AGAIN_S,
     MAX_QUESTION_FRAMES,
     MAX_QUESTIONS,
     MAX_SILENT_QUESTIONS,
     MAX_WAITED_FOR,
+    QUESTIONS,
+    RECENT_S,
+    SETTLED_FOR_S,
     WAIT_S,
     HostDiscovery,
 )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.link_figures import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.samples import LinkStatus
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.offline.fabrics import leaf_spine
 
@@ -59,7 +59,7 @@ def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLo
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
     assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
-    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is background"
 
 
 def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
@@ -91,7 +91,7 @@ def test_background_fades_when_it_stops(load: LinkLoad) -> None:
         load.count_links(now, {LINK: totals})
         load.count_flows(now, {FLOW: 0})
         load.update(now, CAPACITY)
-    assert load.background_bps(LINK) == 0
+    assert load.background.get(LINK, 0) == 0
 
 
 def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -> None:
@@ -118,14 +118,14 @@ def test_links_that_are_gone_are_forgotten(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
     load.forget({PortRef(Dpid(1), PortNo(2))})
     assert load.bytes_total(LINK) == 0
-    assert load.background_bps(LINK) == 0
+    assert load.background.get(LINK, 0) == 0
 
 
 PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, FLOW.dst_ip, "second class")
 
 
 def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
-    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of somebody else's; counters of the two
+    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of background; counters of the two
     rules began at ``at_zero``."""
     background: dict[LinkId, float] = {}
     for now in seconds[::2]:
@@ -238,7 +238,9 @@ FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
 
 def figures_one_by_one(load: LinkLoad) -> dict[LinkId, LinkStatus]:
     links = [*FABRIC.links, *(link for host in FABRIC.hosts.values() for link in (host.uplink, host.downlink))]
-    return {link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background_bps(link)) for link in links}
+    return {
+        link: LinkStatus(load.bytes_total(link), load.rate_bps(link), load.background.get(link, 0.0)) for link in links
+    }
 
 
 @given(

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import InvalidInput
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.offline.fabrics import (
+    cable_links,
     fat_tree,
     leaf_spine,
     listing,
+    spine_links,
     without,
-    without_links,
     without_random_links,
-    without_spines,
 )
 
 RATE = 100e9
@@ -113,34 +113,40 @@ def test_a_fat_tree_needs_an_even_k(k: int) -> None:
 
 
 def test_a_failed_spine_takes_its_cables_and_no_number() -> None:
-    fabric, left = small(), without_spines(small(), [1])
+    fabric, left = small(), without(small(), spine_links(small(), [1]))
     assert ends(fabric) - ends(left) == Counter(pair for pair in ends(fabric) if "spine1" in pair)
     assert list(left.switches) == list(fabric.switches)
     assert left.generation == fabric.generation + 1
 
 
 def test_cores_of_a_fat_tree_fail_by_number_and_any_switch_without_hosts_by_name() -> None:
-    left = without_spines(fat_tree(4, RATE, RATE), ["3", "agg0"])
+    fabric = fat_tree(4, RATE, RATE)
+    left = without(fabric, spine_links(fabric, ["3", "agg0"]))
     assert not {"core3", "agg0"} & {name for pair in ends(left) for name in pair}
 
 
 @pytest.mark.parametrize(("spine", "message"), [(9, "no spine '9'"), ("leaf1", "'leaf1' has hosts")])
 def test_what_cannot_fail_is_refused_with_what_can(spine: int | str, message: str) -> None:
     with pytest.raises(InvalidInput, match=f"{message}.*spine0, spine1, spine2"):
-        without_spines(small(), [spine])
+        spine_links(small(), [spine])
+
+
+def cut(fabric: Fabric, cables: list[str]) -> Fabric:
+    return without(fabric, cable_links(fabric, cables))
 
 
 @pytest.mark.parametrize(("name", "lost"), [("leaf1:spine2", 2), ("spine2:leaf1", 2), ("leaf1:spine2:1", 1)])
 def test_a_cable_fails_both_ways_alone_or_with_its_parallels(name: str, lost: int) -> None:
     fabric = small(cables=2)
-    gone = ends(fabric) - ends(without_links(fabric, [name]))
+    gone = ends(fabric) - ends(without(fabric, cable_links(fabric, [name])))
     assert gone == {("leaf1", "spine2"): lost, ("spine2", "leaf1"): lost}
 
 
 def test_a_cable_has_the_same_number_from_both_ends() -> None:
     fabric = small(cables=3)
-    assert without_links(fabric, ["leaf2:spine0:1"]) == without_links(fabric, ["spine0:leaf2:1"])
-    assert without_links(fabric, ["leaf2:spine0:1"]) != without_links(fabric, ["leaf2:spine0:2"])
+    one = without(fabric, cable_links(fabric, ["leaf2:spine0:1"]))
+    assert one == without(fabric, cable_links(fabric, ["spine0:leaf2:1"]))
+    assert one != without(fabric, cable_links(fabric, ["leaf2:spine0:2"]))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_a_cable_has_the_same_number_from_both_ends() -> None:
 )
 def test_an_unknown_cable_is_refused_with_what_exists(name: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        without_links(small(cables=2), [name])
+        cable_links(small(cables=2), [name])
 
 
 @given(st.integers(0, 12), st.integers(0, 1000))
@@ -176,7 +182,8 @@ def test_more_cables_than_there_are_cannot_fail() -> None:
 
 def test_failures_on_top_of_each_other_are_one_failure_of_both() -> None:
     fabric = small()
-    one_by_one = without_links(without_spines(fabric, [0]), ["leaf1:spine1"])
+    first = without(fabric, spine_links(fabric, [0]))
+    one_by_one = without(first, cable_links(first, ["leaf1:spine1"]))
     lost = fabric.links.keys() - one_by_one.links.keys()
     assert without(fabric, lost).links == one_by_one.links
 

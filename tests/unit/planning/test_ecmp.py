@@ -6,7 +6,7 @@ import pytest
 
 from controller.fabric.topology import PortNo
 from controller.jobs.spec import JobId
-from controller.planning.baselines.ecmp import ecmp_job_levels, ecmp_level
+from controller.planning.ecmp import ecmp_job_levels, ecmp_level
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan

@@ -6,13 +6,12 @@ import pytest
 
 from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import Placement
-from controller.offline.fabrics import leaf_spine, without_spines
+from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.generator import generate, jobs_of
-from controller.offline.options import problem_of
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation
+from controller.offline.scenario import problem_of
+from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits
-from controller.planning.strategies import STRATEGIES
+from controller.planning.schemes import SCHEMES
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 
@@ -30,12 +29,12 @@ def run(
     """Jobs of the published models on whole leaves, and the bound of their worst level."""
     fabric = intact()
     workload = generate(fabric, jobs, 4, Placement.WHOLE_LEAF, seed, max_rings=SPINES)
-    left = without_spines(fabric, range(SPINES - failed, SPINES)) if failed else fabric
+    left = without(fabric, spine_links(fabric, range(SPINES - failed, SPINES))) if failed else fabric
     trained = jobs_of(workload, fabric, max_subflows)
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
-    outcome = simulate([Stage(0.0, problem)], trained, lambda asked: STRATEGIES[name](asked, limits), options)
-    return outcome, level_bounds(problem, Valuation(problem)).fluid
+    outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
+    return outcome, level_bounds(problem).fluid
 
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring"])

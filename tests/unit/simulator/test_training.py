@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import without, without_spines
-from controller.offline.options import problem_of
+from controller.offline.fabrics import spine_links, without
+from controller.offline.scenario import problem_of
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import Flow, Problem, Route, Subflow, whole
 from controller.simulator.options import Options, Replan, Sharing
-from controller.simulator.routing import Strategy
+from controller.simulator.routing import Scheme
 from controller.simulator.training import Outcome, Stage, simulate
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
@@ -22,8 +22,8 @@ ONE = Options(iterations=1, replan=Replan.NEVER)
 """One iteration with fixed routes."""
 
 
-def run(stages: list[Stage], jobs: list[WorkloadJob], strategy: Strategy, options: Options = ONE) -> Outcome:
-    return simulate(stages, jobs, strategy, options)
+def run(stages: list[Stage], jobs: list[WorkloadJob], scheme: Scheme, options: Options = ONE) -> Outcome:
+    return simulate(stages, jobs, scheme, options)
 
 
 def test_alone_a_ring_takes_its_ideal_time() -> None:
@@ -112,7 +112,8 @@ def split_evenly(problem: Problem) -> Plan:
 
 def test_a_full_leaf_that_splits_over_the_spines_left_reaches_the_bound() -> None:
     """Three hosts a leaf, two of three spines: 3/2 with flows cut in two, 2 with whole ones."""
-    fabric = without_spines(fabric_of(leaves=2, spines=3, hosts=3), ["2"])
+    fabric = fabric_of(leaves=2, spines=3, hosts=3)
+    fabric = without(fabric, spine_links(fabric, ["2"]))
     full = job(fabric, "a", [[(0, host), (1, host)] for host in range(3)])
     on = [stage(fabric, [full])]
     for sharing in Sharing:
@@ -230,7 +231,7 @@ def test_when_a_spine_fails_its_flows_go_over_the_other_one(replan: Replan) -> N
     """Two rings, a spine each; in the middle of the first of two steps one spine goes: 0.05 s at full speed, the rest
     at half."""
     intact = fabric_of(leaves=2, spines=2)
-    broken = without_spines(intact, ["1"])
+    broken = without(intact, spine_links(intact, ["1"]))
     two = job(intact, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
     stages = [stage(intact, [two]), stage(broken, [two], from_s=0.05)]
     outcome = run(stages, [two], greedy, Options(iterations=1, replan=replan))
@@ -239,7 +240,7 @@ def test_when_a_spine_fails_its_flows_go_over_the_other_one(replan: Replan) -> N
 
 def test_a_spine_that_comes_back_is_used_again() -> None:
     intact = fabric_of(leaves=2, spines=2)
-    broken = without_spines(intact, ["1"])
+    broken = without(intact, spine_links(intact, ["1"]))
     two = job(intact, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]], compute_s=0.1)
     repaired = replace(problem_of(intact, [two]), generation=9)
     stages = [stage(broken, [two]), Stage(0.45, repaired)]

@@ -8,9 +8,9 @@ import pytest
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound.counter_poller import METERS_EVERY, PATIENCE, CounterPoller
 from controller.southbound.framework import ofp
-from controller.southbound.malformed import Malformed
-from controller.southbound.openflow_decode import UNSUPPORTED, Reply
-from controller.southbound.openflow_encode import Encoded
+from controller.southbound.framing import Malformed
+from controller.southbound.multipart import Reply
+from controller.southbound.openflow_decode import UNSUPPORTED
 from controller.tables.messages import Counters, PortCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie
 from tests.support.openflow_entries import flow_entry, meter_count, port_entry
@@ -33,14 +33,11 @@ class Wire:
         for dpid in range(1, switches + 1):
             self.poller.switch_connected(Dpid(dpid), 0.0)
 
-    def _send(self, dpid: Dpid, message: Encoded) -> int:
-        xid = next(self._xids)
-        (kind,) = struct.unpack_from("!H", message.buf, 8)
-        self.asked.append((self.now, dpid, kind))
-        if kind == PORTS:
-            self.open[dpid] = {}
-        self.open[dpid][kind] = xid
-        return xid
+    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
+        kinds = [struct.unpack_from("!H", message, 8)[0] for message in messages]
+        self.asked += [(self.now, dpid, kind) for kind in kinds]
+        self.open[dpid] = dict(zip(kinds, self._xids, strict=False))
+        return list(self.open[dpid].values())
 
     def run(self, intervals: float) -> None:
         until = self.now + intervals * INTERVAL

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.southbound.framing import HEADER, Frame, Splitter
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import HEADER, Frame, Malformed, Splitter
 
 frames = st.builds(
     lambda kind, xid, body: Frame(4, kind, xid, HEADER.pack(4, kind, HEADER.size + len(body), xid) + body),

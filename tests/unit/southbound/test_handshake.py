@@ -4,27 +4,17 @@ import struct
 
 import pytest
 
-from controller.southbound.framing import Frame, Splitter
-from controller.southbound.handshake import (
-    ERROR,
-    FEATURES_REPLY,
-    FEATURES_REQUEST,
-    HELLO,
-    MULTIPART_REPLY,
-    MULTIPART_REQUEST,
-    Handshake,
-    NoCommonVersion,
-    message,
-)
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import Frame, Malformed, Splitter, message
+from controller.southbound.handshake import Handshake, NoCommonVersion
 
-PORT_STATUS = 12
+HELLO, ERROR, FEATURES_REQUEST, FEATURES_REPLY, PORT_STATUS = 0, 1, 5, 6, 12
+MULTIPART_REQUEST, MULTIPART_REPLY = 18, 19
 FEATURES = struct.pack("!QIBB2xII", 0xABCD, 0, 254, 0, 0x4F, 0)
 MORE, LAST = 1, 0
 
 
 def frame(kind: int, body: bytes = b"", version: int = 4) -> Frame:
-    (only,) = Splitter().feed(message(kind, 0, body))
+    (only,) = Splitter().feed(message(kind, body))
     return only._replace(version=version)
 
 

@@ -5,7 +5,6 @@ from itertools import count, pairwise
 from controller.fabric.topology import Dpid
 from controller.southbound.framework import ofp
 from controller.southbound.installer import BATCH, PATIENCE_S, Installer
-from controller.southbound.openflow_encode import Encoded
 from controller.tables.messages import InstallStage, StageDone, SwitchResult
 from controller.tables.rules import MeterRule, RuleMod, Stage
 
@@ -13,8 +12,8 @@ A, B = Dpid(1), Dpid(2)
 TIMEOUT = 10.0
 
 
-def kind(message: Encoded) -> int:
-    return message.buf[1]
+def kind(message: bytes) -> int:
+    return message[1]
 
 
 class Wire:
@@ -22,16 +21,16 @@ class Wire:
 
     def __init__(self, *connected: Dpid) -> None:
         self.connected = set(connected)
-        self.sent: dict[Dpid, list[tuple[int, Encoded]]] = {A: [], B: []}
+        self.sent: dict[Dpid, list[tuple[int, bytes]]] = {A: [], B: []}
         self.done: list[StageDone] = []
         self._xids = count(100)
         self.installer = Installer(TIMEOUT, self._send, self.done.append)
 
-    def _send(self, dpid: Dpid, message: Encoded) -> int:
+    def _send(self, dpid: Dpid, /, *messages: bytes) -> list[int]:
         assert dpid in self.connected
-        xid = next(self._xids)
-        self.sent[dpid].append((xid, message))
-        return xid
+        sent = [(next(self._xids), message) for message in messages]
+        self.sent[dpid] += sent
+        return [xid for xid, _ in sent]
 
     def install(self, stage: dict[Dpid, tuple[RuleMod, ...]], change_id: int = 1, now: float = 0.0) -> None:
         for _ in self.installer.install(InstallStage(change_id, Stage("test", stage)), self.connected, now):
@@ -54,7 +53,7 @@ def test_mods_go_out_in_order_with_one_barrier_behind_them() -> None:
     wire.install({A: mods(3)})
     kinds = [kind(message) for _, message in wire.sent[A]]
     assert kinds == [ofp.OFPT_METER_MOD] * 3 + [ofp.OFPT_BARRIER_REQUEST]
-    assert [int.from_bytes(message.buf[12:16], "big") for _, message in wire.sent[A][:3]] == [1, 2, 3]
+    assert [int.from_bytes(message[12:16], "big") for _, message in wire.sent[A][:3]] == [1, 2, 3]
 
 
 def test_a_stage_is_done_when_every_barrier_is_in() -> None:

@@ -1,4 +1,4 @@
-"""What a switch tells of the rules it was sent is those rules; bytes that are wrong are refused, and nothing worse."""
+"""Rules that a switch was sent are read back as they were; malformed bytes raise ``Malformed`` and nothing else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.fabric.topology import PortNo
+from controller.fabric.topology import Port, PortNo
 from controller.southbound import openflow_decode as decode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
-from controller.southbound.malformed import Malformed
+from controller.southbound.framing import Malformed
+from controller.southbound.multipart import Reply, multipart_reply
 from controller.tables.messages import PortCount
 from controller.tables.rules import (
     ETH_IPV4,
@@ -53,7 +54,7 @@ def test_flow_rules_come_back_with_their_counters(rules: list[tuple[FlowRule, in
 
 
 @given(flow_rules)
-def test_ryu_reads_the_entry_of_a_flow_like_we_do(rule: FlowRule) -> None:
+def test_ryu_reads_the_same_from_the_entry_of_a_flow(rule: FlowRule) -> None:
     theirs = ofp_parser.OFPFlowStats.parser(flow_entry(rule, 99), 0)
     asked = ryu_message(RuleMod("add", rule))
     asked.serialize()
@@ -80,7 +81,7 @@ PIN = FlowRule(
 
 
 @pytest.mark.parametrize("changed", [{"cookie": 0}, {"table": 7}, {"idle": 10}, {"hard": 10}])
-def test_an_entry_of_somebody_else_is_none(changed: dict[str, int]) -> None:
+def test_a_foreign_entry_is_none(changed: dict[str, int]) -> None:
     assert decode.flow_stats(flow_entry(PIN, **changed))[0].rule is None
 
 
@@ -109,7 +110,7 @@ def apply(*actions: Any) -> Any:
         ryu_entry(instructions=(apply(ofp_parser.OFPActionOutput(ofp.OFPP_CONTROLLER, 128)),)),
     ],
 )
-def test_an_entry_that_our_rules_cannot_say_is_none(entry: bytes) -> None:
+def test_an_entry_that_a_rule_cannot_express_is_none(entry: bytes) -> None:
     assert [count.rule for count in decode.flow_stats(entry + flow_entry(PIN))] == [None, PIN]
 
 
@@ -130,7 +131,7 @@ def test_drops_are_those_of_all_bands() -> None:
     assert decode.meter_stats(meter_count(3, 5, 6) + meter_count(4)) == [(3, 11), (4, None)]
 
 
-def test_groups_and_meters_that_our_rules_cannot_say_are_none() -> None:
+def test_groups_and_meters_that_a_rule_cannot_express_are_none() -> None:
     two_actions = struct.pack("!HHII4x", 48, 1, 1, ofp.OFPG_ANY) + 2 * struct.pack("!HHIH6x", 0, 16, 1, 0)
     up = struct.pack("!HHII4x", 32, 1, 1, ofp.OFPG_ANY) + struct.pack("!HHIH6x", 0, 16, ofp.OFPP_CONTROLLER, 0xFFFF)
     for kind, buckets in ((ofp.OFPGT_ALL, b""), (ofp.OFPGT_SELECT, two_actions), (ofp.OFPGT_SELECT, up)):
@@ -158,18 +159,83 @@ def packet_in_bytes(match: Any, frame: bytes) -> bytes:
         (ofp_parser.OFPMatch(metadata=5), None),
     ],
 )
-def test_a_packet_in_tells_its_port_and_its_frame(match: Any, port: int | None) -> None:
+def test_a_packet_in_has_a_port_and_a_frame(match: Any, port: int | None) -> None:
     message = packet_in_bytes(match, b"frame")
     assert decode.packet_in(message) == (port, b"frame")
     assert ofp_parser.msg_parser(PROTOCOL, 4, ofp.OFPT_PACKET_IN, len(message), 9, message).data == b"frame"
 
 
-def test_a_multipart_reply_tells_whose_part_it_is() -> None:
+def test_a_part_of_a_multipart_reply_has_the_number_of_its_request() -> None:
     head = struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 18, 9, ofp.OFPMP_FLOW, ofp.OFPMPF_REPLY_MORE)
-    assert decode.multipart_reply(head + b"ab") == decode.Reply(9, ofp.OFPMP_FLOW, True, b"ab")
+    assert multipart_reply(head + b"ab") == Reply(9, ofp.OFPMP_FLOW, True, b"ab")
 
 
-# ---- bytes that are wrong
+def port_bytes(number: int = 1, config: int = 0, state: int = 0, name: bytes = b"s1-eth1") -> bytes:
+    mac = bytes.fromhex("020000000001")
+    return struct.pack(ofp.OFP_PORT_PACK_STR, number, mac, name, config, state, 0, 0, 0, 0, 10_000_000, 0)
+
+
+def test_a_port_has_its_speed_in_bits_per_second() -> None:
+    assert decode.port_desc(port_bytes()) == Port(PortNo(1), "s1-eth1", "02:00:00:00:00:01", True, 1e10)
+    assert ofp_parser.OFPPort.parser(port_bytes(), 0).curr_speed == 10_000_000
+
+
+@pytest.mark.parametrize(("config", "state"), [(ofp.OFPPC_PORT_DOWN, 0), (0, ofp.OFPPS_LINK_DOWN)])
+def test_a_port_is_up_when_it_is_neither_switched_off_nor_without_carrier(config: int, state: int) -> None:
+    assert not decode.port_desc(port_bytes(config=config, state=state)).up
+
+
+def test_control_characters_in_a_name_are_replaced() -> None:
+    assert decode.port_desc(port_bytes(name=b"\x1b[31meth\n1\xff")).name == "\ufffd[31meth\ufffd1\ufffd"
+
+
+@pytest.mark.parametrize(("reason", "removed"), [(ofp.OFPPR_ADD, False), (ofp.OFPPR_DELETE, True)])
+def test_a_port_status_is_a_port_and_whether_it_was_removed(reason: int, removed: bool) -> None:
+    assert decode.port_status(bytes([reason]) + bytes(7) + port_bytes(5)) == (
+        decode.port_desc(port_bytes(5)),
+        removed,
+    )
+
+
+def test_an_error_has_its_type_its_code_and_their_names() -> None:
+    code, reason = decode.error(struct.pack("!HH", ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_OUT_GROUP) + bytes(64))
+    assert code == (ofp.OFPET_BAD_ACTION, ofp.OFPBAC_BAD_OUT_GROUP)
+    assert reason == "OFPET_BAD_ACTION(2): OFPBAC_BAD_OUT_GROUP(9)"
+    experimenter = struct.pack("!HHI", ofp.OFPET_EXPERIMENTER, 7, 0x4F4E4600)
+    assert decode.error(experimenter) == (None, "experimenter error 0x4f4e4600/7")
+
+
+def test_a_role_reply_has_a_role_and_a_generation() -> None:
+    assert decode.role_reply(struct.pack("!I4xQ", 2, 77)) == (2, 77)
+
+
+@pytest.mark.parametrize(
+    ("read", "body"),
+    [
+        (decode.error, b"\0\1\0"),
+        (decode.error, struct.pack("!HHH", ofp.OFPET_EXPERIMENTER, 1, 0)),
+        (decode.port_status, bytes(8)),
+        (decode.port_status, bytes(8 + 63)),
+        (decode.port_status, bytes(8 + 65)),
+        (decode.port_status, b"\3" + bytes(7 + 64)),
+        (decode.port_desc, bytes(63)),
+        (decode.barrier_reply, b"\0"),
+        (decode.role_reply, bytes(15)),
+    ],
+)
+def test_messages_of_a_wrong_size_or_reason_are_malformed(read: Callable[[bytes], Any], body: bytes) -> None:
+    with pytest.raises(Malformed):
+        read(body)
+
+
+@pytest.mark.parametrize("read", [decode.error, decode.port_status, decode.role_reply, decode.barrier_reply])
+@given(st.binary(max_size=100) | st.binary(min_size=72, max_size=72))
+def test_random_bodies_are_read_or_malformed(read: Callable[[bytes], Any], body: bytes) -> None:
+    with suppress(Malformed):
+        read(body)
+
+
+# ---- malformed bytes
 
 GROUP = GroupRule(
     7,
@@ -192,7 +258,7 @@ READERS: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "ports": (decode.port_stats, port_entry(1, 2, 3) * 2),
     "packet-in": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7, metadata=5), b"frame")),
     "packet-in, plain": (decode.packet_in, packet_in_bytes(ofp_parser.OFPMatch(in_port=7), b"frame")),
-    "part": (decode.multipart_reply, struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 16, 9, 1, 0)),
+    "part": (multipart_reply, struct.pack("!BBHIHH4x", 4, ofp.OFPT_MULTIPART_REPLY, 16, 9, 1, 0)),
 }
 
 
@@ -206,7 +272,7 @@ def test_no_structure_may_be_empty_or_reach_beyond_its_end(name: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["instruction", "action", "match", "field"])
-def test_no_piece_of_a_flow_may_be_empty_or_reach_beyond_its_end(what: str) -> None:
+def test_no_part_of_a_flow_may_be_empty_or_reach_beyond_its_end(what: str) -> None:
     entry = flow_entry(PIN)
     match_at = 48
     instruction_at = match_at + 24
@@ -222,7 +288,7 @@ def test_no_piece_of_a_flow_may_be_empty_or_reach_beyond_its_end(what: str) -> N
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_body_that_is_cut_short_is_refused_or_ends_between_two_entries(name: str) -> None:
+def test_a_body_that_is_cut_short_is_malformed_or_ends_between_two_entries(name: str) -> None:
     read, body = READERS[name]
     whole = read(body)
     for size in range(len(body)):
@@ -243,7 +309,7 @@ def test_a_body_that_is_cut_short_is_refused_or_ends_between_two_entries(name: s
 @pytest.mark.parametrize("name", READERS)
 @settings(max_examples=150)
 @given(st.data())
-def test_changed_bytes_are_read_or_refused(name: str, data: st.DataObject) -> None:
+def test_changed_bytes_are_read_or_malformed(name: str, data: st.DataObject) -> None:
     read, body = READERS[name]
     changed = bytearray(body)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -257,7 +323,9 @@ def test_changed_bytes_are_read_or_refused(name: str, data: st.DataObject) -> No
         read(bytes(changed))
 
 
-def test_what_is_remembered_of_a_switch_that_never_says_the_same_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_for_entries_has_a_bound_when_each_entry_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(decode, "REMEMBERED", 100)
     for owner in range(1000):
         (read,) = decode.flow_stats(flow_entry(PIN, cookie=cookie(Table.PINNED, owner)))

@@ -9,9 +9,8 @@ import pytest
 from controller.fabric.topology import Dpid
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
-from controller.southbound.malformed import Malformed
-from controller.southbound.openflow_decode import Reply
-from controller.southbound.openflow_encode import Encoded
+from controller.southbound.framing import Malformed
+from controller.southbound.multipart import Reply
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, RuleSet, Table, cookie
@@ -29,10 +28,10 @@ class Wire:
         self._numbers = count(1)
         self.reader = RuleReader(TIMEOUT, self._send, self.told.append)
 
-    def _send(self, _: Dpid, message: Encoded) -> int:
-        (kind,) = struct.unpack_from("!H", message.buf, 8)
-        xid = self.xids[kind] = next(self._numbers)
-        return xid
+    def _send(self, _: Dpid, /, *messages: bytes) -> list[int]:
+        kinds = [struct.unpack_from("!H", message, 8)[0] for message in messages]
+        self.xids |= dict(zip(kinds, self._numbers, strict=False))
+        return [self.xids[kind] for kind in kinds]
 
     def answer(self, kind: int, body: bytes = b"", more: bool = False) -> None:
         assert self.reader.part(A, Reply(self.xids[kind], kind, more, body))

@@ -27,7 +27,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.load = LinkLoad(6, 0.1)
-        self.intake = CounterIntake(self.load, 2.0, 0.0)
+        self.intake = CounterIntake(self.load)
         self.now = 0.0
 
     def take(
@@ -101,21 +101,8 @@ def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
     for total in range(1, 8):
         counts.take({at: BOTH, UPLINK: PortCount(total * 10**6, 0)}, dict.fromkeys(flow, total * 10**6))
     assert counts.load.bytes_total(LinkId(LEAF, at, "in")) == 200
-    counts.intake.measure(FABRIC, {LinkId(LEAF, UPLINK): 1e7}, counts.now)
-    assert counts.intake.background == {}, "all that the link carried is the flow"
-
-
-def test_background_is_measured_once_per_interval(counts: Counts) -> None:
-    capacity = {LinkId(LEAF, UPLINK): 1e7}
-    for total in range(8):
-        counts.take({UPLINK: PortCount(total * 10**6, 0)})
-    counts.intake.measure(FABRIC, capacity, counts.now)
-    measured = counts.intake.background
-    assert measured
-    counts.intake.measure(FABRIC, capacity, counts.now + 1.9)
-    assert counts.intake.background is measured
-    counts.intake.measure(FABRIC, capacity, counts.now + 2.0)
-    assert counts.intake.background is not measured
+    counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
+    assert counts.load.background == {}, "all that the link carried is the flow"
 
 
 def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts) -> None:
@@ -126,8 +113,8 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
     for total in range(1, 8):
         flows = {miss: 10**9, forth: total * 10**6, back: total * 10**9}
         counts.take({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
-    counts.intake.measure(FABRIC, {LinkId(LEAF, UPLINK): 1e7}, counts.now)
-    assert counts.intake.background == {}, "all that the link carried is the flow that begins here"
+    counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
+    assert counts.load.background == {}, "all that the link carried is the flow that begins here"
 
 
 def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -> None:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
 from controller.tables.default_table import MAX_SPREAD_BUCKETS, destination_prefixes, ecmp_group
-from controller.tables.rules import GroupRule, Output, Prefix, RuleSet
-from controller.tables.rules_diff import NARROW, stages
+from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, stages_between
 
 
 def bucket_of(group: GroupRule, value: int) -> PortNo:
@@ -64,8 +63,8 @@ def test_losing_a_next_hop_only_takes_buckets_away(ports: list[int], distance: i
 def test_repeated_buckets_are_narrowed_like_others() -> None:
     hops = tuple(LinkId(Dpid(9), PortNo(port)) for port in (3, 4, 5))
     whole, fewer = (RuleSet.of(groups=[ecmp_group(5, some, 3)]) for some in (hops, hops[:2]))
-    assert [stage.name for stage in stages({Dpid(9): fewer}, {Dpid(9): whole})] == [NARROW]
-    assert [stage.name for stage in stages({Dpid(9): whole}, {Dpid(9): fewer})] == ["install 3"]
+    assert [stage.name for stage in stages_between({Dpid(9): fewer}, {Dpid(9): whole})] == [NARROW]
+    assert [stage.name for stage in stages_between({Dpid(9): whole}, {Dpid(9): fewer})] == ["install 3"]
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=40, unique=True), st.integers(0, 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.jobs.source_ports import port_classes
+from controller.jobs.collectives import port_classes
 from controller.jobs.spec import Transport
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.tables.pinned_table import (

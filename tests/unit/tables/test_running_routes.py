@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.link_load import Counted
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.registry import Job, JobRegistry
 from controller.offline.fabrics import leaf_spine

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
-from controller.tables import rules_diff
 from controller.tables.messages import InstallStage, StageDone, SwitchResult, SwitchRules
 from controller.tables.pipeline import path_group_id
 from controller.tables.rules import (
+    NARROW,
     Bucket,
     FlowKey,
     FlowRule,
@@ -90,7 +90,7 @@ def test_a_repair_overtakes_a_switch_that_is_slow_to_answer() -> None:
     narrow = {LEAF: RuleSet.of([flow(1)], [group(1)]), SPINE: RuleSet.of([flow(2)])}
     repair = sync.next_stage(narrow)
     assert repair
-    assert (repair.stage.name, list(repair.stage.mods)) == (rules_diff.NARROW, [LEAF])
+    assert (repair.stage.name, list(repair.stage.mods)) == (NARROW, [LEAF])
     assert sync.next_stage(narrow) is None, "everything else waits for its turn"
     sync.stage_done(done(repair), 0)
     assert sync.next_stage(narrow) is None
@@ -415,7 +415,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
     assert last.stage.mods[LEAF] == (add_pin,)
 
 
-# ---- somebody else's
+# ---- foreign rules
 
 
 def test_an_entry_of_somebody_else_is_not_overwritten() -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from controller import config
 from controller.config import Strategy
-from mininet_topos.demo.parts import DemoError, controller_config
+from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.demo.__main__ import SETTINGS
+from mininet_topos.demo.parts import DemoError
 from mininet_topos.demo.phases import cable_under_load
 
 
@@ -29,9 +31,10 @@ def test_without_pins_there_is_nothing_to_cut() -> None:
 
 
 def test_the_demo_s_configuration_is_valid(tmp_path: Path) -> None:
-    (tmp_path / "signalbox.toml").write_text(controller_config(tmp_path, 12345, 5e6))
+    controller = ControllerProcess(tmp_path, 12345, SETTINGS)
+    (tmp_path / "signalbox.toml").write_text(controller.config())
     loaded = config.load(tmp_path / "signalbox.toml")
     assert loaded.planning.strategy is Strategy.ECMP
     assert loaded.openflow.port == 12345
     assert loaded.fabric.link_bps == loaded.fabric.host_link_bps == 5e6
-    assert loaded.api.listen == (f"unix:{tmp_path}/api",)
+    assert loaded.api.listen == (controller.address,)

@@ -10,11 +10,9 @@ import pytest
 
 from mininet_topos.demo.plot import draw, job_series
 from mininet_topos.demo.report import (
-    Iteration,
     Moments,
     Observed,
     PlanFacts,
-    RankLog,
     RouteChange,
     build_report,
     ideal_goodput_bps,
@@ -24,10 +22,10 @@ from mininet_topos.demo.report import (
     mean_iteration_s,
     pooled_iteration_s,
     reaction,
-    read_rank_log,
     receivers_of_cable,
     targets,
 )
+from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
 
 MOMENTS = Moments(training=0, planning=40, planned=41, cut=80, replug=100, unannounced=120, end=160)
 LEAF_OF = {"10.0.1.1": "leaf1", "10.0.2.1": "leaf2", "10.0.3.1": "leaf3"}
@@ -39,7 +37,7 @@ def rank_log(rank: int, durations: list[float], *, ended: bool = True, wrong: tu
     for index, duration in enumerate(durations):
         count = round(duration / 0.1)
         arrivals = tuple(start + 0.1 * (k + 1) for k in range(count))
-        iterations.append(Iteration(index, start, start + duration, index not in wrong, arrivals))
+        iterations.append(Iteration(index, start, start + duration, index not in wrong, arrivals, duration, 1))
         start += duration
     return RankLog("ring1", rank, f"10.0.{rank + 1}.1", tuple(iterations), start if ended else None)
 
@@ -102,14 +100,14 @@ def test_an_iteration_that_a_dead_rank_left_unfinished_is_lost() -> None:
 
 def test_silence_is_the_longest_gap_that_overlaps_the_window() -> None:
     arrivals = (1.0, 1.1, 1.9, 2.0, 2.1, 5.0)
-    log = RankLog("ring1", 0, "10.0.1.1", (Iteration(0, 0, 6, True, arrivals),), 6.0)
+    log = RankLog("ring1", 0, "10.0.1.1", (Iteration(0, 0, 6, True, arrivals, 6, 1),), 6.0)
     assert longest_silence_s(log, 1.5, 2.05) == pytest.approx(0.8)
     assert longest_silence_s(log, 1.95, 2.05) == pytest.approx(0.1)
     assert longest_silence_s(log, 1.95, 4.0) == pytest.approx(2.9)
 
 
 def test_silence_that_never_ends_counts_to_the_end_of_the_window() -> None:
-    log = RankLog("ring1", 0, "10.0.1.1", (Iteration(0, 0, 2, True, (1.0, 2.0)),), None)
+    log = RankLog("ring1", 0, "10.0.1.1", (Iteration(0, 0, 2, True, (1.0, 2.0), 2, 1),), None)
     assert longest_silence_s(log, 1.5, 11.5) == pytest.approx(9.5)
 
 
@@ -188,10 +186,10 @@ def test_a_missing_link_misses_its_target() -> None:
 def test_a_trainer_s_file_is_read_up_to_the_line_that_was_not_finished(tmp_path: Path) -> None:
     head = {"job": "ring1", "rank": 2, "ip": "10.0.3.1", "size": 4, "elements": 10, "mono": 5.0, "wall": 0.0}
     line = {"i": 0, "start": 5.0, "end": 6.0, "wall": 0.0, "comm_s": 1.0, "ok": True, "slices_ms": [500.0, 900.0]}
-    (tmp_path / "log").write_text("\n".join(map(json.dumps, (head, line))) + '\n{"i": 1, "sta')
+    (tmp_path / "log").write_text("\n".join(map(json.dumps, (head, {**line, "subflows": 1}))) + '\n{"i": 1, "sta')
     log = read_rank_log(tmp_path / "log")
     assert (log.job_id, log.rank, log.ip, log.ended) == ("ring1", 2, "10.0.3.1", None)
-    assert log.iterations == (Iteration(0, 5.0, 6.0, True, (5.5, 5.9)),)
+    assert log.iterations == (Iteration(0, 5.0, 6.0, True, (5.5, 5.9), 1.0, 1),)
 
 
 def test_the_picture_shows_each_job_s_mean_over_its_ranks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is made of probes: counts and times in a window, whatever was lost, doubled or overtaken."""
+"""Figures of probes: counts and times in a window, with packets lost, duplicated and overtaken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mininet_topos.probe.lane import Drops, drops_since
+from mininet_topos.probe.queues import Drops, drops_since
 from mininet_topos.probe.report import Outcome, Stream, read_streams
 
 INTERVAL_S = 0.001
@@ -83,7 +83,7 @@ def test_reports_become_streams(tmp_path: Path) -> None:
     assert streams["b", "a"].outcome(0, 9).lost == 1
 
 
-def test_a_queue_that_was_made_anew_counts_from_zero() -> None:
+def test_a_counter_that_was_reset_counts_from_zero() -> None:
     before = {("leaf1-eth1", "data"): 7, ("leaf1-eth2", "data"): 5}
     after = {("leaf1-eth1", "data"): 9, ("leaf1-eth2", "data"): 1, ("leaf1-eth2", "late"): 4}
     assert drops_since(before, after) == Drops(data=2 + 1, probes=0, late=4, no_way=0)

@@ -1,4 +1,4 @@
-"""What a job tells the controller, also when that is away, forgets, or comes back."""
+"""Calls of a job to its controller, also when that does not answer, forgets the job, or comes back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPEC = announcement("job", ("10.0.1.1", "10.0.2.1"), Algorithm.RING_ALL_REDUCE, 
 
 @dataclass
 class RecordingController:
-    """Keeps jobs like the controller does; ``away`` makes every call fail."""
+    """Stores jobs as the controller does; ``away`` makes every call fail."""
 
     away: bool = False
     jobs: dict[str, JobSpec] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class RecordingController:
     def _answer(self, job_id: str | None = None) -> None:
         if self.away:
             self.failures += 1
-            raise ConnectionError("nobody there")
+            raise ConnectionError("no controller")
         if job_id is not None and job_id not in self.jobs:
             raise NotFound(job_id)
 

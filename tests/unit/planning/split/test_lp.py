@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Floats, Valuation
-from controller.planning.problem import Problem, Routes, whole
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
+from controller.planning.greedy import assign
+from controller.planning.problem import Floats, Problem, Routes, whole
 from controller.planning.split.commodities import Commodities
 from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
-from controller.planning.whole.greedy import assign
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 
-NO_HURRY = Clock(math.inf, math.inf)
+NO_LIMIT = Clock(math.inf, math.inf)
 quick = settings(max_examples=150)
 
 
 def improved(problem: Problem, routes: Routes, level: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
     """From these routes to ones that load no link beyond ``level``, or as little as possible."""
-    of = Commodities(problem, Valuation(problem))
+    of = Commodities(problem)
     start = of.amounts(routes)
     goal = Goal(level * of.capacity, of.capacity, moves_count)
-    spread = FluidModel(of).improve(start, goal, NO_HURRY)
+    spread = FluidModel(of).improve(start, goal, NO_LIMIT)
     assert spread is not None
     assert np.bincount(of.column_class, spread.amounts, len(of.members)) == pytest.approx(of.count)
     return of, spread
@@ -40,7 +40,7 @@ def largest_load(of: Commodities, amounts: Floats) -> float:
 @given(problems(any_fabric(), {8}))
 def test_the_excess_is_the_least_there_is_and_the_prices_prove_it(problem: Problem) -> None:
     least = optimum(problem)
-    floor = level_bounds(problem, Valuation(problem)).worst
+    floor = level_bounds(problem).worst
     of, spread = improved(problem, assign(problem, keep_current=False), floor, moves_count=False)
     assert floor + spread.excess == pytest.approx(least, rel=1e-6)
     assert largest_load(of, spread.amounts) <= least * (1 + 1e-6)
@@ -54,7 +54,7 @@ def test_the_excess_is_the_least_there_is_and_the_prices_prove_it(problem: Probl
 @given(problems(any_fabric(), {8}))
 def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
     routes = assign(problem, keep_current=False)
-    level = max(Valuation(problem).job_levels(routes).values(), default=1.0)
+    level = max(job_levels(problem, routes).values(), default=1.0)
     of, spread = improved(problem, routes, level)
     assert spread.excess == 0
     assert spread.amounts == pytest.approx(of.amounts(routes))
@@ -96,20 +96,20 @@ def test_phases_of_one_job_do_not_add_up() -> None:
 def test_a_phase_that_is_never_the_peak_adds_no_constraints() -> None:
     fabric = leaf_spine(2, 2)
     shadowed = [flow("a", (1, h), (2, h), [(0, RATE), (1, RATE / 2)]) for h in (1, 2)]
-    assert Commodities(problem_of(fabric, shadowed), Valuation(problem_of(fabric, shadowed))).rows == 1
+    assert Commodities(problem_of(fabric, shadowed)).rows == 1
 
 
 def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
     fabric = leaf_spine(2, 3)
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
-    of = Commodities(problem, Valuation(problem))
+    of = Commodities(problem)
     start = of.amounts({})
     of.open(0)
     of.number_columns()
     model = FluidModel(of)
     model.shut[0] = True
     model.offered |= {0, 2}
-    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_HURRY)
+    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_LIMIT)
     assert spread is not None
     assert spread.amounts == pytest.approx([1.5, 0.0, 1.5])
     assert spread.excess == pytest.approx(0.5)
@@ -118,7 +118,7 @@ def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
 def test_without_time_there_is_no_answer() -> None:
     fabric = leaf_spine(2, 2)
     problem = problem_of(fabric, ring("a", [(1, 1), (2, 1)]))
-    of = Commodities(problem, Valuation(problem))
+    of = Commodities(problem)
     assert FluidModel(of).improve(of.amounts({}), Goal(of.capacity, of.capacity), Clock(-math.inf, -math.inf)) is None
 
 
@@ -127,5 +127,5 @@ def test_classes_of_many_flows_are_found_by_all_that_tells_them_apart() -> None:
     same = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [flow("b", (1, 3), (2, 3), RATE)]
     others = [flow("a", (1, 4), (3, 1), RATE), flow("a", (1, 5), (2, 5), RATE / 2), flow("a", (1, 6), (1, 7), RATE)]
     problem = problem_of(fabric, [*same, *others])
-    of = Commodities(problem, Valuation(problem))
+    of = Commodities(problem)
     assert sorted(map(len, of.members)) == [1, 1, 3]

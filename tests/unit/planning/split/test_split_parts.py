@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import Valuation, job_levels, link_loads
+from controller.planning.efficiency import job_levels, link_loads
 from controller.planning.problem import PlanLimits, Subflow, whole
 from controller.planning.split.commodities import Commodities
+from controller.planning.split.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
 from controller.planning.split.exclusive_links import exclusive_links
-from controller.planning.split.fewer_pieces import evenly_full, fewer_pieces, on_the_roomiest, that_fit
-from controller.planning.split.start import start_routes
+from controller.planning.split.search import start_routes
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.split_problems import rings, split
 
@@ -60,11 +60,11 @@ def test_the_fast_job_leaves_a_link_to_the_slow_one() -> None:
         flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)
     ]
     problem = problem_of(fabric, split(flows))
-    of = Commodities(problem, Valuation(problem), aims(slow=2.0, fast=1.0))
+    of = Commodities(problem, aims(slow=2.0, fast=1.0))
     chosen = exclusive_links(of, 2.0, math.inf)
     assert chosen is not None
     assert chosen.raised == pytest.approx(0.0, abs=1e-6)
-    links = tuple(Valuation(problem).number)
+    links = tuple(problem.link_number)
     down = problem.paths.links_between(
         problem.paths.far_end[problem.paths.links_from(flows[0].src_leaf)[0]], flows[0].dst_leaf
     )
@@ -75,12 +75,12 @@ def test_the_fast_job_leaves_a_link_to_the_slow_one() -> None:
 def test_jobs_with_several_phases_share_all_links() -> None:
     flows = split([flow("a", (1, 1), (2, 1), [(0, RATE)]), flow("a", (1, 2), (2, 2), [(1, RATE)])])
     problem = problem_of(leaf_spine(2, 2), [*flows, *split([flow("b", (1, 3), (2, 3), RATE)])])
-    assert exclusive_links(Commodities(problem, Valuation(problem), aims(a=1.0, b=2.0)), 2.0, math.inf) is None
+    assert exclusive_links(Commodities(problem, aims(a=1.0, b=2.0)), 2.0, math.inf) is None
 
 
 def test_jobs_of_one_level_have_nothing_to_choose() -> None:
     problem = problem_of(leaf_spine(3, 2), split(ring("a", [(1, 1), (2, 1), (3, 1)])))
-    assert exclusive_links(Commodities(problem, Valuation(problem), aims(a=1.0)), 1.0, math.inf) is None
+    assert exclusive_links(Commodities(problem, aims(a=1.0)), 1.0, math.inf) is None
 
 
 # ---- how pieces are saved
@@ -88,7 +88,7 @@ def test_jobs_of_one_level_have_nothing_to_choose() -> None:
 
 def test_a_flow_is_whole_again_where_there_is_room() -> None:
     problem = problem_of(leaf_spine(2, 3), split(flow("a", (1, h), (2, h), RATE) for h in (1, 2)))
-    of = Commodities(problem, Valuation(problem))
+    of = Commodities(problem)
     paths = problem.candidates(problem.flows[0])
     halves = (Subflow(paths[0], 0.5), Subflow(paths[1], 0.5))
     routes = fewer_pieces(of, {f.id: halves for f in problem.flows}, 1.0 * of.capacity)
@@ -100,7 +100,7 @@ def test_a_split_route_that_runs_is_left_alone() -> None:
     problem = problem_of(leaf_spine(2, 3), split([flow("a", (1, 1), (2, 1), RATE)]))
     paths = problem.candidates(problem.flows[0])
     running = pinned(problem, {problem.flows[0].id: (Subflow(paths[0], 0.5), Subflow(paths[1], 0.5))})
-    of = Commodities(running, Valuation(running))
+    of = Commodities(running)
     routes = {f.id: f.current for f in running.flows if f.current}
     assert fewer_pieces(of, routes, 1.0 * of.capacity) == routes
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation, link_loads
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels, link_loads
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
@@ -42,10 +42,9 @@ def broken() -> Fabric:
 
 def searched(problem: Problem) -> float:
     """The worst level by the search alone: the planner would hide its failure behind another's routes."""
-    valuation = Valuation(problem)
-    solution = split_search.solve(problem, LIMITS, valuation, level_bounds(problem, valuation))
+    solution = split_search.solve(problem, LIMITS, level_bounds(problem))
     assert solution is not None
-    return max(valuation.job_levels(solution.routes).values(), default=1.0)
+    return max(job_levels(problem, solution.routes).values(), default=1.0)
 
 
 @quick
@@ -171,7 +170,7 @@ def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
     fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 1.0), (11, 22, 1.0), (12, 22, 1.0)])
     flows = [*(flow("a", (1, h), (3, h), 1.0) for h in (1, 2)), flow("b", (2, 1), (4, 1), 1.0)]
     problem = problem_of(fabric, split(flows), nic_bps=1.0)
-    assert level_bounds(problem, Valuation(problem)).worst == 1
+    assert level_bounds(problem).worst == 1
     answer = planned(problem)
     assert answer.max_level == pytest.approx(1.5, rel=1e-5)
     assert answer.bound == pytest.approx(1.5, rel=1e-6)

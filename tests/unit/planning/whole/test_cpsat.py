@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.bounds.level_vector import level_vector
-from controller.planning.draft import levels_proven
-from controller.planning.efficiency import Valuation, job_levels
+from controller.planning import greedy
+from controller.planning.bounds import level_bounds
+from controller.planning.cp_sat import StagedSearch
+from controller.planning.efficiency import job_levels
+from controller.planning.level_vector import level_vector
+from controller.planning.plan import levels_proven
 from controller.planning.problem import PlanLimits, Problem, Routes, whole
-from controller.planning.whole import cpsat, greedy
+from controller.planning.whole import cpsat
 from controller.planning.whole.cpsat import Solution
-from controller.planning.whole.staged_search import StagedSearch
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
 from tests.support.planning.random_problems import packings, problems
 
@@ -35,7 +36,7 @@ def solved(
     start: Routes | None = None,
 ) -> Solution:
     begin = greedy.assign(problem, keep_current=False) if start is None else start
-    solution = cpsat.solve(problem, limits, level_bounds(problem, Valuation(problem)), begin, max_moves, known)
+    solution = cpsat.solve(problem, limits, level_bounds(problem), begin, max_moves, known)
     assert solution is not None
     return solution
 
@@ -54,7 +55,7 @@ def mixed() -> Problem:
 @given(problems() | packings(), st.booleans())
 def test_levels_are_optimal_then_moves_whatever_was_known(problem: Problem, told: bool) -> None:
     best, fewest = brute_force(problem)
-    known = level_vector(level_bounds(problem, Valuation(problem))).levels if told else ()
+    known = level_vector(level_bounds(problem)).levels if told else ()
     solution = solved(problem, known=known)
     found = levels(problem, solution.routes)
     assert not better(best, found)
@@ -97,7 +98,7 @@ def test_without_time_the_start_comes_back_with_what_was_known() -> None:
 
 def test_without_time_and_without_a_start_there_is_nothing() -> None:
     problem = mixed()
-    bounds = level_bounds(problem, Valuation(problem))
+    bounds = level_bounds(problem)
     assert cpsat.solve(problem, replace(LIMITS, time_limit_s=0), bounds, {}, None) is None
 
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import Dpid, Fabric
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.bounds.level_vector import level_vector
-from controller.planning.efficiency import Valuation, job_levels
+from controller.planning import greedy
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
+from controller.planning.level_vector import level_vector
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
-from controller.planning.whole import greedy, local_search
+from controller.planning.whole import local_search
 from tests.support.planning.fabrics import (
     better,
     brute_force,
@@ -32,14 +33,13 @@ quick = settings(max_examples=100)
 
 
 def searched(problem: Problem, limits: PlanLimits = LIMITS, start: Routes | None = None) -> dict[FlowId, Route]:
-    valuation = Valuation(problem)
-    bounds = level_bounds(problem, valuation)
+    bounds = level_bounds(problem)
     begin = greedy.assign(problem, keep_current=True) if start is None else start
-    return local_search.search(problem, valuation, bounds, level_vector(bounds), begin, limits)
+    return local_search.search(problem, bounds, level_vector(bounds), begin, limits)
 
 
 def bound(problem: Problem) -> list[float]:
-    return list(level_vector(level_bounds(problem, Valuation(problem))).levels)
+    return list(level_vector(level_bounds(problem)).levels)
 
 
 def levels(problem: Problem, routes: Routes) -> list[float]:

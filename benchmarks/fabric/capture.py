@@ -1,0 +1,267 @@
+"""Records the OpenFlow messages between switches and controller, from packets on the loopback interface.
+
+A separate process reads every TCP segment from and to the controller's port, with the time at which the kernel passed
+it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the process and passes the
+recorded messages to ``Observed``.
+
+    python -m benchmarks.fabric.capture PORT FILE
+
+Out: a line on stdout when the capture has begun, then records in the file: ``RECORD`` (monotonic nanoseconds, dpid,
+bytes that follow) and the message, cut to the bytes that the figures need. Packets and echoes, most of the traffic, are
+left out. A record of dpid 0 holds, in place of the time, how many packets were lost since the last one. The end of
+stdin ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from ctypes import addressof, create_string_buffer
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from benchmarks.fabric.observed import Observed
+from benchmarks.measures import usage
+from benchmarks.openflow_bytes import HEADER, Type, messages
+from controller.errors import SignalboxError
+from controller.fabric.topology import Dpid
+from mininet_topos.controller_process import STOP_S, start
+
+RECORD = struct.Struct("<QQH")
+LOST = Dpid(0)
+START_S = 30.0
+FLUSH_S = 0.02
+URGENT = -10
+"""The priority that ovs-ctl gives ovs-vswitchd: messages that wait too long here are lost."""
+BUFFER_BYTES = 1 << 28
+PACKET_BYTES = 1 << 16
+MOST_WAITING = 256
+"""Segments that came before one that is missing; more than that, and it is lost."""
+_CHUNK = 1 << 22
+
+# packet(7), socket(7), linux/filter.h
+_ETH_P_IP, _SOL_PACKET, _PACKET_STATISTICS = 0x0800, 263, 6
+_SO_ATTACH_FILTER, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 26, 33, 35
+_TIMESPEC = struct.Struct("@qq")
+_FIN_SYN_RST, _SYN = 0x07, 0x02
+
+_WHOLE = 0xFFFF
+KEPT: dict[int, int] = {
+    Type.ERROR: 84,
+    Type.FEATURES_REPLY: 16,
+    Type.PORT_STATUS: 24,
+    Type.FLOW_MOD: _WHOLE,
+    Type.GROUP_MOD: _WHOLE,
+    Type.MULTIPART_REQUEST: 16,
+    Type.MULTIPART_REPLY: 16,
+    Type.BARRIER_REQUEST: HEADER.size,
+    Type.BARRIER_REPLY: HEADER.size,
+    Type.ROLE_REQUEST: 24,
+    Type.METER_MOD: 16,
+}
+"""Bytes of each type that are recorded; other types are not."""
+
+
+@dataclass(slots=True)
+class _Direction:
+    """The bytes that one side of a connection sends. ``expected``: the next sequence number. ``waiting``: later
+    segments."""
+
+    expected: int
+    waiting: dict[int, bytes] = field(default_factory=dict)
+    rest: bytearray = field(default_factory=bytearray)
+
+    def take(self, number: int, data: bytes) -> None:
+        """A segment, in any order and possibly sent twice."""
+        ahead = (number - self.expected) & 0xFFFFFFFF
+        if ahead >= 1 << 31:
+            data = data[(1 << 32) - ahead :]
+        elif ahead:
+            self.waiting[number] = data
+            return
+        while data:
+            self.rest += data
+            self.expected = (self.expected + len(data)) & 0xFFFFFFFF
+            data = self.waiting.pop(self.expected, b"")
+
+
+class Capture:
+    """Packets in, records out. A connection counts from its first packet on, and its switch from its features reply."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._directions: dict[tuple[int, bool], _Direction] = {}
+        self._dpids: dict[int, Dpid] = {}
+
+    def packet(self, data: bytes, at_ns: int, into: bytearray) -> int:
+        """Appends the records of messages that this IPv4 packet completes. Returns how many packets must have been
+        lost before it. Raises ``ValueError`` for bytes that are not OpenFlow."""
+        tcp = (data[0] & 0x0F) * 4
+        source, target, number = struct.unpack_from("!HHI", data, tcp)
+        to_controller = target == self._port
+        key = (source if to_controller else target, to_controller)
+        if data[tcp + 13] & _SYN:
+            self._directions[key] = _Direction((number + 1) & 0xFFFFFFFF)
+            self._dpids.pop(key[0], None)
+            return 0
+        direction = self._directions.get(key)
+        payload = data[tcp + (data[tcp + 12] >> 4) * 4 : int.from_bytes(data[2:4], "big")]
+        if direction is None or not payload:
+            return 0
+        direction.take(number, payload)
+        if len(direction.waiting) > MOST_WAITING:
+            del self._directions[key]
+            return 1
+        self._record(key[0], direction.rest, at_ns, into)
+        return 0
+
+    def _record(self, peer: int, data: bytearray, at_ns: int, into: bytearray) -> None:
+        done = 0
+        for kind, begin, end in messages(data):
+            done = end
+            if kind == Type.FEATURES_REPLY:
+                self._dpids[peer] = Dpid(int.from_bytes(data[begin + 8 : begin + 16], "big"))
+            kept = KEPT.get(kind)
+            if kept is not None and peer in self._dpids:
+                body = data[begin : min(end, begin + kept)]
+                into += RECORD.pack(at_ns, self._dpids[peer], len(body)) + body
+        del data[:done]
+
+
+# ---- the process
+
+
+def run(port: int, file: Path) -> None:
+    with suppress(PermissionError):
+        os.nice(URGENT)
+    with _packet_socket(port) as packets, file.open("wb") as out:
+        print("listening", flush=True)  # noqa: T201  # the parent waits for it
+        _copy(packets, Capture(port), out)
+
+
+def _packet_socket(port: int) -> socket.socket:
+    """Incoming IPv4 packets on the loopback interface that ``_filter`` lets through, without their link header."""
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+    program = create_string_buffer(_filter(port))
+    attached = struct.pack("HP", len(program) // 8, addressof(program))  # struct sock_fprog
+    packets.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, attached)
+    packets.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER_BYTES)
+    packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    packets.setblocking(False)
+    packets.bind(("lo", _ETH_P_IP))
+    return packets
+
+
+def _filter(port: int) -> bytes:
+    """TCP segments from or to the port that have data, or begin or end a connection (classic BPF, linux/filter.h).
+    Jumps count from the next instruction: first where to go when the comparison holds, then where otherwise."""
+    program = (
+        (0x30, 0, 0, 9),  # A = the IP protocol
+        (0x15, 0, 15, socket.IPPROTO_TCP),
+        (0xB1, 0, 0, 0),  # X = bytes of the IP header
+        (0x48, 0, 0, 0),  # A = source port
+        (0x15, 2, 0, port),
+        (0x48, 0, 0, 2),  # A = target port
+        (0x15, 0, 10, port),
+        (0x50, 0, 0, 13),  # A = TCP flags
+        (0x45, 7, 0, _FIN_SYN_RST),
+        (0x50, 0, 0, 12),  # A = bytes of the TCP header
+        (0x74, 0, 0, 2),
+        (0x54, 0, 0, 0x3C),
+        (0x0C, 0, 0, 0),  # X = bytes of both headers
+        (0x07, 0, 0, 0),
+        (0x28, 0, 0, 2),  # A = bytes of the packet
+        (0x1D, 1, 0, 0),
+        (0x06, 0, 0, 0xFFFFFFFF),  # accept all of it
+        (0x06, 0, 0, 0),  # drop it
+    )
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+
+
+def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
+    records = bytearray()
+    lost = 0
+    while True:
+        ready, _, _ = select.select([packets, sys.stdin], [], [], FLUSH_S)
+        since_boot_ns = time.monotonic_ns() - time.time_ns()
+        flush_at = time.monotonic() + FLUSH_S
+        with suppress(BlockingIOError):
+            while packets in ready and time.monotonic() < flush_at:
+                data, ((_, _, stamp),), _, _ = packets.recvmsg(PACKET_BYTES, 64)
+                seconds, nanoseconds = _TIMESPEC.unpack(stamp)
+                lost += capture.packet(data, seconds * 10**9 + nanoseconds + since_boot_ns, records)
+        lost += struct.unpack("II", packets.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8))[1]
+        if lost:
+            records += RECORD.pack(lost, LOST, 0)
+            lost = 0
+        out.write(records)
+        out.flush()
+        records.clear()
+        if sys.stdin in ready:
+            return
+
+
+# ---- the parent process
+
+
+@dataclass
+class Recorder:
+    """The capture's process and how much of its file was read. ``lost``: packets that it could not record."""
+
+    _process: subprocess.Popen[bytes]
+    _stream: IO[bytes]
+    _rest: bytes = b""
+    lost: int = 0
+
+    @classmethod
+    def start(cls, file: Path, port: int) -> Recorder:
+        """Returns once the capture has begun. Raises ``SignalboxError`` when it cannot."""
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = start("benchmarks.fabric.capture", str(port), str(file), **pipes)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        ready, _, _ = select.select([process.stdout], [], [], START_S)
+        if not ready or process.stdout.readline().strip() != b"listening":
+            process.kill()
+            said = process.stderr.read().decode(errors="replace").strip().splitlines()
+            raise SignalboxError(f"the capture does not begin: {said[-1] if said else 'it gives no reason'}")
+        return cls(process, file.open("rb"))
+
+    def read(self, into: Observed) -> None:
+        """Passes on the messages recorded since the last call."""
+        while data := self._stream.read(_CHUNK):
+            data = self._rest + data
+            at = 0
+            while at + RECORD.size <= len(data):
+                now_ns, dpid, length = RECORD.unpack_from(data, at)
+                body = at + RECORD.size
+                if body + length > len(data):
+                    break
+                if dpid == LOST:
+                    self.lost += now_ns
+                else:
+                    into.message(now_ns / 1e9, dpid, data[body : body + length])
+                at = body + length
+            self._rest = data[at:]
+        if self._process.poll() is not None:
+            raise SignalboxError(f"the capture ended with status {self._process.returncode}")
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time of the capture so far."""
+        return usage(self._process).cpu_s
+
+    def stop(self) -> None:
+        self._process.communicate(timeout=STOP_S)
+        self._stream.close()
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]), Path(sys.argv[2]))

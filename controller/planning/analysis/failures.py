@@ -1,0 +1,243 @@
+"""Effects of each single failure on hashing, on the repair and on the plan, beside what no routing could avoid.
+
+In: ``AnalyseFailures``. Out: ``FailureAnalysis``, worst case first.
+
+Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
+capacities, to the same neighbours: swapping them is a symmetry of the problem that moves no end of any flow. So
+failures that such swaps turn into each other have the same bounds, the same distribution under hashing and the same
+routings but for the names: they are one *case*. Only the running routes may differ: in how many flows use what fails.
+Of every case the failure with most such flows is computed.
+
+The cheap steps come first: (1) the bound of every case in closed form; (2) hashing, and the repair: the routes that
+stand stay, the greedy finds paths for the others; (3) where the repair misses the bound, the planner. It can only
+improve on the repair, so for the worst N cases no plan is made where the repair is better already than N plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from controller.errors import SignalboxError
+from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.planning.analysis.requests import AnalyseFailures, FailureKind, Network
+from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
+from controller.planning.bounds import level_bounds
+from controller.planning.ecmp import NextHops, ecmp_level
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.planner import plan, repair
+from controller.planning.problem import FlowId, Problem
+
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, how many cases it has done, and how many there are."""
+
+
+def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stage, _done, _of: None) -> FailureAnalysis:
+    """When no flow that could be pinned is, the routes of a plan are analysed. Raises ``SignalboxError`` when the
+    planner has no answer for a case."""
+    network = request.network
+    problem = network.problem
+    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
+    pinned = not crossing or any(map(problem.stands, crossing))
+    if not pinned:
+        planned = _answered(plan(problem, replace(network.limits, ecmp_draws=0)))
+        network = replace(network, problem=problem.with_routes(planned.routes))
+    failures = single_failures(network.fabric, request.kinds, network.intact)
+    felt, unfelt = cases(network.problem, network.fabric, failures)
+    ends_at = time.monotonic() + request.within_s
+    bounded = _bounded(network, felt, progress)
+    repaired = _repaired(network, bounded, ends_at, progress)
+    worst = _planned(network, repaired, request.top, ends_at, progress)
+    outcomes = [*worst, *bounded[len(repaired) :]][: request.top]
+    return FailureAnalysis(pinned, _present(network), tuple(outcomes), felt, unfelt)
+
+
+def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list[Outcome]:
+    """The bounds of each case, worst first."""
+    problem = network.problem
+    pinned_to = _pinned_to(problem)
+    outcomes = []
+    for done, case in enumerate(felt):
+        progress("bounds", done, len(felt))
+        hit = {failure: _hit(failure, pinned_to) for failure in case.failures}
+        example = max(case.failures, key=lambda failure: len(hit[failure]))
+        after = failed(problem, example)
+        lost = [flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow)]
+        rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
+        bounds = level_bounds(after)
+        outcomes.append(
+            Outcome(
+                case=case,
+                example=example,
+                lost=tuple(map(network.names.flow, lost)),
+                rerouted=(min(rerouted), max(rerouted)),
+                computed="bound",
+                bound=bounds.worst,
+                fluid_bound=bounds.fluid,
+                integer_bound=bounds.integer,
+            )
+        )
+    return sorted(outcomes, key=lambda outcome: outcome.severity, reverse=True)
+
+
+def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, progress: Progress) -> list[Outcome]:
+    """With hashing and the repair, in the same order, for as many cases as the time allows."""
+    limits = network.limits
+    outcomes: list[Outcome] = []
+    for outcome in bounded:
+        if time.monotonic() > ends_at:
+            break
+        progress("hashing and repair", len(outcomes), len(bounded))
+        after = failed(network.problem, outcome.example)
+        level = _answered(repair(after), outcome.example).max_level
+        ecmp = ecmp_level(after, limits.ecmp_draws, limits.seed)
+        outcomes.append(replace(outcome, computed="repair", ecmp=ecmp, repaired_level=level, level=level))
+    return outcomes
+
+
+def _planned(
+    network: Network, repaired: Sequence[Outcome], top: int | None, ends_at: float, progress: Progress
+) -> list[Outcome]:
+    """The ``top`` worst cases or more, worst first, planned as far as the time allows."""
+    waiting = sorted(repaired, key=lambda outcome: outcome.severity)
+    done: list[Outcome] = []
+    while waiting:
+        if top is not None and len(done) >= top:
+            done.sort(key=lambda outcome: outcome.severity, reverse=True)
+            if done[top - 1].severity >= waiting[-1].severity:
+                break
+        progress("planning", len(done), len(repaired))
+        outcome = waiting.pop()
+        late = time.monotonic() > ends_at
+        done.append(outcome if outcome.proven or late else _replanned(network, outcome))
+    return sorted(done, key=lambda outcome: outcome.severity, reverse=True)
+
+
+def _replanned(network: Network, outcome: Outcome) -> Outcome:
+    after = failed(network.problem, outcome.example)
+    answer = _answered(plan(after, replace(network.limits, ecmp_draws=0)), outcome.example)
+    known = replace(
+        outcome,
+        computed="plan",
+        bound=max(outcome.bound, answer.bound),
+        fluid_bound=max(outcome.fluid_bound, answer.fluid_bound),
+        integer_bound=max(outcome.integer_bound, answer.integer_bound),
+    )
+    level = answer.max_level
+    if outcome.level is not None and level >= outcome.level * (1 - LEVEL_TOLERANCE):
+        return known
+    return replace(known, level=level, moved=answer.moves)
+
+
+def _present(network: Network) -> Present:
+    problem, limits = network.problem, network.limits
+    answer = _answered(repair(problem))
+    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    unrouted = tuple(network.names.flow(flow) for flow in problem.flows if not problem.reachable(flow))
+    return Present(answer.max_level, answer.bound, answer.fluid_bound, answer.integer_bound, ecmp, unrouted)
+
+
+def _answered(answer: Plan | NoPlan, without: Failure | None = None) -> Plan:
+    if isinstance(answer, NoPlan):
+        where = f" without {without.name}" if without else ""
+        raise SignalboxError(f"no plan{where}: {answer.reason}")
+    return answer
+
+
+def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
+    """Per link the flows with a piece on it."""
+    flows: defaultdict[LinkId, set[FlowId]] = defaultdict(set)
+    for flow in problem.flows:
+        for piece in flow.current or ():
+            for link in piece.path:
+                flows[link].add(flow.id)
+    return flows
+
+
+def _hit(failure: Failure, pinned_to: Mapping[LinkId, set[FlowId]]) -> set[FlowId]:
+    return set[FlowId]().union(*(pinned_to.get(link, ()) for link in failure.links))
+
+
+# ---- which failures there are, and which of them are one case
+
+
+def single_failures(fabric: Fabric, kinds: Collection[FailureKind], intact: Fabric) -> tuple[Failure, ...]:
+    """What is up in ``fabric`` and can fail. ``intact``: the fabric in which parallel cables are numbered."""
+    with_hosts = {host.at.dpid for host in intact.hosts.values()}
+    out_of: defaultdict[Dpid, set[LinkId]] = defaultdict(set)
+    for link in fabric.links.values():
+        out_of[link.src.dpid] |= _both_ways(link.src, link.dst)
+    found = [
+        Failure(FailureKind.SPINE, fabric.name(dpid), frozenset(out_of[dpid].intersection(fabric.links)))
+        for dpid in sorted(out_of)
+        if FailureKind.SPINE in kinds and dpid not in with_hosts
+    ]
+    everywhere = _cables(intact, with_hosts)
+    for (a, b), cables in _cables(fabric, with_hosts).items():
+        ends = f"{fabric.name(a)}:{fabric.name(b)}"
+        parallel = everywhere[a, b]
+        if FailureKind.BUNDLE in kinds and len(cables) > 1:
+            links = frozenset(link for cable in cables for link in _both_ways(*cable))
+            found.append(Failure(FailureKind.BUNDLE, ends, links.intersection(fabric.links)))
+        if FailureKind.CABLE in kinds:
+            for cable in cables:
+                name = f"{ends}:{parallel.index(cable)}" if len(parallel) > 1 else ends
+                found.append(Failure(FailureKind.CABLE, name, _both_ways(*cable).intersection(fabric.links)))
+    return tuple(found)
+
+
+def cases(problem: Problem, fabric: Fabric, failures: Iterable[Failure]) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """The failures by their effect, in the order of the first of each: those by which some flow may lose a route or a
+    hashed path, and, one case per kind, those without an effect."""
+    hops = NextHops(problem)
+    usable = {hops.links[number] for number in set(hops.link.tolist()) - {hops.nothing}}
+    label = interchangeable(problem, fabric)
+    alike: defaultdict[tuple[FailureKind, object], list[Failure]] = defaultdict(list)
+    for failure in failures:
+        used = not failure.links.isdisjoint(usable)
+        links = (
+            (label.get(link.dpid, link.dpid), label.get(far, far), problem.capacity_bps[link])
+            for link, far in ((link, problem.paths.far_end[link]) for link in failure.links)
+        )
+        alike[failure.kind, tuple(sorted(links)) if used else None].append(failure)
+    felt = tuple(Case(kind, tuple(of)) for (kind, effect), of in alike.items() if effect is not None)
+    return felt, tuple(Case(kind, tuple(of)) for (kind, effect), of in alike.items() if effect is None)
+
+
+def interchangeable(problem: Problem, fabric: Fabric) -> Mapping[Dpid, Dpid]:
+    """For every switch with a link the first of those that it may be swapped with, often itself."""
+    ends = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
+    around: defaultdict[Dpid, list[tuple[Dpid, float, float]]] = defaultdict(list)
+    for link_id in problem.paths.far_end:
+        link = fabric.links[link_id]
+        back = problem.capacity_bps.get(LinkId(*link.dst), 0.0)
+        around[link.src.dpid].append((link.dst.dpid, problem.capacity_bps[link_id], back))
+        if LinkId(*link.dst) not in problem.paths.far_end:
+            around[link.dst.dpid].append((link.src.dpid, 0.0, problem.capacity_bps[link_id]))
+    first: dict[object, Dpid] = {}
+    return {
+        dpid: dpid if dpid in ends else first.setdefault(tuple(sorted(cables)), dpid)
+        for dpid, cables in sorted(around.items())
+    }
+
+
+def failed(problem: Problem, failure: Failure) -> Problem:
+    """The problem after the failure, with the same routes running."""
+    left = {link: bps for link, bps in problem.capacity_bps.items() if link not in failure.links}
+    return replace(problem, capacity_bps=left, paths=problem.paths.without(failure.links))
+
+
+def _cables(fabric: Fabric, with_hosts: Collection[Dpid]) -> dict[tuple[Dpid, Dpid], list[tuple[PortRef, PortRef]]]:
+    """Per pair of switches the ends of the cables between them, by port; a switch with hosts comes first."""
+    between: defaultdict[tuple[Dpid, Dpid], set[tuple[PortRef, PortRef]]] = defaultdict(set)
+    for link in fabric.links.values():
+        a, b = sorted((link.src, link.dst), key=lambda end: (end.dpid not in with_hosts, end))
+        between[a.dpid, b.dpid].add((a, b))
+    return {pair: sorted(cables) for pair, cables in sorted(between.items())}
+
+
+def _both_ways(a: PortRef, b: PortRef) -> frozenset[LinkId]:
+    return frozenset((LinkId(*a), LinkId(*b)))

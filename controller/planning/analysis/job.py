@@ -1,0 +1,183 @@
+"""Whether the network slows a job: its most loaded links, the jobs that share them, and what routing could gain.
+
+In: ``AnalyseJob``. Out: ``JobAnalysis``. The job's level is compared with its lower bound, with the planner's routes,
+and with the planner's routes if all flows could be split. Level, load and phase are defined in ``efficiency``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+from controller.errors import NotFound, SignalboxError
+from controller.fabric.topology import LinkId
+from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import AnalyseJob, Network
+from controller.planning.analysis.results import (
+    BusyLink,
+    FoundRoutes,
+    JobAnalysis,
+    JobFlows,
+    JobShare,
+    LeafCut,
+    Verdict,
+)
+from controller.planning.bounds import Cuts, level_bounds
+from controller.planning.ecmp import ecmp_job_levels
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
+from controller.planning.plan import NoPlan
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, Routes
+
+SPLIT_INTO = 8
+"""Pieces that a flow may have when the gain of splitting is computed."""
+WORST_LINKS = 10
+
+
+def analyse_job(request: AnalyseJob) -> JobAnalysis:
+    """Flows without a route that stands are hashed. Raises ``NotFound`` for a job without flows, ``SignalboxError``
+    when the planner has no answer."""
+    job_id, network = request.job_id, request.network
+    problem, limits = network.problem, network.limits
+    own = [flow for flow in problem.flows if flow.job_id == job_id]
+    if not own:
+        raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}")
+    bounds = level_bounds(problem)
+    least = bounds.job.get(job_id, 1.0)
+    running = {flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.stands(flow)}
+    level = ecmp_job_levels(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
+    nics_only: Routes = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
+    nic_level = job_levels(problem, nics_only).get(job_id, 1.0)
+    slowed = level > 1 + LEVEL_TOLERANCE
+    best = _found_routes(problem, job_id, limits) if slowed else None
+    whole = any(flow.max_subflows == 1 for flow in problem.flows)
+    lost = sum(not problem.reachable(flow) for flow in own)
+    links = _busy_links(network, {**nics_only, **running}, job_id)
+    return JobAnalysis(
+        job_id=job_id,
+        verdict=Verdict.CUT_OFF if lost else _verdict(level, nic_level, least, best),
+        level=level,
+        efficiency_measured=request.efficiency_measured,
+        least_level=least,
+        nic_level=nic_level,
+        flows=len(own),
+        flows_inside_a_leaf=sum(flow.src_leaf == flow.dst_leaf for flow in own),
+        flows_hashed=sum(
+            flow.id in nics_only and flow.id not in running and flow.src_leaf != flow.dst_leaf for flow in own
+        ),
+        flows_without_a_path=lost,
+        equally_full_links=sum(link.load >= links[0].load * (1 - LEVEL_TOLERANCE) for link in links),
+        fullest_links=tuple(links[:WORST_LINKS]),
+        cut=_tightest_cut(network, bounds.cuts, job_id),
+        best=best,
+        split=_found_routes(_splittable(problem), job_id, limits) if slowed and whole else None,
+    )
+
+
+def _jobs(problem: Problem) -> str:
+    jobs = sorted({flow.job_id for flow in problem.flows})
+    return f"jobs: {', '.join(jobs)}" if jobs else "there are no jobs with flows"
+
+
+def _verdict(level: float, nic_level: float, least: float, best: FoundRoutes | None) -> Verdict:
+    if best is None:
+        return Verdict.NOTHING
+    if best.level < level * (1 - LEVEL_TOLERANCE):
+        return Verdict.ROUTING
+    if nic_level >= level * (1 - LEVEL_TOLERANCE):
+        return Verdict.NIC
+    if best.best_for_all or level <= least * (1 + LEVEL_TOLERANCE):
+        return Verdict.FABRIC
+    return Verdict.UNPROVEN
+
+
+# ---- what the planner could do
+
+
+def _splittable(problem: Problem) -> Problem:
+    flows = (replace(flow, current=None, max_subflows=max(SPLIT_INTO, flow.max_subflows)) for flow in problem.flows)
+    return replace(problem, flows=tuple(flows))
+
+
+def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
+    """None when no flow of the job has a path."""
+    answer = plan(problem, replace(limits, ecmp_draws=0))
+    if isinstance(answer, NoPlan):
+        raise SignalboxError(f"no plan: {answer.reason}")
+    if job_id not in answer.job_level:
+        return None
+    level = answer.job_level[job_id]
+    above = sum(other >= level * (1 - LEVEL_TOLERANCE) for other in answer.job_level.values())
+    return FoundRoutes(
+        level=level,
+        worst_level=answer.max_level,
+        worst_bound=answer.bound,
+        certificate=answer.certificate,
+        best_for_all=above <= answer.levels_proven,
+        moves=answer.moves,
+        most_pieces=max(map(len, answer.routes.values()), default=1),
+    )
+
+
+# ---- where the load is
+
+
+def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
+    """The job's links with the loads of these routes, the fullest first and of these the most shared."""
+    problem = network.problem
+    pieces: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
+    for flow in problem.flows:
+        if flow.id in routes:
+            pieces_on = [link for piece in routes[flow.id] for link in piece.path]
+            for link in (*pieces_on, *flow.nic_links):
+                pieces[link][flow.job_id] += 1
+    loads = job_loads(problem, routes)
+    own_bps = {link.id: link.capacity_bps for link in network.fabric.links.values()}
+    busy = []
+    for link in sorted(link for link, jobs in pieces.items() if job_id in jobs):
+        capacity_bps = problem.capacity_bps[link]
+        shares = [JobShare(job, number, loads[link].get(job, 0.0)) for job, number in pieces[link].items()]
+        busy.append(
+            BusyLink(
+                link=network.names.link(link),
+                nic=link not in problem.paths.far_end,
+                load=sum(share.load for share in shares),
+                background=max(0.0, 1 - capacity_bps / own_bps.get(link, capacity_bps)),
+                jobs=tuple(sorted(shares, key=lambda share: (-share.load, share.job_id))),
+            )
+        )
+    return sorted(busy, key=lambda link: (-round(link.load, 6), -len(link.jobs), link.nic))
+
+
+# ---- where a leaf bounds the job
+
+
+def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None:
+    """The cut that bounds the job most, with the flows of all jobs. Of equal cuts that of a whole leaf, then the one
+    with most of the job's flows. None when no flow leaves its leaf."""
+    crossings = cuts.crossings
+    jobs: defaultdict[int, Counter[JobId]] = defaultdict(Counter)
+    for flow, cut in zip(crossings.flow.tolist(), crossings.cut.tolist(), strict=True):
+        jobs[cut][network.problem.flows[flow].job_id] += 1
+    fluid, whole = cuts.fluid().tolist(), cuts.whole_levels(~cuts.splits).tolist()
+
+    def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
+        leaf, outward, other = crossings.places[cut]
+        return round(max(fluid[cut], whole[cut]), 9), other is None, jobs[cut][job_id], outward, -leaf
+
+    cut = max((cut for cut in jobs if job_id in jobs[cut]), key=tightness, default=None)
+    if cut is None:
+        return None
+    leaf, outward, other = crossings.places[cut]
+    paths = network.problem.paths
+    before = sum((link.src if outward else link.dst).dpid == leaf for link in network.intact.links.values())
+    return LeafCut(
+        leaf=network.names.switch(leaf),
+        other_leaf=None if other is None else network.names.switch(other),
+        direction="out" if outward else "in",
+        links=len(crossings.links[cut]),
+        failed=before - len(paths.links_from(leaf) if outward else paths.links_into(leaf)),
+        fluid_level=fluid[cut],
+        whole_level=whole[cut],
+        jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),
+    )

@@ -1,0 +1,135 @@
+"""Requests to analyse the network: what slows a job (RPC ``Explain``), what single failures would do (RPC ``WhatIf``).
+
+In: the API's requests, the network and the accepted jobs. Out: requests for the worker process, with all that it needs,
+which can be pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from controller.errors import Conflict, NotFound
+from controller.fabric.topology import Dpid, Fabric, LinkId
+from controller.jobs.registry import Job
+from controller.jobs.spec import JobId
+from controller.planning.problem import Flow, PlanLimits, Problem, ideal_communication_s, missing_hosts
+
+
+class FailureKind(StrEnum):
+    """A switch without hosts, one cable, all of several cables between two switches."""
+
+    SPINE = "spine"
+    CABLE = "cable"
+    BUNDLE = "bundle"
+
+
+# ---- api -> loop
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Replies with a ``JobAnalysis``."""
+
+    job_id: JobId
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """Replies with a ``FailureAnalysis``. ``top``: outcomes wanted, None for all. ``within_s``: seconds for all."""
+
+    kinds: frozenset[FailureKind]
+    top: int | None
+    within_s: float
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+# ---- loop -> worker
+
+
+class FabricNames:
+    """Names in results."""
+
+    def __init__(self, intact: Fabric) -> None:
+        self._fabric = intact
+
+    def host(self, ip: str) -> int | str:
+        return ip
+
+    def switch(self, dpid: Dpid) -> str:
+        return self._fabric.name(dpid)
+
+    def link(self, link_id: LinkId) -> str:
+        return self._fabric.link_name(link_id)
+
+    def flow(self, flow: Flow) -> str:
+        """``10.0.1.1>10.0.2.1 (leaf1>leaf2)``"""
+        ends = f"{self.switch(flow.src_leaf)}>{self.switch(flow.dst_leaf)}"
+        return f"{self.host(flow.id.src_ip)}>{self.host(flow.id.dst_ip)} ({ends})"
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """``problem``: with the routes in force. ``intact``: the fabric with what has failed. ``limits``: of each plan that
+    the analysis makes."""
+
+    problem: Problem
+    fabric: Fabric
+    intact: Fabric
+    limits: PlanLimits
+    names: FabricNames
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyseJob:
+    """``efficiency_measured``: None without measured times."""
+
+    network: Network
+    job_id: JobId
+    efficiency_measured: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyseFailures:
+    """The fields are those of ``WhatIf``."""
+
+    network: Network
+    kinds: frozenset[FailureKind]
+    top: int | None
+    within_s: float
+
+
+AnalysisRequest = AnalyseJob | AnalyseFailures
+
+
+@dataclass(frozen=True, slots=True)
+class Analyse:
+    """The worker resolves the future without the loop."""
+
+    request: AnalysisRequest
+    reply: Future[Any] = field(compare=False)
+
+
+def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[JobId, Job]) -> AnalysisRequest:
+    """Raises ``NotFound`` for an unknown job, ``Conflict`` for a job with hosts that are not known yet."""
+    if isinstance(message, WhatIf):
+        return AnalyseFailures(network, message.kinds, message.top, message.within_s)
+    job = jobs.get(message.job_id)
+    if job is None:
+        known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"
+        raise NotFound(f"there is no job '{message.job_id}'; {known}")
+    missing = missing_hosts(network.fabric.hosts, job.pairs)
+    if missing:
+        raise Conflict(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
+    return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))
+
+
+def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:
+    if not job.mean_communication_s:
+        return None
+    nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
+    return ideal_communication_s(job.virtual_links, nic_bps) / job.mean_communication_s

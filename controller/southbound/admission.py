@@ -1,0 +1,178 @@
+"""Decides between the handshake of a connection and its use: is its dpid unique, and is the controller its master?
+
+Sans-IO. In: connections, and what they answer. Out: calls of ``admit`` with the connections that may be used. When a
+second connection comes with the dpid of a first one, the first is sent an echo request: if it answers, the second is
+refused, else the second replaces it. Only one controller may write to a switch, so the role of its master is claimed
+(OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import structlog
+
+from controller.fabric.messages import RefusalReason
+from controller.southbound import openflow_encode as encode
+from controller.southbound.framework import ofp
+from controller.southbound.framing import message
+
+log = structlog.get_logger(__name__)
+
+ALIVE_WITHIN_S = 1.0
+ROLES_WITHIN_S = 1.0
+ATTEMPTS = 3
+"""To become the master. Another controller may claim the switch at the same moment: the later generation wins."""
+MASTERSHIP_LOST = (ofp.OFPET_BAD_REQUEST, ofp.OFPBRC_IS_SLAVE)
+"""Type and code of the error that says that another controller has become the master."""
+
+_GENERATIONS = 1 << 64
+_STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
+
+
+class Arrival(Protocol):
+    """A connection whose handshake is done."""
+
+    id: Any
+    peer: str
+
+    def send(self, *messages: bytes) -> list[int]: ...
+    def refuse(self, reason: RefusalReason, why: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Mastership:
+    """Becomes the master of one switch. ``state``: ``asking``, then ``master`` or ``refused``; a switch without roles
+    refuses and is used all the same.
+
+    The generation is asked for first, and the next one is claimed: it grows with every change of masters, has 64 bits
+    that wrap around, and is all ones in Open vSwitch before the first."""
+
+    def __init__(self, connection: Arrival) -> None:
+        self.state: Literal["asking", "master", "refused"] = "asking"
+        self.why = ""
+        self._connection = connection
+        self._left = ATTEMPTS
+        self._claimed = False
+        self._xid = self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
+
+    def _ask(self, role: int, generation: int) -> int:
+        self._claimed = role == ofp.OFPCR_ROLE_MASTER
+        return self._connection.send(encode.role_request(role, generation))[0]
+
+    def reply(self, xid: int, role: int, generation: int) -> None:
+        if xid != self._xid or self.state != "asking":
+            return
+        if self._claimed:
+            self.state = "master" if role == ofp.OFPCR_ROLE_MASTER else "refused"
+            self.why = f"the switch answers with role {role}"
+        else:
+            self._xid = self._ask(ofp.OFPCR_ROLE_MASTER, (generation + 1) % _GENERATIONS)
+
+    def error(self, xid: int, code: tuple[int, int] | None, reason: str) -> None:
+        """``code``: type and code of the error."""
+        if xid != self._xid or self.state != "asking":
+            return
+        self._left -= 1
+        if code == _STALE and self._claimed and self._left:
+            self._xid = self._ask(ofp.OFPCR_ROLE_NOCHANGE, 0)
+        else:
+            self.state, self.why = "refused", reason
+
+
+@dataclass(slots=True)
+class _Dpid:
+    """``holder``: the connection that has the dpid. ``roles``: while it is not admitted yet. ``waiting``: later
+    connections with the same dpid, the newest last. ``asked``: the echo request that the holder has to answer until
+    ``deadline``."""
+
+    holder: Arrival
+    roles: Mastership | None
+    deadline: float
+    waiting: list[Arrival] = field(default_factory=list)
+    asked: int | None = None
+
+
+class Admission:
+    def __init__(self, admit: Callable[[Any], None]) -> None:
+        self._admit = admit
+        self._dpids: dict[int, _Dpid] = {}
+
+    def arrived(self, connection: Arrival, now: float) -> None:
+        entry = self._dpids.get(connection.id)
+        if entry is None:
+            self._take_dpid(connection, [], now)
+        else:
+            entry.waiting.append(connection)
+            self._ask_holder(entry, now)
+
+    def gone(self, connection: Arrival, now: float) -> None:
+        """The connection has ended."""
+        entry = self._dpids.get(connection.id)
+        if entry is None:
+            return
+        if entry.holder is connection:
+            self._give_up(entry, now)
+        elif connection in entry.waiting:
+            entry.waiting.remove(connection)
+
+    def echo_reply(self, connection: Arrival, xid: int) -> None:
+        entry = self._dpids.get(connection.id)
+        if entry is None or entry.holder is not connection or entry.asked != xid:
+            return
+        entry.asked = None
+        for newcomer in entry.waiting:
+            newcomer.refuse("duplicate_dpid", f"{connection.peer} has dpid {connection.id:#x} and is alive")
+        entry.waiting.clear()
+
+    def role_reply(self, connection: Arrival, xid: int, role: int, generation: int, now: float) -> None:
+        entry = self._dpids.get(connection.id)
+        if entry and entry.holder is connection and entry.roles:
+            entry.roles.reply(xid, role, generation)
+            self._admit_when_known(entry, now)
+
+    def error(self, connection: Arrival, xid: int, code: tuple[int, int] | None, reason: str, now: float) -> None:
+        entry = self._dpids.get(connection.id)
+        if entry and entry.holder is connection and entry.roles:
+            entry.roles.error(xid, code, reason)
+            self._admit_when_known(entry, now)
+
+    def tick(self, now: float) -> None:
+        for entry in list(self._dpids.values()):
+            if entry.deadline > now:
+                continue
+            if entry.roles:
+                entry.roles.state, entry.roles.why = "refused", "no answer to a role request"
+                self._admit_when_known(entry, now)
+            elif entry.asked is not None:
+                log.warning("half-open connection replaced by a new one", dpid=f"{entry.holder.id:#x}")
+                entry.holder.close()
+                self._give_up(entry, now)
+
+    def _take_dpid(self, connection: Arrival, waiting: list[Arrival], now: float) -> None:
+        self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
+
+    def _give_up(self, entry: _Dpid, now: float) -> None:
+        """The newest of the waiting connections comes next: the others may be half-open as well."""
+        del self._dpids[entry.holder.id]
+        if entry.waiting:
+            *others, newest = entry.waiting
+            self._take_dpid(newest, others, now)
+
+    def _admit_when_known(self, entry: _Dpid, now: float) -> None:
+        roles = entry.roles
+        if roles is None or roles.state == "asking":
+            return
+        if roles.state == "refused":
+            log.warning("switch used without being its master", dpid=f"{entry.holder.id:#x}", why=roles.why)
+        entry.roles = None
+        self._admit(entry.holder)
+        if entry.waiting:
+            self._ask_holder(entry, now)
+
+    def _ask_holder(self, entry: _Dpid, now: float) -> None:
+        if entry.roles is None and entry.asked is None:
+            entry.asked = entry.holder.send(message(ofp.OFPT_ECHO_REQUEST, b"signalbox"))[0]
+            entry.deadline = now + ALIVE_WITHIN_S

@@ -1,0 +1,153 @@
+"""Ethernet frames that the controller sends and reads: ARP for IPv4, and its LLDP probes. Pure.
+
+ARP as in RFC 826, with probes as in RFC 5227. A link probe is one LLDP frame (IEEE 802.1AB) that names the port it was
+sent from, signed by this process: an organisationally specific TLV holds the port, a counter and a tag over both (keyed
+BLAKE2s, RFC 7693) with a key that only this process has. So a host can neither invent nor change a probe, and probes of
+an earlier process are refused. ``discovery`` decides whether a counter may still be used.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import struct
+from hashlib import blake2s
+from ipaddress import IPv4Address
+from typing import Literal, NamedTuple
+
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.tables.rules import BROADCAST_MAC, CONTROLLER_MAC, ETH_ARP, ETH_LLDP
+
+_ETHERNET = struct.Struct("!6s6sH")
+
+# ---- ARP
+
+_ARP = struct.Struct("!HHBBH6s4s6s4s")
+_FRAME_BYTES = 60
+_OPS: dict[int, Literal["request", "reply"]] = {1: "request", 2: "reply"}
+_UNKNOWN_MAC = "00:00:00:00:00:00"
+
+
+class Arp(NamedTuple):
+    op: Literal["request", "reply"]
+    sender_mac: str
+    sender_ip: str
+    target_mac: str
+    target_ip: str
+
+
+def arp_probe(ip: str) -> bytes:
+    """A broadcast request for ``ip`` that claims no address itself, so that no neighbour table changes."""
+    return arp_frame(BROADCAST_MAC, CONTROLLER_MAC, Arp("request", CONTROLLER_MAC, "0.0.0.0", _UNKNOWN_MAC, ip))
+
+
+def arp_reply(ip: str, mac: str, asker_ip: str, asker_mac: str) -> bytes:
+    """Tells the asker that ``ip`` is at ``mac``, as the owner would."""
+    return arp_frame(asker_mac, mac, Arp("reply", mac, ip, asker_mac, asker_ip))
+
+
+def arp_frame(eth_dst: str, eth_src: str, packet: Arp) -> bytes:
+    """The frame, padded to Ethernet's shortest."""
+    body = _ARP.pack(
+        1,
+        0x0800,
+        6,
+        4,
+        1 if packet.op == "request" else 2,
+        _mac_bytes(packet.sender_mac),
+        IPv4Address(packet.sender_ip).packed,
+        _mac_bytes(packet.target_mac),
+        IPv4Address(packet.target_ip).packed,
+    )
+    return (_ETHERNET.pack(_mac_bytes(eth_dst), _mac_bytes(eth_src), ETH_ARP) + body).ljust(_FRAME_BYTES, b"\0")
+
+
+def parse_arp(frame: bytes) -> Arp | None:
+    """None when the frame is not a whole, untagged ARP request or reply for IPv4 over Ethernet, or when its sender is
+    a group address or not the station that sent the frame."""
+    if len(frame) < _ETHERNET.size + _ARP.size:
+        return None
+    _, eth_src, eth_type = _ETHERNET.unpack_from(frame)
+    hardware, protocol, hardware_len, protocol_len, op, sha, spa, tha, tpa = _ARP.unpack_from(frame, _ETHERNET.size)
+    header = (eth_type, hardware, protocol, hardware_len, protocol_len)
+    if header != (ETH_ARP, 1, 0x0800, 6, 4) or op not in _OPS or sha != eth_src or sha[0] & 1:
+        return None
+    return Arp(_OPS[op], sha.hex(":"), str(IPv4Address(spa)), tha.hex(":"), str(IPv4Address(tpa)))
+
+
+def _mac_bytes(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+# ---- link probes
+
+Unread = Literal["foreign", "malformed", "forged"]
+"""Foreign LLDP; marked as a probe, but not whole; whole, but not signed with this process's key."""
+
+# The nearest-bridge group address of IEEE 802.1AB; the sender is locally administered.
+_LLDP = bytes.fromhex("0180c200000e") + bytes.fromhex("025342000002") + struct.pack("!H", ETH_LLDP)
+_LOCALLY_ASSIGNED = 7
+_CHASSIS, _PORT_ID, _TTL, _END, _ORGANISATIONAL = 1, 2, 3, 0, 127
+_TTL_S = 120
+_PORT = struct.Struct("!QI")
+_PAYLOAD = struct.Struct("!QIQ")
+_TAG_BYTES = 16
+_BODY_BYTES = _PAYLOAD.size + _TAG_BYTES
+_OURS = bytes.fromhex("025342") + bytes([1])  # the organisation (locally administered), the subtype
+_MARK = struct.pack("!H", _ORGANISATIONAL << 9 | len(_OURS) + _BODY_BYTES) + _OURS
+
+
+class Payload(NamedTuple):
+    """The content of a genuine probe: the port it was sent from, and its counter."""
+
+    at: PortRef
+    counter: int
+
+
+class ProbeFrames:
+    """Writes and reads the probes of one key. ``key``: up to 32 bytes, random unless given."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+
+    @staticmethod
+    def head(at: PortRef) -> bytes:
+        """The part of a port's probes that never changes."""
+        return b"".join(
+            (
+                _LLDP,
+                _tlv(_CHASSIS, bytes([_LOCALLY_ASSIGNED]) + f"dpid:{at.dpid:016x}".encode()),
+                _tlv(_PORT_ID, bytes([_LOCALLY_ASSIGNED]) + str(at.port).encode()),
+                _tlv(_TTL, struct.pack("!H", _TTL_S)),
+                _MARK,
+                _PORT.pack(*at),
+            )
+        )
+
+    def frame(self, head: bytes, counter: int) -> bytes:
+        """The whole probe, from a port's ``head``; longer than Ethernet's shortest frame."""
+        number = counter.to_bytes(8, "big")
+        return head + number + self._tag(head[-_PORT.size :] + number) + b"\0\0"
+
+    def read(self, frame: bytes) -> Payload | Unread:
+        """Searches for the mark instead of parsing the TLVs before it: they prove nothing, the tag does."""
+        if frame[12:14] != _LLDP[12:14]:
+            return "foreign"
+        start = frame.find(_MARK, len(_LLDP))
+        if start < 0:
+            return "malformed" if _OURS in frame else "foreign"
+        start += len(_MARK)
+        payload, tag = frame[start : start + _PAYLOAD.size], frame[start + _PAYLOAD.size : start + _BODY_BYTES]
+        if len(tag) < _TAG_BYTES:
+            return "malformed"
+        if not hmac.compare_digest(tag, self._tag(payload)):
+            return "forged"
+        dpid, port, counter = _PAYLOAD.unpack(payload)
+        return Payload(PortRef(Dpid(dpid), PortNo(port)), counter)
+
+    def _tag(self, payload: bytes) -> bytes:
+        return blake2s(payload, digest_size=_TAG_BYTES, key=self._key).digest()
+
+
+def _tlv(kind: int, value: bytes) -> bytes:
+    return struct.pack("!H", kind << 9 | len(value)) + value

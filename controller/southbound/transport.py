@@ -1,0 +1,93 @@
+"""The bytes of one connection, plain or through TLS.
+
+In: a connected socket of the hub, and for TLS the configured context. Out: bytes; errors of the peer as ``OSError``
+(``ssl.SSLError`` is one). Receiving waits in the hub. Sending never waits: what the socket does not take at once is
+kept and sent by ``drain``. TLS runs on buffers in memory, so that it needs no socket of its own.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+
+from controller.southbound.framework import HubSocket
+
+CHUNK = 65536
+
+
+class PlainTransport:
+    """``unsent``: bytes that the socket has not taken yet."""
+
+    def __init__(self, sock: HubSocket) -> None:
+        self._socket = sock
+        self.unsent = bytearray()
+
+    def open(self) -> None:
+        """To be called before anything is sent or received."""
+
+    def receive(self) -> bytes:
+        """The bytes that have come, empty once the peer has ended the connection."""
+        return self._socket.receive(CHUNK)
+
+    def send(self, data: bytes) -> None:
+        if not self.unsent:
+            sent = self._socket.send_now(data)
+            if sent == len(data):
+                return
+            data = data[sent:]
+        self.unsent += data
+
+    def drain(self) -> None:
+        """Waits in the hub until everything is sent."""
+        while self.unsent:
+            self._socket.wait_writable()
+            with memoryview(self.unsent) as unsent:
+                sent = self._socket.send_now(unsent[:CHUNK])
+            del self.unsent[:sent]
+
+
+class TlsTransport(PlainTransport):
+    def __init__(self, sock: HubSocket, context: ssl.SSLContext) -> None:
+        super().__init__(sock)
+        self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._received, self._to_send, server_side=True)
+
+    def open(self) -> None:
+        """The TLS handshake. Raises ``ssl.SSLError`` when the peer's certificate is missing or wrong, and also tells
+        the peer."""
+        try:
+            while True:
+                try:
+                    self._tls.do_handshake()
+                    return
+                except ssl.SSLWantReadError:
+                    self._send_tls()
+                    self._receive_tls()
+        finally:
+            with suppress(OSError):
+                self._send_tls()
+
+    def receive(self) -> bytes:
+        while True:
+            try:
+                return self._tls.read(CHUNK)
+            except ssl.SSLWantReadError:
+                self._send_tls()
+                self._receive_tls()
+            except ssl.SSLZeroReturnError:
+                return b""
+
+    def send(self, data: bytes) -> None:
+        self._tls.write(data)
+        self._send_tls()
+
+    def _send_tls(self) -> None:
+        if self._to_send.pending:
+            super().send(self._to_send.read())
+
+    def _receive_tls(self) -> None:
+        """Raises ``ConnectionResetError`` when the peer has ended the connection without the message of TLS."""
+        data = super().receive()
+        if not data:
+            raise ConnectionResetError("the connection ended")
+        self._received.write(data)

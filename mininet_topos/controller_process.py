@@ -1,0 +1,145 @@
+"""The launcher of a controller process for the demo, the lab's tests and the benchmarks; it needs no Mininet.
+
+In: a folder, a port for switches, settings other than the defaults. Out: a process that can be killed and started
+again, with its configuration, state, socket and log in the folder. When the thread that started it ends, also by
+SIGKILL, the kernel sends it SIGKILL (``setpriv --pdeathsig``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controller.api.client import Client
+from controller.errors import SignalboxError
+from mininet_topos.lab.record import wait_for
+
+START_S = 60.0
+STOP_S = 20.0
+CHILDREN_S = 5.0
+POLL_S = 0.05
+
+Settings = Mapping[str, Mapping[str, object]]
+"""Sections of the configuration."""
+
+
+def free_port() -> int:
+    """A TCP port that no process listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
+    """``python -m module`` in a session of its own, which ends with the calling thread."""
+    words = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module, *argv]
+    return subprocess.Popen(words, start_new_session=True, **options)
+
+
+@dataclass
+class ControllerProcess:
+    """``program``: the module to run and its first arguments; it has the option ``--config`` of ``signalbox serve``."""
+
+    folder: Path
+    openflow_port: int = field(default_factory=free_port)
+    settings: Settings = field(default_factory=dict)
+    program: tuple[str, ...] = ("controller", "serve")
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Of the API."""
+        return f"unix:{self.folder / 'api.sock'}"
+
+    @property
+    def target(self) -> str:
+        """Where switches connect to, as Open vSwitch writes it."""
+        return f"tcp:127.0.0.1:{self.openflow_port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "controller.log"
+
+    def start(self, *options: str) -> float:
+        """Returns when it was started, in monotonic seconds. ``options``: of the program."""
+        file = self.folder / "signalbox.toml"
+        file.write_text(self.config())
+        started = time.monotonic()
+        with self.log.open("ab") as log:
+            argv = (*self.program, "--config", str(file), *options)
+            self.process = start(*argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return started
+
+    def config(self) -> str:
+        """In TOML: files in ``folder``, other ports free ones, and ``settings``."""
+        base: Settings = {
+            "openflow": {"port": self.openflow_port},
+            "api": {"listen": [self.address]},
+            "metrics": {"port": 0},
+        }
+        lines = [f"state_dir = {json.dumps(str(self.folder / 'state'))}"]
+        for section in {**base, **self.settings}:
+            values = {**base.get(section, {}), **self.settings.get(section, {})}
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        return "\n".join(lines) + "\n"
+
+    @contextmanager
+    def running(self, *options: str) -> Iterator[Client]:
+        """Started and ready for requests and switches; stopped at the end. Raises ``SignalboxError`` when it ends
+        meanwhile."""
+        self.start(*options)
+        try:
+            with Client(self.address) as client:
+                wait_for(lambda: self._ready(client), "the controller", START_S, POLL_S)
+                yield client
+        finally:
+            self.stop()
+
+    def _ready(self, client: Client) -> bool:
+        self.check()
+        try:
+            client.get_status()
+            socket.create_connection(("127.0.0.1", self.openflow_port)).close()
+        except (SignalboxError, OSError):
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raises ``SignalboxError`` with the end of its log when it has ended by itself."""
+        if self.process is not None and self.process.poll() is not None:
+            last = "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
+            raise SignalboxError(f"the controller ended with status {self.process.returncode}; its log ends:\n{last}")
+
+    def stop(self) -> int | None:
+        """Ends it with SIGTERM, after ``STOP_S`` with SIGKILL. Returns its exit status, None when it does not run."""
+        if self.process is None:
+            return None
+        process = self.process
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+        self.kill()
+        return process.returncode
+
+    def kill(self) -> None:
+        """Ends it with SIGKILL. Its children end by themselves or after ``CHILDREN_S``."""
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        process.kill()
+        process.wait(STOP_S)
+        ends = time.monotonic() + CHILDREN_S
+        with suppress(ProcessLookupError):
+            while time.monotonic() < ends:
+                os.killpg(process.pid, 0)
+                time.sleep(POLL_S)
+            os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,52 @@
+"""A lab under a controller of its own, once that has found every link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from controller.api.client import Client, Unreachable
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.fabric_topo import FabricTopo
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+
+LINK_MBPS = 5.0
+FOUND_S = 60.0
+
+
+@contextmanager
+def running_fabric(
+    topo: FabricTopo,
+    folder: Path,
+    link_mbps: float = LINK_MBPS,
+    settings: Settings | None = None,
+    program: tuple[str, ...] = ("controller", "serve"),
+) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
+    """All links have one rate. The controller's files are in ``folder``."""
+    rates = {"link_bps": link_mbps * 1e6, "host_link_bps": link_mbps * 1e6}
+    defaults: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
+    controller = ControllerProcess(folder, settings={**defaults, **(settings or {})}, program=program)
+    with ExitStack() as stack:
+        stack.callback(controller.kill)
+        controller.start()
+        lab = stack.enter_context(Lab(topo, controller.target))
+        client = stack.enter_context(Client(controller.address))
+        links = fabric_links(lab)
+        wait_for(lambda: settled(client, links), "every link found", FOUND_S)
+        yield lab, controller, client
+
+
+def fabric_links(lab: Lab) -> int:
+    """Directed links between switches."""
+    return 2 * len(lab.topo.fabric.cables)
+
+
+def settled(client: Client, links: int) -> bool:
+    """Every link is found, every switch in sync, nothing is being adopted."""
+    try:
+        status = client.get_status()
+    except Unreachable:
+        return False
+    return status.links == links and status.switches_in_sync == status.switches > 0 and not status.adopting

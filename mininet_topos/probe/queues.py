@@ -1,0 +1,141 @@
+"""Queues and buffers of an emulated fabric, set so that a lost probe means that the network failed it.
+
+A link that training fills drops packets, and so does Open vSwitch when it waits long for a processor; neither is the
+failure that probes measure. ``prioritise_probes`` turns each link's token bucket into two that share its rate: packets
+with ``PROBE_TOS`` go first, all others wait in the same short queue as before. ``large_socket_buffers`` makes Open
+vSwitch delay packets where it would lose them. Owns these settings and the counters of what was dropped anyway. ``htb``
+and ``u32`` are used because all kernels that were tested have them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from controller.offline.topologies import Cable
+from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, queue_bytes
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, run
+
+PROBE_TOS = 0x10
+PROBE_SHARE = 0.2
+"""Of a link's rate, always available to probes: one every millisecond takes 480 kbit/s."""
+BUFFER_BYTES = 16 << 20
+BUFFER_SETTINGS = tuple(Path(f"/proc/sys/net/core/{name}_default") for name in ("rmem", "wmem"))
+"""socket(7): buffer sizes of sockets that do not set any. TCP has its own (tcp(7))."""
+
+
+class Drops(NamedTuple):
+    """Packets that were dropped.
+
+    ``data``, ``probes``: by the full queue of a link; Open vSwitch then also drops the rest of the batch, uncounted.
+    ``late``: by the full receive buffer of a port: without its kernel module Open vSwitch forwards in one process for
+    all switches, which may wait too long for a processor. ``no_way``: by the switches' rules, the only drops that the
+    controller causes.
+    """
+
+    data: int
+    probes: int
+    late: int
+    no_way: int
+
+
+AllDrops = Mapping[tuple[str, str], int]
+"""By interface, and field of ``Drops``."""
+
+
+def prioritise_probes(lab: Lab, queue_s: float | None = None) -> None:
+    """Set up the two queues on every link that does not have them, such as those of a switch that was started again.
+    ``queue_s``: length of the queues in seconds of the link's rate, None for that of the lab's."""
+    rates = {interface: mbps for cable in lab.links for interface, mbps in _ends(lab, cable)}
+    for namespace in _namespaces(lab):
+        plain = [q["dev"] for q in _qdiscs(namespace) if q["kind"] == "tbf" and q["dev"] in rates]
+        lines = [line for device in plain for line in _two_queues(device, rates[device], queue_s)]
+        run("tc", *namespace, "-batch", "-", feed="\n".join(lines))
+
+
+def all_drops(lab: Lab) -> AllDrops:
+    """The drops of every queue and port of the lab since it was made."""
+    ours = {interface for cable in lab.links for interface, _ in _ends(lab, cable)}
+    kinds = {"tbf": "data", "10:": "probes", "20:": "data"}
+    queues = {
+        (q["dev"], kinds[q["kind"] if q["kind"] == "tbf" else q["handle"]]): q["drops"]
+        for namespace in _namespaces(lab)
+        for q in _qdiscs(namespace)
+        if q["dev"] in ours and q["kind"] in ("tbf", "bfifo")
+    }
+    sockets = run("ss", "-0", "--numeric", "--memory", "--no-header", "--oneline")
+    late = {
+        (interface, "late"): int(dropped)  # ss(8): d of a packet socket's memory
+        for interface, dropped in re.findall(r"^p_raw .*?[*]:(\S+) .*,d(\d+)\)", sockets, re.MULTILINE)
+        if interface in ours
+    }
+    dropped = re.search(r"^drop_action_of_pipeline .*total: (\d+)$", run("ovs-appctl", "coverage/show"), re.MULTILINE)
+    return {**queues, **late, ("", "no_way"): int(dropped[1]) if dropped else 0}
+
+
+def drops_since(before: AllDrops, after: AllDrops) -> Drops:
+    """The difference. A counter that was reset counts from 0."""
+    lost = dict.fromkeys(Drops._fields, 0)
+    for (interface, where), count in after.items():
+        earlier = before.get((interface, where), 0)
+        lost[where] += count - earlier if count >= earlier else count
+    return Drops(**lost)
+
+
+def _two_queues(device: str, mbps: float, queue_s: float | None) -> Iterator[str]:
+    limit = queue_bytes(mbps) if queue_s is None else round(queue_s * mbps * 1e6 / 8)
+    kbit, burst = round(mbps * 1000), f"burst {BURST_FRAMES * FRAME_BYTES} cburst {BURST_FRAMES * FRAME_BYTES}"
+    probes = round(kbit * PROBE_SHARE)
+    yield f"qdisc replace dev {device} root handle 2: htb default 20"
+    yield f"class add dev {device} parent 2: classid 2:1 htb rate {kbit}kbit {burst}"
+    yield f"class add dev {device} parent 2:1 classid 2:10 htb rate {probes}kbit ceil {kbit}kbit {burst} prio 0"
+    yield f"class add dev {device} parent 2:1 classid 2:20 htb rate {kbit - probes}kbit ceil {kbit}kbit {burst} prio 1"
+    for queue in ("10", "20"):
+        yield f"qdisc add dev {device} parent 2:{queue} handle {queue}: bfifo limit {limit}"
+    yield f"filter add dev {device} parent 2: protocol ip prio 1 u32 match ip tos {PROBE_TOS:#x} 0xff flowid 2:10"
+
+
+def _ends(lab: Lab, cable: Cable) -> Iterator[tuple[str, float]]:
+    for end, port in ((cable.a, cable.a_port), (cable.b, cable.b_port)):
+        yield lab.topo.interface(end, port), cable.bps / 1e6
+
+
+def _namespaces(lab: Lab) -> list[list[str]]:
+    """tc's arguments for the namespace of the switches and for that of every host."""
+    return [[], *(["-n", lab.namespace(host)] for host in lab.hosts)]
+
+
+def _qdiscs(namespace: list[str]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run("tc", *namespace, "-s", "-j", "qdisc", "show"))
+    return found
+
+
+@contextmanager
+def large_socket_buffers() -> Iterator[None]:
+    """Raise the system's default socket buffers, if they are smaller, and restore them at the end. Enter it before Open
+    vSwitch sends its first packet: a socket keeps the size that it was made with.
+
+    Without its kernel module Open vSwitch reads every port through a packet socket and sends for all ports through a
+    single one. With the usual defaults these hold a seventh of a second of one port, and a few queues of all ports.
+    What they drop is in no counter of a link or switch; it was seen as losses of all pairs at once, 1 to 9 ms long.
+    Raises ``LabError`` without root, and in a network namespace that is not the first.
+    """
+    with ExitStack() as undo:
+        for path in BUFFER_SETTINGS:
+            if int(before := path.read_text()) < BUFFER_BYTES:
+                _enlarge(path)
+                undo.callback(path.write_text, before)
+        yield
+
+
+def _enlarge(path: Path) -> None:
+    try:
+        path.write_text(f"{BUFFER_BYTES}\n")
+    except OSError as error:
+        setting = f"net.core.{path.name}={BUFFER_BYTES}"
+        raise LabError(f"{path}: {error.strerror}; run 'sysctl -w {setting}' in the first network namespace") from None

@@ -1,0 +1,104 @@
+"""The raw timestamps of one rank: a file of JSON lines, as the trainer writes it and as the demo's figures read it.
+
+``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``, then per iteration ``{"i", "start", "end",
+"wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``), at the agreed end
+``{"ended": mono}``. Times are seconds on CLOCK_MONOTONIC, which all namespaces share.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.jobs.spec import Algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One iteration as one rank saw it. ``start``: the end of the one before. ``ok``: whether the result was right.
+    ``arrivals``: when each slice was complete. ``subflows``: connections in use to the neighbour with the most."""
+
+    index: int
+    start: float
+    end: float
+    ok: bool
+    arrivals: tuple[float, ...]
+    communication_s: float
+    subflows: int
+
+    @property
+    def duration_s(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class RankLog:
+    """``ended``: when all ranks agreed to stop; None when the rank died or lost its peers."""
+
+    job_id: str
+    rank: int
+    ip: str
+    iterations: tuple[Iteration, ...]
+    ended: float | None
+
+
+class TrainingLog:
+    """Writes the file. Every line is flushed, so that a killed process loses none."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w")
+
+    def begin(self, job_id: str, rank: int, peers: Sequence[str], algorithm: Algorithm, elements: int) -> None:
+        self._line(
+            job=job_id,
+            rank=rank,
+            ip=peers[rank],
+            size=len(peers),
+            elements=elements,
+            algorithm=algorithm.value,
+            mono=time.monotonic(),
+            wall=time.time(),
+        )
+
+    def iteration(self, done: Iteration) -> None:
+        self._line(
+            i=done.index,
+            start=round(done.start, 4),
+            end=round(done.end, 4),
+            wall=round(time.time(), 4),
+            comm_s=round(done.communication_s, 4),
+            ok=done.ok,
+            slices_ms=[round((arrival - done.start) * 1000, 1) for arrival in done.arrivals],
+            subflows=done.subflows,
+        )
+
+    def end(self) -> None:
+        self._line(ended=time.monotonic())
+        self._file.close()
+
+    def _line(self, **values: Any) -> None:
+        self._file.write(json.dumps(values, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+
+def read_rank_log(path: Path) -> RankLog:
+    """The file's content. A last line without its end is left out: the rank died while it wrote."""
+    lines = [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()]
+    head = lines[0]
+    return RankLog(
+        job_id=head["job"],
+        rank=head["rank"],
+        ip=head["ip"],
+        iterations=tuple(read_iteration(line) for line in lines if "i" in line),
+        ended=next((line["ended"] for line in lines if "ended" in line), None),
+    )
+
+
+def read_iteration(line: Mapping[str, Any]) -> Iteration:
+    start = line["start"]
+    arrivals = tuple(start + ms / 1000 for ms in line["slices_ms"])
+    return Iteration(line["i"], start, line["end"], line["ok"], arrivals, line["comm_s"], line["subflows"])

@@ -1,0 +1,77 @@
+"""Ports and sockets of processes in different network namespaces.
+
+Owns three things: how processes find each other's ports, which source port a connection has, and its send buffer. A
+listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share; a process that
+wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import time
+from pathlib import Path
+
+from controller.jobs.collectives import PortClass
+
+POLL_S = 0.02
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+BIND_ATTEMPTS = 256
+SEND_BUFFER_BYTES = 64 * 1024
+
+
+def publish(directory: Path, name: str, address: tuple[str, int]) -> None:
+    """Make ``address`` (IP, port) known as ``name``."""
+    replace_file(directory / name, f"{address[0]} {address[1]}\n")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file, and its directory, in one step: readers see all of the old text or all of the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
+
+
+def find(directory: Path, name: str, timeout_s: float) -> tuple[str, int]:
+    """The address published as ``name``. Raises ``TimeoutError`` when it is not published in time."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            ip, port = (directory / name).read_text().split()
+            return ip, int(port)
+        except FileNotFoundError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"'{name}' did not appear in {directory} within {timeout_s:.0f} s") from None
+            time.sleep(POLL_S)
+
+
+def prepare_sender(sock: socket.socket) -> None:
+    """Set a small send buffer and CUBIC, Linux's default congestion control. Some machines are set to BBR, which pauses
+    every flow for 0.2 s every 10 s; in a ring all ranks wait for each pause."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+
+
+def bind_in_class(sock: socket.socket, ip: str, ports: PortClass) -> int:
+    """Bind to a free ephemeral port of the class, tried at random; returns it. Raises ``OSError`` (EADDRINUSE) when
+    none was found.
+
+    connect() alone would take a port of the kernel's choice, which is in the class only by chance. A port that is
+    taken, also by a connection in TIME_WAIT, is passed over.
+    """
+    low, high = map(int, PORT_RANGE.read_text().split())
+    for _ in range(BIND_ATTEMPTS):
+        port = random.randint(low, high) & ~ports.mask | ports.value
+        if not low <= port <= high:
+            continue
+        try:
+            sock.bind((ip, port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return port
+    raise OSError(errno.EADDRINUSE, f"no free source port p with p & {ports.mask:#x} == {ports.value:#x}")

@@ -1,0 +1,32 @@
+"""What switches see coming from controllers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+
+from mininet_topos.lab.lab import Lab
+
+
+class Snoop:
+    """Counts the changes that the switches themselves see coming from controllers."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self._files = {lab.bridge(switch.name): folder / f"{lab.bridge(switch.name)}.snoop" for switch in lab.switches}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Snoop:
+        for bridge, path in self._files.items():
+            file = self._stack.enter_context(path.open("w"))
+            argv = ["ovs-ofctl", "-O", "OpenFlow13", "snoop", bridge]
+            process = self._stack.enter_context(subprocess.Popen(argv, stdout=file, stderr=file))
+            self._stack.callback(process.terminate)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def count(self, kind: str) -> int:
+        return sum(len(re.findall(rf"^{kind}", path.read_text(), re.MULTILINE)) for path in self._files.values())

@@ -1,0 +1,214 @@
+"""What the repository defines, by name: files, Python modules with their members, commands with their options.
+
+Read from the sources; only the ``signalbox`` command, the configuration and the metrics are imported. Out: sets of
+names, and predicates that say whether a name which a document mentions exists.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import typer
+import yaml
+
+from controller.cli import app
+from controller.config import Config
+from controller.observability.families import FAMILIES
+from tests.support.doc_pages import ROOT
+
+PACKAGES = ("controller", "mininet_topos", "benchmarks")
+_SOURCES = (*PACKAGES, "deploy", "tests/support", "tests/lab/conftest.py")
+_SKIPPED = {"__pycache__", ".venv", "out", "pb", ".git"}
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*")
+_WORD = re.compile(r"[\w.-]+")
+
+
+class Module(NamedTuple):
+    """``top``: what the module defines or imports. ``members``: of each class, its own and those of its bases in the
+    module. ``words``: every identifier it defines, and every text that is one word. ``texts``: all its texts.
+    ``options``: what its command line may take."""
+
+    top: set[str]
+    members: dict[str, set[str]]
+    words: set[str]
+    texts: set[str]
+    options: set[str]
+
+
+@cache
+def files() -> dict[str, set[str]]:
+    """Paths of all files, relative to the root, by file name."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for top in ROOT.iterdir():
+        for path in () if top.name in _SKIPPED else [top] if top.is_file() else top.rglob("*"):
+            if path.is_file() and not _SKIPPED & set(path.parts):
+                found[path.name].add(str(path.relative_to(ROOT)))
+    return dict(found)
+
+
+@cache
+def modules() -> dict[str, Module]:
+    """Python modules by their dotted names; packages by the name of their folder."""
+    found = {}
+    for path in sorted(chain.from_iterable(paths for name, paths in files().items() if name.endswith(".py"))):
+        if path.startswith(_SOURCES):
+            dotted = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+            found[dotted] = _module(ast.parse((ROOT / path).read_bytes()))
+    return found
+
+
+def _module(tree: ast.Module) -> Module:
+    module = Module(set(chain.from_iterable(map(_defined, tree.body))), {}, set(), set(), set())
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)):
+                module.texts.add(text)
+            case ast.arg(arg=name) | ast.keyword(arg=str(name)):
+                module.words.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                module.words.add(name)
+            case ast.ClassDef():
+                module.members[node.name] = _members(node, module.members)
+                module.words.update([node.name], module.members[node.name])
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                module.words.add(name)
+    module.options.update(f"--{name.replace('_', '-')}" for name in module.words)
+    module.options.update(chain.from_iterable(_OPTION.findall(text) for text in module.texts if text.startswith("--")))
+    module.words.update(module.top, (text for text in module.texts if _WORD.fullmatch(text)))
+    return module
+
+
+def _members(node: ast.ClassDef, known: dict[str, set[str]]) -> set[str]:
+    bases = chain.from_iterable(known.get(ast.unparse(base), ()) for base in node.bases)
+    on_self = (n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store))
+    return {*chain.from_iterable(map(_defined, node.body)), *on_self, *bases}
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Assign(targets=targets):
+            yield from (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Import(names=names) | ast.ImportFrom(names=names):
+            yield from (alias.asname or alias.name for alias in names)
+        case ast.If() | ast.Try() | ast.With():
+            yield from chain.from_iterable(map(_defined, ast.iter_child_nodes(node)))
+
+
+@cache
+def words() -> frozenset[str]:
+    """Every single word that a document may set as code: identifiers, texts of one word, names of the API,
+    configuration keys, metrics, alerts, commands."""
+    alerts = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
+    return frozenset(
+        chain(
+            chain.from_iterable(module.words for module in modules().values()),
+            chain.from_iterable(name.split(".") for name in modules()),
+            re.findall(r"\w+", _proto()),
+            (status.name for status in grpc.StatusCode),
+            chain.from_iterable(key.split(".") for key in config_keys()),
+            (family.name for family in FAMILIES),
+            (rule["alert"] for rule in alerts),
+            chain.from_iterable(map(str.split, commands())),
+        )
+    )
+
+
+@cache
+def texts() -> frozenset[str]:
+    """Every text of the code, such as a line of the log."""
+    return frozenset(chain.from_iterable(module.texts for module in modules().values()))
+
+
+@cache
+def config_keys() -> frozenset[str]:
+    """``section.key``, without the brackets of lists, and the sections."""
+
+    def walk(model: type, prefix: str) -> Iterator[str]:
+        for name, field in model.model_fields.items():  # type: ignore[attr-defined]
+            yield prefix + name
+            for section in (field.annotation, *getattr(field.annotation, "__args__", ())):
+                if hasattr(section, "model_fields"):
+                    yield from walk(section, f"{prefix}{name}.")
+
+    return frozenset(walk(Config, ""))
+
+
+@cache
+def commands() -> dict[str, Any]:
+    """Every ``signalbox`` command and group by its words; the whole program is the empty text."""
+
+    def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+        yield path, command
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, f"{path} {name}".strip())
+
+    return dict(walk(typer.main.get_command(app), ""))
+
+
+def options_of(command: Any) -> set[str]:
+    return {"--help"}.union(*({*p.opts, *p.secondary_opts} for p in command.params))
+
+
+@cache
+def all_options() -> frozenset[str]:
+    """Of any of our programs."""
+    return frozenset().union(*map(options_of, commands().values()), *(m.options for m in modules().values()))
+
+
+@cache
+def make_targets() -> frozenset[str]:
+    return frozenset(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def module_options(dotted: str, command: str = "") -> set[str] | None:
+    """The options of ``python -m dotted``, or of ``python -m benchmarks command``; None where there is no such one."""
+    if dotted == "benchmarks" and re.match(r"[a-z]", command):
+        dotted = import_module("benchmarks.__main__").MODULES.get(command, "")
+    own = next((modules()[name] for name in (f"{dotted}.__main__", dotted) if name in modules()), None)
+    if own is None:
+        return None
+    return {"--help", *own.options, *({"--json"} if "AsJson" in own.top else ())}
+
+
+def path_exists(text: str, bases: Iterable[Path]) -> bool:
+    """A file or folder, as seen from one of the folders; a bare file name may be anywhere."""
+    return ("/" not in text and text in files()) or any((base / text).exists() for base in bases)
+
+
+def dotted_exists(text: str) -> bool:
+    """``module.name``, ``Class.member``, ``module.Class.member``, ``section.key`` or ``Message.field``."""
+    if text in config_keys() or text in modules():
+        return True
+    owner, _, name = text.rpartition(".")
+    outer, _, last = owner.rpartition(".")
+    for dotted, module in modules().items():
+        if f".{dotted}".endswith(f".{owner}") and name in module.top:
+            return True
+        if name in module.members.get(last, ()) and (not outer or f".{dotted}".endswith(f".{outer}")):
+            return True
+    return name in _messages().get(last, ())
+
+
+@cache
+def _proto() -> str:
+    return re.sub(r"//.*", "", (ROOT / "proto/signalbox/v1/signalbox.proto").read_text())
+
+
+@cache
+def _messages() -> dict[str, set[str]]:
+    """Fields of the API's messages, values of its enumerations, methods of its services; and what its package has."""
+    found = re.findall(r"(?:message|enum|service) (\w+) \{(.*?)\}", _proto(), re.DOTALL)
+    return {name: set(re.findall(r"\w+", body)) for name, body in found} | {"v1": {name for name, _ in found}}

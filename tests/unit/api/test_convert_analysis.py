@@ -1,0 +1,236 @@
+"""Requests and results of analyses on the wire, with the sentences of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.api.convert_analysis import explain_message, what_if_message, what_if_request
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import InvalidInput
+from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import FailureKind
+from controller.planning.analysis.results import (
+    BusyLink,
+    Case,
+    Failure,
+    FailureAnalysis,
+    FoundRoutes,
+    JobAnalysis,
+    JobFlows,
+    JobShare,
+    LeafCut,
+    Outcome,
+    Present,
+    Verdict,
+)
+from controller.planning.plan import EcmpLevel
+
+A, B = JobId("a"), JobId("b")
+LINK = BusyLink("s1>s101", False, 2.0, 0.0, (JobShare(A, 1, 1.0), JobShare(B, 1, 1.0)))
+CUT = LeafCut("s1", None, "out", 3, 1, 4 / 3, 2.0, (JobFlows(A, 4),))
+BEST = FoundRoutes(1.0, 1.0, 1.0, "optimal", True, 1, 1)
+SPLIT = FoundRoutes(4 / 3, 4 / 3, 4 / 3, "optimal", True, 0, 2)
+FINE = JobAnalysis(
+    job_id=A,
+    verdict=Verdict.NOTHING,
+    level=1.0,
+    efficiency_measured=None,
+    least_level=1.0,
+    nic_level=1.0,
+    flows=4,
+    flows_inside_a_leaf=0,
+    flows_hashed=0,
+    flows_without_a_path=0,
+    equally_full_links=1,
+    fullest_links=(replace(LINK, load=1.0),),
+    cut=None,
+    best=None,
+    split=None,
+)
+SLOWED = replace(FINE, verdict=Verdict.ROUTING, level=2.0, fullest_links=(LINK,), best=BEST)
+BOUNDED = replace(
+    SLOWED, verdict=Verdict.FABRIC, least_level=2.0, cut=CUT, best=replace(BEST, level=2.0, moves=0), split=SPLIT
+)
+
+ECMP = EcmpLevel(2.5, 3.0)
+SPINES = tuple(Failure(FailureKind.SPINE, name, frozenset()) for name in ("s101", "s102"))
+CABLES = tuple(Failure(FailureKind.CABLE, f"s1:{spine.name}", frozenset()) for spine in SPINES)
+WORST = Outcome(Case(FailureKind.SPINE, SPINES), SPINES[0], (), (1, 2), "plan", 2.0, 1.5, 2.0, ECMP, 3.0, 2.0, 1)
+FAILURES = FailureAnalysis(
+    pinned=True,
+    present=Present(1.0, 1.0, 1.0, 1.0, ECMP, ()),
+    outcomes=(WORST,),
+    felt=(WORST.case,),
+    unfelt=(Case(FailureKind.CABLE, CABLES),),
+)
+
+
+def said(found: JobAnalysis, **changed: Any) -> str:
+    return " ".join(explain_message(replace(found, **changed)).answer)
+
+
+def said_of_failures(found: FailureAnalysis, **changed: Any) -> str:
+    return " ".join(what_if_message(replace(found, **changed)).answer)
+
+
+# ---- one job
+
+
+def test_all_parts_of_a_job_analysis_are_sent() -> None:
+    message = explain_message(replace(BOUNDED, efficiency_measured=0.4))
+    unset = {name for name, field in message.DESCRIPTOR.fields_by_name.items() if not _is_set(message, name)}
+    assert unset == {"flows_inside_a_leaf", "flows_hashed", "flows_without_a_path"}, "those are 0"
+    assert (message.verdict, message.level, message.efficiency_predicted) == ("fabric", 2.0, 0.5)
+    assert message.fullest_links[0].jobs[1] == pb.JobShare(job_id="b", flows=1, load=1.0)
+    assert message.cut == pb.LeafCut(
+        leaf="s1",
+        direction="out",
+        links=3,
+        failed=1,
+        fluid_level=4 / 3,
+        whole_level=2.0,
+        jobs=[pb.JobFlows(job_id="a", flows=4)],
+    )
+    assert message.split.most_pieces == 2
+
+
+def _is_set(message: pb.ExplainResponse, name: str) -> bool:
+    return name in {field.name for field, _ in message.ListFields()}
+
+
+def test_what_there_is_none_of_is_left_out() -> None:
+    message = explain_message(FINE)
+    assert not any(map(message.HasField, ("efficiency_measured", "cut", "best", "split")))
+    assert not explain_message(BOUNDED).cut.HasField("other_leaf")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (FINE, "The network does not slow a: none of its links is loaded above its capacity"),
+        (FINE, "Routing can gain nothing."),
+        (replace(FINE, flows_inside_a_leaf=4), "All of its flows stay inside a leaf."),
+        (SLOWED, "takes up to 2.00 times as long as on an idle fabric (efficiency 50.0%)."),
+        (SLOWED, "s1>s101, loaded to 2.00 times its capacity by 1 of its own flows and 1 of b."),
+        (SLOWED, "Routing can gain 50%: the planner's routes reduce its level to 1.00, with 1 flow moved."),
+        (replace(SLOWED, flows_hashed=1), "on average over hash draws"),
+        (replace(SLOWED, flows_hashed=1, level=3.0), "1 of its flows is hashed: the switches choose the links."),
+        (replace(SLOWED, equally_full_links=8), "s1>s101 (one of 8), loaded"),
+        (replace(SLOWED, fullest_links=(replace(LINK, background=0.5),)), "unannounced traffic takes 50% of it."),
+        (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "A NIC that it shares slows a, not the fabric"),
+        (replace(SLOWED, verdict=Verdict.NIC, nic_level=2.0), "the load of a NIC does not depend on routes"),
+        (replace(SLOWED, verdict=Verdict.UNPROVEN, least_level=1.2), "only levels below 1.20 are ruled out."),
+        (BOUNDED, "s1 sends 4 whole flows over 3 links (1 more has failed): with any routes one of these is loaded to"),
+        (BOUNDED, "Splitting flows would gain 33%: level 1.33"),
+        (replace(BOUNDED, split=replace(SPLIT, level=2.0)), "Splitting flows would gain nothing either."),
+        (replace(BOUNDED, least_level=1.0, cut=None), "better for it are worse for another job than the planner's."),
+    ],
+)
+def test_the_answer_says(found: JobAnalysis, expected: str) -> None:
+    assert expected in said(found)
+
+
+def test_a_cut_between_two_leaves_names_both_and_the_other_jobs() -> None:
+    cut = replace(CUT, other_leaf="s2", links=1, fluid_level=2.0, jobs=(JobFlows(A, 1), JobFlows(B, 1)))
+    words = said(BOUNDED, cut=cut)
+    assert "s1 sends 2 flows (those of b among them) to s2 over the 1 link that still leads there: 2.00 times" in words
+    assert "receives 2 flows (those of b among them) from s2" in said(BOUNDED, cut=replace(cut, direction="in"))
+
+
+def test_flows_without_a_path_come_before_everything_else() -> None:
+    assert said(FINE, verdict=Verdict.CUT_OFF, flows_without_a_path=1) == (
+        "The network stops a: 1 flow has no path. The level of the other 3 is 1.00. "
+        "Routing can gain nothing before cables or switches are repaired."
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "measured", "expected"),
+    [
+        (1.0, 0.97, "The measured efficiency is 97.0%, about as predicted."),
+        (1.0, 0.6, "The measured efficiency is 60.0%, the predicted one 100.0%: the difference is not the routing."),
+        (2.0, 0.8, "better than the predicted 50.0%: the jobs that it shares links with do not always send when it"),
+    ],
+)
+def test_the_measured_efficiency_is_compared_with_the_predicted_one(
+    level: float, measured: float, expected: str
+) -> None:
+    assert expected in said(FINE, level=level, efficiency_measured=measured)
+    assert explain_message(replace(FINE, efficiency_measured=measured)).efficiency_measured == measured
+
+
+# ---- single failures
+
+
+def test_all_parts_of_an_outcome_are_sent() -> None:
+    message = what_if_message(FAILURES)
+    assert (message.failures, message.cases) == (4, 1)
+    assert message.unfelt == [pb.UnfeltFailures(kind="cable", failures=["s1:s101", "s1:s102"])]
+    assert message.now.ecmp_level == pb.EcmpLevels(mean=2.5, p95=3.0)
+    assert message.outcomes == [
+        pb.FailureOutcome(
+            kind="spine",
+            example="s101",
+            failures=["s101", "s102"],
+            computed="plan",
+            level=2.0,
+            repaired_level=3.0,
+            bound=1.5,
+            integer_bound=2.0,
+            proven=True,
+            ecmp_level=pb.EcmpLevels(mean=2.5, p95=3.0),
+            rerouted_fewest=1,
+            rerouted_most=2,
+            moved=1,
+        )
+    ]
+
+
+def test_levels_that_were_not_computed_are_left_out() -> None:
+    bounded = replace(WORST, computed="bound", level=None, repaired_level=None, ecmp=None)
+    (outcome,) = what_if_message(replace(FAILURES, outcomes=(bounded,))).outcomes
+    assert not any(map(outcome.HasField, ("level", "repaired_level", "ecmp_level")))
+    words = said_of_failures(FAILURES, outcomes=(bounded,))
+    assert "The worst is s101 (or 1 like it) with a level of at least 2.00." in words
+    assert "The time was over before 1 case was computed; only bounds are known." in words
+
+
+def test_the_answer_counts_what_can_fail_and_names_the_worst() -> None:
+    assert said_of_failures(FAILURES) == (
+        "Now the worst job's level is 1.00 (no routing is better); under ECMP 2.50 on average. "
+        "2 switches without hosts can fail, in 1 case (failures of interchangeable switches are one case); "
+        "2 more that no flow uses change nothing. "
+        "The worst is s101 (or 1 like it) with a level of 2.00 after planning (no routing is better); under "
+        "ECMP 2.50 on average. "
+        "No failure leaves a flow without a path."
+    )
+
+
+def test_nothing_that_can_fail_and_nothing_that_is_used() -> None:
+    assert "There is nothing that can fail." in said_of_failures(FAILURES, outcomes=(), felt=(), unfelt=())
+    assert "2 cables can fail, and no flow uses any." in said_of_failures(FAILURES, outcomes=(), felt=())
+
+
+def test_flows_without_a_path_are_counted() -> None:
+    cut = replace(WORST, lost=("x>y (s1>s2)",))
+    assert "2 failures leave flows without a path, up to 1." in said_of_failures(FAILURES, outcomes=(cut,))
+    present = replace(FAILURES.present, unrouted=("x>y (s1>s2)", "y>x (s2>s1)"))
+    assert "2 flows have no path already." in said_of_failures(FAILURES, present=present)
+
+
+def test_without_pins_the_answer_says_whose_routes_it_is_about() -> None:
+    assert said_of_failures(FAILURES, pinned=False).startswith("No flow is pinned now: these results are for")
+
+
+@pytest.mark.parametrize(
+    ("kinds", "within_s", "field"),
+    [(["spine", "leaf"], 1.0, "kinds[1]"), ([], 121.0, "within_s"), ([], -1, "within_s")],
+)
+def test_a_wrong_request_is_refused(kinds: Iterable[str], within_s: float, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        what_if_request(pb.WhatIfRequest(kinds=kinds, within_s=within_s))
+    assert [problem.path for problem in refused.value.problems] == [field]

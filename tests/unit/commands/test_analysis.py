@@ -1,0 +1,211 @@
+"""``what-if`` and ``explain`` as a user runs them: they agree with ``plan-file``, and say what is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.cli import main
+
+LEAVES, SPINES, HOSTS = 4, 4, 4
+FABRIC = ("--leaves", LEAVES, "--spines", SPINES, "--hosts-per-leaf", HOSTS)
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def text(self) -> str:
+        """On one line: how wide the terminal is does not matter."""
+        return " ".join(self.out.split())
+
+
+Signalbox = Callable[..., Result]
+
+
+@pytest.fixture
+def signalbox(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        out, err = capsys.readouterr()
+        return Result(int(stopped.value.code or 0), out, err)
+
+    return run
+
+
+def write_job(folder: Path, name: str, hosts_of_rings: list[list[tuple[int, int]]]) -> None:
+    """Rings of (leaf, host on it)."""
+    rows = []
+    for index, hosts in enumerate(hosts_of_rings):
+        ends = [(LEAVES + SPINES + leaf * HOSTS + host, leaf) for leaf, host in hosts]
+        for (src, src_leaf), (dst, dst_leaf) in zip(ends, [*ends[1:], ends[0]], strict=True):
+            rows.append(f"{src} {dst} {src_leaf} {dst_leaf} 7 1000 9 {index}")
+    (folder / f"{name}.txt").write_text("\n".join(rows))
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    """Job A fills leaves 0 and 1, job B has one ring on leaves 2 and 3, which have room to spare."""
+    folder = tmp_path / "workload"
+    folder.mkdir()
+    write_job(folder, "A", [[(0, host), (1, host)] for host in range(4)])
+    write_job(folder, "B", [[(2, 0), (3, 0)]])
+    return folder
+
+
+# ---- what-if
+
+
+@pytest.mark.parametrize("failures", [(), ("--fail-spines", "1"), ("--fail-links", "leaf0:spine2,leaf2:spine0")])
+@pytest.mark.parametrize("split", [(), ("--max-subflows", 2)])
+def test_every_row_is_what_plan_file_says_of_that_failure(
+    signalbox: Signalbox, workload: Path, failures: tuple[str, ...], split: tuple[object, ...]
+) -> None:
+    fabric = (*FABRIC, "--workload", workload, *split)
+    found = signalbox("what-if", *fabric, *failures, "--json", "--top", 0)
+    assert found.status == 0
+    assert found.json["cases"] == len(found.json["outcomes"]) > 1
+    given = dict(zip(failures[::2], failures[1::2], strict=True))
+    for outcome in found.json["outcomes"]:
+        option = "--fail-spines" if outcome["kind"] == "spine" else "--fail-links"
+        for failure in (outcome["failures"][0], outcome["failures"][-1]):
+            broken = {**given, option: ",".join(filter(None, (given.get(option), failure)))}
+            planned = signalbox(
+                "plan-file", *fabric, *(part for pair in broken.items() for part in pair), "--json"
+            ).json
+            assert outcome["bound"] * (1 - 1e-6) <= outcome["level"] <= planned["max_level"] * 1.01
+            if not split:
+                assert outcome["level"] == pytest.approx(planned["max_level"])
+            assert outcome["bound"] == pytest.approx(planned["bound"])
+            assert outcome["integer_bound"] == pytest.approx(planned["integer_bound"])
+            assert outcome["ecmp_level"]["mean"] == pytest.approx(planned["ecmp_level"]["mean"], rel=0.15)
+
+
+def test_the_worst_come_first_and_alike_ones_are_told_once(signalbox: Signalbox, workload: Path) -> None:
+    found = signalbox("what-if", *FABRIC, "--workload", workload, "--json", "--top", 0).json
+    levels = [outcome["level"] for outcome in found["outcomes"]]
+    assert levels == sorted(levels, reverse=True)
+    by_example = {
+        outcome["example"].split(":")[0]: outcome for outcome in found["outcomes"] if outcome["kind"] == "cable"
+    }
+    assert {leaf: len(outcome["failures"]) for leaf, outcome in by_example.items()} == dict.fromkeys(
+        ("leaf0", "leaf1", "leaf2", "leaf3"), 4
+    )
+    assert {leaf: outcome["level"] for leaf, outcome in by_example.items()} == pytest.approx(
+        {"leaf0": 2, "leaf1": 2, "leaf2": 1, "leaf3": 1}
+    )
+    assert found["now"]["level"] == 1
+    assert found["failures"] == LEAVES * SPINES + SPINES
+    few = signalbox("what-if", *FABRIC, "--workload", workload, "--json", "--top", 2).json
+    assert few["outcomes"] == found["outcomes"][:2]
+    assert few["cases"] == found["cases"]
+
+
+def test_the_table_tells_what_is_left_out(signalbox: Signalbox, workload: Path) -> None:
+    found = signalbox("what-if", *FABRIC, "--workload", workload, "--top", 1)
+    assert found.status == 0
+    assert "The worst is spine" in found.text, "of equal levels that with most flows to re-route"
+    assert "4 more cases are no worse; --top 0 prints all." in found.text
+    assert "No failure leaves a flow without a path." in found.text
+
+
+def test_kinds_are_chosen_and_parallel_cables_fail_together_too(signalbox: Signalbox, workload: Path) -> None:
+    common = ("what-if", *FABRIC, "--workload", workload, "--json", "--cables", 2, "--top", 0)
+    kinds = {outcome["kind"] for outcome in signalbox(*common).json["outcomes"]}
+    assert kinds == {"spine", "cable", "bundle"}
+    bundles = signalbox(*common, "--fail", "bundles").json
+    assert {outcome["kind"] for outcome in bundles["outcomes"]} == {"bundle"}
+    assert bundles["failures"] == LEAVES * SPINES
+    one = signalbox(*common, "--fail", "cables").json["outcomes"][0]
+    assert one["example"].count(":") == 2, "leaf:spine:number"
+
+
+def test_a_kind_that_does_not_exist_is_wrong_usage(signalbox: Signalbox, workload: Path) -> None:
+    found = signalbox("what-if", *FABRIC, "--workload", workload, "--fail", "leaves")
+    assert found.status == 2
+    assert "there is no kind 'leaves'" in " ".join(found.err.split())
+
+
+def test_flows_that_are_cut_off_are_named(signalbox: Signalbox, workload: Path) -> None:
+    """Leaf 3 hangs on spine 3 alone."""
+    cut = "leaf3:spine0,leaf3:spine1,leaf3:spine2"
+    found = signalbox("what-if", *FABRIC, "--workload", workload, "--fail-links", cut, "--json")
+    worst = found.json["outcomes"][0]
+    assert (worst["example"], worst["lost"]) == ("spine3", ["16>20 (leaf2>leaf3)", "20>16 (leaf3>leaf2)"])
+    assert (worst["rerouted_fewest"], worst["rerouted_most"]) == (2, 2), "those of A that ran over spine 3"
+
+
+def test_flows_that_have_no_path_already_make_it_exit_3(signalbox: Signalbox, workload: Path) -> None:
+    cut = ",".join(f"leaf3:spine{spine}" for spine in range(SPINES))
+    found = signalbox("what-if", *FABRIC, "--workload", workload, "--fail-links", cut, "--json")
+    assert found.status == 3
+    assert len(found.json["now"]["unrouted"]) == 2
+
+
+# ---- explain
+
+
+def test_a_job_that_the_network_does_not_slow(signalbox: Signalbox, workload: Path) -> None:
+    found = signalbox("explain", "A", *FABRIC, "--workload", workload)
+    assert found.status == 0
+    assert "The network does not slow A" in found.text
+    assert "Routing can gain nothing." in found.text
+
+
+def test_a_job_that_a_failed_spine_slows(signalbox: Signalbox, workload: Path) -> None:
+    common = ("--workload", workload, "--fail-spines", "2", "--json")
+    found = signalbox("explain", "A", *FABRIC, *common).json
+    planned = signalbox("plan-file", *FABRIC, *common).json
+    split = signalbox("plan-file", *FABRIC, *common, "--max-subflows", 8).json
+    assert found["level"] == pytest.approx(planned["job_level"]["A"]) == 2
+    assert found["split"]["level"] == pytest.approx(split["job_level"]["A"])
+    assert (found["verdict"], found["cut"]["links"], found["cut"]["failed"]) == ("fabric", 3, 1)
+    assert "4 whole flows over 3 links (1 more has failed)" in " ".join(found["answer"])
+    assert found["fullest_links"][0]["load"] == pytest.approx(2)
+
+
+def test_the_routes_of_another_strategy(signalbox: Signalbox, workload: Path) -> None:
+    found = signalbox("explain", "A", *FABRIC, "--workload", workload, "--strategy", "ecmp", "--json").json
+    hashed = signalbox("plan-file", *FABRIC, "--workload", workload, "--strategy", "ecmp", "--json").json
+    assert found["level"] == pytest.approx(hashed["job_level"]["A"])
+    assert found["verdict"] == "routing"
+    assert found["best"]["level"] == 1
+
+
+def test_flows_without_a_path_make_it_exit_3(signalbox: Signalbox, workload: Path) -> None:
+    cut = ",".join(f"leaf3:spine{spine}" for spine in range(SPINES))
+    found = signalbox("explain", "B", *FABRIC, "--workload", workload, "--fail-links", cut)
+    assert found.status == 3
+    assert "The network stops B: 2 flows have no path." in found.text
+    assert signalbox("explain", "A", *FABRIC, "--workload", workload, "--fail-links", cut).status == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("nix",), 1, "there is no job 'nix'; jobs: A, B"),
+        (("A", "--strategy", "best"), 2, "there is no strategy 'best'"),
+        (("A", "--fail-spines", "9"), 1, "there is no spine '9'"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    signalbox: Signalbox, workload: Path, arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    found = signalbox("explain", *arguments, *FABRIC, "--workload", workload)
+    assert found.status == status
+    assert message in " ".join(found.err.split())

@@ -1,0 +1,74 @@
+"""The table of phases: every pair, and what the phases mean for the controller."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from controller.core.phases import HURRY_S, NEXT, Input, Phase, Phases
+
+STAYS = [
+    (Phase.ADOPTING, Input.ADOPTION_NEEDED),
+    (Phase.ADOPTING, Input.NEXT_HOPS_REMOVED),
+    (Phase.ADOPTING, Input.REPAIR_ASKED),
+    (Phase.ADOPTING, Input.REPAIR_ANSWERED),
+    (Phase.ADOPTING, Input.ALL_CONFIRMED),
+    (Phase.ADOPTING, Input.TIME_OVER),
+    (Phase.STEADY, Input.ADOPTED),
+    (Phase.STEADY, Input.REPAIR_ANSWERED),
+    (Phase.STEADY, Input.ALL_CONFIRMED),
+    (Phase.STEADY, Input.TIME_OVER),
+    (Phase.REMOVING_NEXT_HOPS, Input.ADOPTED),
+    (Phase.REMOVING_NEXT_HOPS, Input.NEXT_HOPS_REMOVED),
+    (Phase.REMOVING_NEXT_HOPS, Input.REPAIR_ANSWERED),
+    (Phase.REPAIRING, Input.ADOPTED),
+    (Phase.REPAIRING, Input.REPAIR_ASKED),
+    (Phase.REPAIRING, Input.ALL_CONFIRMED),
+]
+MOVES = {
+    (Phase.ADOPTING, Input.ADOPTED): Phase.STEADY,
+    (Phase.STEADY, Input.ADOPTION_NEEDED): Phase.ADOPTING,
+    (Phase.STEADY, Input.NEXT_HOPS_REMOVED): Phase.REMOVING_NEXT_HOPS,
+    (Phase.STEADY, Input.REPAIR_ASKED): Phase.REPAIRING,
+    (Phase.REMOVING_NEXT_HOPS, Input.ADOPTION_NEEDED): Phase.ADOPTING,
+    (Phase.REMOVING_NEXT_HOPS, Input.REPAIR_ASKED): Phase.REPAIRING,
+    (Phase.REMOVING_NEXT_HOPS, Input.ALL_CONFIRMED): Phase.STEADY,
+    (Phase.REMOVING_NEXT_HOPS, Input.TIME_OVER): Phase.STEADY,
+    (Phase.REPAIRING, Input.ADOPTION_NEEDED): Phase.ADOPTING,
+    (Phase.REPAIRING, Input.NEXT_HOPS_REMOVED): Phase.REMOVING_NEXT_HOPS,
+    (Phase.REPAIRING, Input.REPAIR_ANSWERED): Phase.REMOVING_NEXT_HOPS,
+    (Phase.REPAIRING, Input.TIME_OVER): Phase.STEADY,
+}
+
+
+def test_every_pair_of_phase_and_input_is_in_the_table() -> None:
+    assert set(NEXT) == set(product(Phase, Input)) == set(STAYS) | set(MOVES)
+
+
+@pytest.mark.parametrize(("phase", "happened"), list(product(Phase, Input)))
+def test_each_input_leads_to_its_phase(phase: Phase, happened: Input) -> None:
+    phases = Phases()
+    phases.phase = phase
+    phases.take(happened, 0.0)
+    assert phases.phase is MOVES.get((phase, happened), phase)
+
+
+def test_lost_links_are_urgent_for_a_tenth_of_a_second_each() -> None:
+    phases = Phases()
+    phases.take(Input.ADOPTED, 0.0)
+    phases.take(Input.NEXT_HOPS_REMOVED, 1.0)
+    phases.pass_time(1.0 + 0.9 * HURRY_S)
+    assert phases.urgent
+    phases.take(Input.REPAIR_ASKED, 1.0 + 0.9 * HURRY_S)
+    phases.pass_time(1.0 + 1.8 * HURRY_S)
+    assert phases.urgent, "the repair has its own time"
+    phases.pass_time(1.0 + 1.95 * HURRY_S)
+    assert phases.phase is Phase.STEADY
+
+
+def test_an_adoption_lasts_until_it_is_over() -> None:
+    phases = Phases()
+    phases.pass_time(1e9)
+    assert phases.adopting
+    assert not phases.urgent

@@ -1,0 +1,249 @@
+"""Every file, function, class, option, command, make target, key and metric that README.md and docs name exists."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Set
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from controller.config import Config
+from tests.support import repository_names as names
+from tests.support.doc_pages import PAGES, ROOT, Page
+
+FOREIGN = {
+    # Open vSwitch, OpenFlow
+    "fail_mode=secure",
+    "max_backoff",
+    "max_backoff=1000",
+    "ovs-vswitchd.log",
+    "OFPCR_ROLE_NOCHANGE",
+    "OFPBRC_IS_SLAVE",
+    # gRPC, JSON, networkx, Prometheus, pytest, Mininet, shell
+    "grpc.health.v1.Health",
+    "google.rpc.BadRequest",
+    "NOT_SERVING",
+    "null",
+    "networkx.node_link_data",
+    "process_*",
+    "promtool",
+    "tmp_path",
+    "nice -n -10",
+    "unshare -n",
+    "pkill",
+    "killall",
+    "mn -c",
+    # the published workload files
+    "stage_index",
+    "flow_size",
+    # files and functions that are not in the repository
+    "state.json.corrupt",
+    "ca.key",
+    "JOB.txt",
+    "train_one_iteration",
+    # what code must not have
+    "Manager",
+    "Helper",
+    "utils",
+}
+"""What documents set as code and is not defined here."""
+
+FOREIGN_PROGRAMS = {"docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "systemctl"}
+
+NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?")
+"""Switches, hosts and ports of examples."""
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@pages
+def test_links_lead_somewhere(page: Page) -> None:
+    assert [target for target in page.links if not link_resolves(page, target)] == []
+
+
+def link_resolves(page: Page, target: str) -> bool:
+    file, _, anchor = target.partition("#")
+    path = (page.path.parent / file).resolve() if file else page.path
+    return path.exists() and (not anchor or anchor in Page(path).anchors)
+
+
+@pages
+def test_what_is_set_as_code_exists(page: Page) -> None:
+    assert [span for span in page.inline_code if not span_resolves(page, span)] == []
+
+
+def span_resolves(page: Page, span: str) -> bool:
+    if span in FOREIGN or span in names.texts() or span.split()[0] in FOREIGN_PROGRAMS:
+        return True
+    if is_command(span):
+        return not [*command_problems(span)]
+    others = " ".join(word for word in span.split() if word not in names.texts())
+    return all(word_resolves(page, word) for word in parts(others))
+
+
+def parts(span: str) -> list[str]:
+    """Words that may be names: no numbers, single letters, placeholders in capitals, addresses or quoted texts."""
+    plain = re.sub(r"'[^']*'|\"[^\"]*\"|\w+://\S*|\bunix:|0x\w+", " ", span)
+    return [word for word in re.findall(r"[\w./\[\]-]*\w/?", plain) if re.search(r"[a-z]{2}|_", word)]
+
+
+def word_resolves(page: Page, word: str) -> bool:
+    if word in FOREIGN or word.startswith(("/", "out/")) or NODE.fullmatch(word):
+        return True
+    if word.startswith("-"):
+        return is_option(word, names.all_options())
+    if word in names.words() or names.path_exists(word, folders(page)):
+        return True
+    if "[" in word:  # a path into JSON or TOML
+        return set(re.findall(r"\w\w+", word)) <= names.words()
+    if word.startswith("."):  # the end of a file name, or a field of what was named before
+        return word[1:] in names.words() or any(file.endswith(word) for file in names.files())
+    return "." in word and "/" not in word and names.dotted_exists(word)
+
+
+def folders(page: Page) -> list[Path]:
+    """Where a page's files are: from the root, the package, the page itself, or a folder that the page names."""
+    named = [ROOT / span for span in page.inline_code if "/" in span and " " not in span]
+    return [ROOT, ROOT / "controller", page.path.parent, *(path for path in named if path.is_dir())]
+
+
+# ---- commands
+
+
+@pages
+def test_commands_are_commands(page: Page) -> None:
+    assert [problem for line in page.commands() for problem in command_problems(line)] == []
+
+
+def is_command(span: str) -> bool:
+    first, *rest = span.split()
+    return first in ("signalbox", "make", "sudo") or (bool(rest) and first.startswith((".venv/bin/", "scripts/")))
+
+
+def command_problems(line: str) -> Iterator[str]:
+    """What is wrong with each of our programs in a line, whatever starts it (``sudo``, ``ip netns exec``)."""
+    words = list(shlex.split(line, comments=True)) if balanced(line) else line.split()
+    for at, word in enumerate(words):
+        after = [] if at + 1 == len(words) else words[at + 1 :]
+        if word.endswith("/signalbox") or (word == "signalbox" and at == 0):
+            yield from signalbox_problems(line, after)
+        elif word == "make" and at == 0:
+            yield from (f"{line}: no target {target}" for target in make_words(after) - names.make_targets())
+        elif word == "-m" and at and "python" in words[at - 1]:
+            yield from module_problems(line, after)
+        elif word.startswith("scripts/") and not (ROOT / word).exists():
+            yield f"{line}: no {word}"
+
+
+def balanced(line: str) -> bool:
+    try:
+        shlex.split(line)
+    except ValueError:
+        return False
+    return True
+
+
+def make_words(after: list[str]) -> set[str]:
+    return {word for word in up_to_shell(after) if "=" not in word}
+
+
+def signalbox_problems(line: str, after: list[str]) -> Iterator[str]:
+    path, given = "", list(up_to_shell(after))
+    while given and (longer := f"{path} {given[0]}".strip()) in names.commands():
+        path = longer
+        given.pop(0)
+    command = names.commands()[path]
+    if hasattr(command, "commands") and given and re.match(r"[a-z]", given[0]):
+        yield f"{line}: no command {given[0]}"
+    yield from unknown_options(line, given, names.options_of(command))
+
+
+def module_problems(line: str, after: list[str]) -> Iterator[str]:
+    dotted, *given = up_to_shell(after)
+    if dotted.split(".")[0] not in names.PACKAGES:
+        return
+    options = names.module_options(dotted, given[0] if given else "")
+    if options is None:
+        yield f"{line}: no such program"
+        return
+    yield from unknown_options(line, given, options)
+
+
+def unknown_options(line: str, given: list[str], known: Set[str]) -> Iterator[str]:
+    for word in given:
+        option = word.partition("=")[0]
+        if option.startswith("--") and not is_option(option, known):
+            yield f"{line}: no option {option}"
+
+
+def is_option(option: str, known: Set[str]) -> bool:
+    """A flag may also be given as ``--no-flag``."""
+    return option in known or option.replace("--no-", "--", 1) in known
+
+
+def up_to_shell(words: list[str]) -> list[str]:
+    """Without what comes after a pipe, a redirection or the end of the command."""
+    end = next((at for at, word in enumerate(words) if word[0] in "|;&><#"), len(words))
+    return words[:end]
+
+
+# ---- examples
+
+
+@pages
+def test_examples_can_be_read(page: Page) -> None:
+    for block in page.blocks:
+        match block.language:
+            case "json":
+                json.loads(block.text)
+            case "toml":
+                data = tomllib.loads(block.text)
+                if data.keys() <= names.config_keys():
+                    Config.model_validate(data)
+            case "python":
+                assert [*unknown_imports(ast.parse(block.text))] == []
+
+
+def unknown_imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in names.PACKAGES:
+            module = names.modules().get(node.module)
+            yield from (f"{node.module}.{a.name}" for a in node.names if not module or a.name not in module.top)
+
+
+# ---- recipes
+
+
+def steps() -> list[str]:
+    """The numbered steps of docs/contributing.md."""
+    (page,) = (page for page in PAGES if page.name == "docs/contributing.md")
+    found = re.findall(r"^\d\. (.+?)(?=^\d\.|\n\n)", page.text + "\n\n", re.MULTILINE | re.DOTALL)
+    return [re.sub(r"\s+", " ", step) for step in found]
+
+
+@pytest.mark.parametrize("step", steps())
+def test_a_step_names_what_its_files_have(step: str) -> None:
+    spans = re.findall(r"`([^`]+)`", step)
+    files = [ROOT / span for span in spans if (ROOT / span).is_file()]
+    text = "\n".join(file.read_text() for file in files)
+    others = [span for span in spans if re.fullmatch(r"\w+", span)] if files else []
+    assert [name for name in others if not re.search(rf"\b{name}", text)] == []
+
+
+# ---- the other direction
+
+
+def test_code_refers_to_pages_that_exist() -> None:
+    named = {
+        (path, page)
+        for path in chain.from_iterable(names.files().values())
+        if path.endswith((".py", ".proto", ".yml", ".toml", ".sh")) and not path.startswith("tests/unit/docs/")
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", (ROOT / path).read_text())
+    }
+    assert sorted((path, page) for path, page in named if not (ROOT / page).exists()) == []

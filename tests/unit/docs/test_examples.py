@@ -1,0 +1,83 @@
+"""What README.md and the guides tell a new user to run is what it is said to be."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from controller.cli import app
+from controller.config import load
+from controller.jobs.collectives import check, virtual_links
+from controller.jobs.spec import JobSpec
+from controller.offline.topologies import leaf_spine
+from mininet_topos.lab import __main__ as lab
+from tests.support.doc_pages import PAGES, ROOT
+
+FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
+"""The lab's, unless told otherwise."""
+JOBS = sorted((ROOT / "examples").glob("*.json"))
+
+
+def shown_first(page: str, language: str) -> str:
+    blocks = next(p for p in PAGES if p.name == page).blocks
+    return next(block.text for block in blocks if block.language == language)
+
+
+def test_the_configuration_knows_the_rates_of_the_lab() -> None:
+    fabric, options = load(ROOT / "examples" / "emulated.toml").fabric, inspect.signature(lab.main).parameters
+    mbps = options["fabric_mbps"].default, options["host_mbps"].default
+    assert (fabric.link_bps, fabric.host_link_bps) == (mbps[0] * 1e6, mbps[1] * 1e6)
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
+    spec = JobSpec.parse(json.loads(job.read_text()))
+    assert check(spec) == []
+    assert set(spec.endpoints) <= {host.ip for host in FABRIC.hosts}
+
+
+def test_the_example_jobs_share_no_pair() -> None:
+    pairs = [(v.src_ip, v.dst_ip) for job in JOBS for v in virtual_links(JobSpec.parse(json.loads(job.read_text())))]
+    assert len(pairs) == len(set(pairs)) == 16
+
+
+def test_the_readme_shows_the_example_job_as_it_is() -> None:
+    assert json.loads(shown_first("README.md", "json")) == json.loads((ROOT / "examples/language.json").read_text())
+
+
+def test_the_first_spec_of_the_reference_is_a_spec_file() -> None:
+    assert check(JobSpec.parse(json.loads(shown_first("docs/reference/job-spec.md", "json")))) == []
+
+
+def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
+    (cable,) = (cable for cable in FABRIC.cables if (cable.a, cable.b) == ("leaf1", "spine1"))
+    assert cable.b_port == 1
+    assert "ip link set spine1-eth1 down" in (ROOT / "docs/tutorial.md").read_text()
+
+
+def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the times, and but the commands that take seconds."""
+    monkeypatch.chdir(tmp_path)
+    readme, guide = (next(p for p in PAGES if p.name == name) for name in ("README.md", "docs/how-to/plan-on-paper.md"))
+    (block,) = (block.text for block in readme.blocks if "plan-file" in block.text)
+    lines = [line.strip() for line in block.splitlines()]
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    commands += [line for line in guide.commands() if " explain " in line]
+    printed = " ".join(printed_by(commands[1:], commands[0].partition("=")[2].strip('"')).split())
+    shown = [line for line in lines if not line.startswith(("$ ", "planned in"))]
+    shown += [block.text.partition("\n")[2] for block in guide.blocks if " explain " in block.text]
+    assert len(shown) == 7
+    assert [text for text in shown if " ".join(text.split()) not in printed] == []
+
+
+def printed_by(commands: list[str], fabric: str) -> str:
+    output = ""
+    for line in commands:
+        result = CliRunner().invoke(app, line.replace("$F", fabric).split()[1:])
+        assert result.exit_code == 0, line
+        output += result.output
+    return output

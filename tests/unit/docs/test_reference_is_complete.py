@@ -1,0 +1,91 @@
+"""The reference pages are complete: configuration keys, metrics, alerts, commands and their options, job fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from controller.alarms import Alarm, AlarmKind
+from controller.config import Config
+from controller.jobs.spec import Algorithm, JobSpec
+from controller.observability.families import FAMILIES, Family
+from tests.support.doc_pages import ROOT
+from tests.support.repository_names import commands, options_of
+
+REFERENCE = ROOT / "docs" / "reference"
+CONFIGURATION, METRICS = ((REFERENCE / f"{name}.md").read_text() for name in ("configuration", "metrics"))
+COMMAND_LINE, JOB_SPEC = ((REFERENCE / f"{name}.md").read_text() for name in ("command-line", "job-spec"))
+
+
+def keys(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each key's path and its default as the table shows it."""
+    for name, field in model.model_fields.items():
+        section, in_list = section_of(field)
+        if section:
+            yield from keys(section, f"{prefix}{name}{'[]' if in_list else ''}.")
+        else:
+            yield prefix + name, shown(field)
+
+
+def section_of(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
+    inner = get_args(field.annotation)[0] if get_args(field.annotation) else None
+    for candidate, in_list in ((field.annotation, False), (inner, True)):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate, in_list
+    return None, False
+
+
+def shown(field: FieldInfo) -> str:
+    if field.is_required() or field.default is None:
+        return "–"
+    default = field.default.value if isinstance(field.default, Enum) else field.default
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{', '.join(default) if isinstance(default, tuple) else default}`"
+
+
+@pytest.mark.parametrize(("key", "default"), list(keys(Config)))
+def test_every_configuration_key_has_a_row_with_its_default(key: str, default: str) -> None:
+    assert f"\n| `{key}` | {default} | " in CONFIGURATION
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_metric_has_a_row_with_its_labels(family: Family) -> None:
+    labels = ", ".join(f"`{label}`" for label in family.labels)
+    assert f"\n| `{family.name}` | {labels + ' ' if labels else ''}| " in METRICS
+
+
+def test_every_alert_has_a_row_and_a_remedy() -> None:
+    rules = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"][0]["rules"]
+    rows, remedies = (REFERENCE / "alarms.md").read_text(), (ROOT / "docs/how-to/answer-alerts.md").read_text()
+    names = [rule["alert"] for rule in rules]
+    assert [name for name in names if f"\n| `{name}` | " not in rows or f"\n**{name}.** " not in remedies] == []
+
+
+@pytest.mark.parametrize("kind", AlarmKind)
+def test_every_alarm_has_a_row_with_its_severity(kind: AlarmKind) -> None:
+    rows = [line for line in (REFERENCE / "alarms.md").read_text().splitlines() if line.startswith(f"| `{kind}` | ")]
+    assert [row.split(" | ")[2] for row in rows] == [Alarm(kind, "").severity]
+
+
+@pytest.mark.parametrize("path", [path for path, command in commands().items() if not hasattr(command, "commands")])
+def test_every_command_is_described_with_its_options(path: str) -> None:
+    assert f"`signalbox {path}" in COMMAND_LINE
+    options = options_of(commands()[path]) - {"--help"}
+    assert [option for option in options if option.startswith("--") and f"`{option}" not in COMMAND_LINE] == []
+
+
+@pytest.mark.parametrize("field", JobSpec.model_fields)
+def test_every_field_of_a_job_has_a_row(field: str) -> None:
+    assert f"\n| `{field}" in JOB_SPEC
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+def test_every_collective_has_a_row(algorithm: Algorithm) -> None:
+    assert f"\n| `{algorithm.name}` | " in JOB_SPEC

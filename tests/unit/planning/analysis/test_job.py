@@ -1,0 +1,258 @@
+"""Whether the network slows a job: each result on a fabric small enough to see that it is true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.errors import NotFound
+from controller.fabric.topology import Fabric
+from controller.jobs.spec import JobId
+from controller.planning.analysis.job import analyse_job
+from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
+from controller.planning.analysis.results import JobAnalysis, JobFlows, JobShare, Verdict
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.plan import Plan
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, whole
+from tests.support.planning.fabrics import (
+    RATE,
+    demo_flows,
+    every_routing,
+    flow,
+    leaf_spine,
+    link_between,
+    pinned,
+    problem_of,
+    ring,
+)
+
+EXACT = PlanLimits(time_limit_s=10, deterministic=True)
+
+
+def on_spines(problem: Problem, spines: Iterable[int]) -> Problem:
+    """The same problem with each flow, in order, running over its n-th candidate."""
+    routes = {f.id: whole(problem.candidates(f)[spine]) for f, spine in zip(problem.flows, spines, strict=True)}
+    return pinned(problem, routes)
+
+
+def planned(problem: Problem) -> Problem:
+    answer = plan(problem, EXACT)
+    assert isinstance(answer, Plan), answer
+    return pinned(problem, answer.routes)
+
+
+def analysed(problem: Problem, fabric: Fabric, job: str = "a", *, intact: Fabric | None = None) -> JobAnalysis:
+    network = Network(problem, fabric, intact or fabric, EXACT, FabricNames(fabric))
+    return analyse_job(AnalyseJob(network, JobId(job), efficiency_measured=None))
+
+
+def test_a_job_that_fills_its_nics_and_no_more_is_not_slowed_by_the_network() -> None:
+    fabric = leaf_spine(4, 4)
+    problem = planned(problem_of(fabric, demo_flows()))
+    found = analysed(problem, fabric, "job1")
+    assert (found.verdict, found.level, found.best, found.split) == (Verdict.NOTHING, 1.0, None, None)
+    assert found.fullest_links[0].load == pytest.approx(1)
+
+
+def test_routing_can_gain_when_two_flows_share_a_spine_and_another_is_free() -> None:
+    fabric = leaf_spine(2, 2)
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)]
+    problem = on_spines(problem_of(fabric, flows), [0, 0])
+    found = analysed(problem, fabric)
+    assert (found.verdict, found.level) == (Verdict.ROUTING, 2.0)
+    assert found.best
+    assert (found.best.level, found.best.moves, found.best.best_for_all) == (1.0, 1, True)
+    full = (link_between(fabric, 1, 101), link_between(fabric, 101, 2))
+    assert {busy.link for busy in found.fullest_links[:2]} == set(map(fabric.link_name, full))
+    assert found.fullest_links[0].jobs == (JobShare(JobId("a"), 1, 1.0), JobShare(JobId("b"), 1, 1.0))
+    assert found.equally_full_links == 2
+
+
+def test_a_nic_that_two_jobs_share_is_not_the_fabric() -> None:
+    fabric = leaf_spine(3, 4)
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 1), (3, 1), RATE)]
+    problem = planned(problem_of(fabric, flows))
+    found = analysed(problem, fabric)
+    assert (found.verdict, found.level, found.nic_level) == (Verdict.NIC, 2.0, 2.0)
+    assert found.fullest_links[0].nic
+
+
+def test_whole_flows_on_too_few_spines_gain_by_splitting_only() -> None:
+    intact = leaf_spine(2, 4)
+    fabric = leaf_spine(2, 3)
+    problem = planned(problem_of(fabric, [f for host in range(4) for f in ring("a", [(1, host), (2, host)])]))
+    found = analysed(problem, fabric, intact=intact)
+    assert (found.verdict, found.level, found.least_level) == (Verdict.FABRIC, 2.0, 2.0)
+    assert found.cut
+    assert (found.cut.links, found.cut.failed, found.cut.whole_level) == (3, 1, 2.0)
+    assert found.cut.fluid_level == pytest.approx(4 / 3)
+    assert found.split
+    assert found.split.level == pytest.approx(4 / 3)
+
+
+def test_a_leaf_with_too_little_capacity_bounds_split_flows_too() -> None:
+    fabric = leaf_spine(3, 2, capacity=RATE / 2)
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (3, 1), RATE)]
+    problem = planned(problem_of(fabric, [replace(f, max_subflows=2) for f in flows]))
+    found = analysed(problem, fabric)
+    assert found.verdict is Verdict.FABRIC
+    assert found.cut
+    assert (found.cut.leaf, found.cut.direction, found.cut.fluid_level) == ("s1", "out", 2.0)
+    assert found.cut.jobs == (JobFlows(JobId("a"), 1), JobFlows(JobId("b"), 1))
+    assert found.split is None, "its flows may be split already"
+
+
+def test_leaves_that_have_few_spines_in_common_bound_what_flows_between_them() -> None:
+    """Each of the two leaves has lost one cable of three, to another spine: one spine is left that leads across."""
+    fabric = leaf_spine(3, 3, without=[(1, 1), (2, 2)])
+    problem = planned(problem_of(fabric, [flow("a", (1, n), (2, n), RATE) for n in (1, 2)]))
+    found = analysed(problem, fabric, intact=leaf_spine(3, 3))
+    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert found.cut
+    assert (found.cut.leaf, found.cut.other_leaf, found.cut.links) == ("s1", "s2", 1)
+
+
+def test_mixed_sizes_fill_a_link_in_steps() -> None:
+    """Demands of 2, 2 and 1 thirds of a link over two thinner ones: loads are multiples of a third."""
+    fabric = leaf_spine(2, 2, capacity=RATE / 2)
+    flows = [flow("a", (1, n), (2, n), RATE * size / 3) for n, size in enumerate((2, 2, 1))]
+    found = analysed(planned(problem_of(fabric, flows)), fabric)
+    assert found.cut
+    assert found.cut.fluid_level == pytest.approx(5 / 3)
+    assert found.cut.whole_level == pytest.approx(2)
+    assert found.level == pytest.approx(2)
+
+
+def test_no_gain_where_another_job_would_lose() -> None:
+    """Three flows over two spines: two have to share one, now those of a and b."""
+    fabric = leaf_spine(2, 2)
+    flows = [flow(job, (1, n), (2, n), RATE) for n, job in enumerate("abc")]
+    problem = on_spines(problem_of(fabric, flows), [0, 0, 1])
+    found = analysed(problem, fabric)
+    assert (found.verdict, found.level, found.least_level) == (Verdict.FABRIC, 2.0, 1.0)
+    assert found.best
+    assert found.best.best_for_all
+
+
+def test_hashed_flows_have_a_level_but_no_links() -> None:
+    fabric = leaf_spine(2, 2)
+    problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
+    found = analysed(problem, fabric)
+    assert found.level == pytest.approx(1.5, abs=0.15), "they meet in half of all draws"
+    assert (found.flows_hashed, found.verdict) == (1, Verdict.ROUTING)
+    assert all(busy.nic for busy in found.fullest_links)
+
+
+def test_a_path_that_has_gone_is_no_route() -> None:
+    fabric = leaf_spine(2, 2)
+    problem = on_spines(problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)]), [0])
+    broken = leaf_spine(2, 2, without=[(1, 1)])
+    found = analysed(replace(problem, paths=problem_of(broken, ()).paths), broken)
+    assert (found.flows_hashed, found.verdict) == (1, Verdict.NOTHING)
+
+
+def test_flows_without_a_path_are_told_apart() -> None:
+    fabric = leaf_spine(3, 1, without=[(3, 1)])
+    flows = [flow("a", (1, 1), (2, 1), RATE), flow("a", (1, 2), (3, 1), RATE), flow("a", (1, 3), (1, 4), RATE)]
+    found = analysed(planned(problem_of(fabric, flows)), fabric)
+    assert (found.flows, found.flows_inside_a_leaf, found.flows_without_a_path, found.flows_hashed) == (3, 1, 1, 0)
+    assert found.verdict is Verdict.CUT_OFF
+
+
+def test_a_job_inside_one_leaf_does_not_use_the_fabric() -> None:
+    fabric = leaf_spine(2, 2)
+    found = analysed(problem_of(fabric, ring("a", [(1, 1), (1, 2), (1, 3)])), fabric)
+    assert (found.verdict, found.flows_inside_a_leaf, found.cut) == (Verdict.NOTHING, 3, None)
+
+
+def test_unannounced_traffic_is_a_share_of_the_link() -> None:
+    fabric = leaf_spine(2, 1)
+    up = link_between(fabric, 1, 101)
+    problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE)], background={up: RATE / 2})
+    found = analysed(planned(problem), fabric)
+    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert found.fullest_links[0].background == pytest.approx(0.5)
+
+
+def test_an_unknown_job_is_refused_with_those_that_there_are() -> None:
+    fabric = leaf_spine(4, 4)
+    with pytest.raises(NotFound, match=r"there is no job 'x'; jobs: job1, job2, job3"):
+        analysed(problem_of(fabric, demo_flows()), fabric, "x")
+    with pytest.raises(NotFound, match="there are no jobs with flows"):
+        analysed(problem_of(fabric, ()), fabric, "x")
+
+
+@settings(max_examples=60)
+@given(
+    st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=4),
+    st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([1, 2, 3])), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_a_cut_counts_the_flows_and_links_of_its_place(
+    without: set[tuple[int, int]], drawn: list[tuple[int, int, int]], may_split: bool
+) -> None:
+    fabric = leaf_spine(3, 3, capacity=RATE / 2, without=without)
+    flows = [flow("a", (a, n), (b, 10 + n), RATE * size / 3) for n, (a, b, size) in enumerate(drawn)]
+    problem = problem_of(fabric, [replace(f, max_subflows=1 + may_split) for f in flows])
+    cut = analysed(problem, fabric, intact=leaf_spine(3, 3)).cut
+    crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
+    if cut is None:
+        assert not crossing
+        return
+    ends = [(f.src_leaf, f.dst_leaf) if cut.direction == "out" else (f.dst_leaf, f.src_leaf) for f in crossing]
+    names = [(fabric.name(leaf), fabric.name(other)) for leaf, other in ends]
+    number = sum(leaf == cut.leaf and cut.other_leaf in (None, other) for leaf, other in names)
+    assert cut.jobs == (JobFlows(JobId("a"), number),)
+    uplinks = {leaf: {spine for spine in (1, 2, 3) if (leaf, spine) not in without} for leaf in (1, 2, 3)}
+    own = uplinks[int(cut.leaf[1:])]
+    assert cut.links == len(own & uplinks[int(cut.other_leaf[1:])] if cut.other_leaf else own)
+    assert cut.failed == 3 - len(own)
+    assert cut.level <= level_bounds(problem).worst * (1 + 1e-9)
+
+
+ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(ends, min_size=1, max_size=4, unique_by=lambda end: end[1:]),
+    st.lists(st.integers(0, 1), min_size=4, max_size=4),
+    st.sampled_from([RATE, RATE / 2]),
+)
+def test_every_claim_holds_for_all_routings(
+    drawn: list[tuple[str, int, int, int, int]], spines: list[int], capacity: float
+) -> None:
+    fabric = leaf_spine(3, 2, capacity=capacity)
+    flows = [flow(job, (a, i), (b, j), RATE) for job, a, i, b, j in drawn]
+    problem = problem_of(fabric, flows)
+    problem = on_spines(problem, [s % len(problem.candidates(f)) for s, f in zip(spines, flows, strict=False)])
+    routes = {f.id: f.current for f in problem.flows if f.current}
+    everywhere = [job_levels(problem, other) for other in every_routing(problem)]
+    best = job_levels(problem, {f.id: f.current for f in planned(problem).flows if f.current})
+    for job in {f.job_id for f in flows}:
+        found = analysed(problem, fabric, job)
+        assert found.level == pytest.approx(job_levels(problem, routes)[job])
+        loads = link_loads(problem, routes)
+        load_of = {fabric.link_name(link): load for link, load in loads.items()}
+        assert all(busy.load == pytest.approx(load_of[busy.link]) for busy in found.fullest_links)
+        assert found.fullest_links[0].load == pytest.approx(max(busy.load for busy in found.fullest_links))
+        assert found.least_level <= min(levels[job] for levels in everywhere) * (1 + 1e-9)
+        _holds(found, job, everywhere, best)
+
+
+def _holds(found: JobAnalysis, job: JobId, everywhere: list[dict[JobId, float]], best: Mapping[JobId, float]) -> None:
+    better = [levels for levels in everywhere if levels[job] < found.level * (1 - 1e-4)]
+    if found.verdict is Verdict.NOTHING:
+        assert found.level == pytest.approx(1)
+    elif found.verdict is Verdict.ROUTING:
+        assert better
+    elif found.verdict is Verdict.NIC:
+        assert not better
+    elif found.verdict is Verdict.FABRIC:
+        assert all(any(levels[other] > best[other] * (1 + 1e-4) for other in levels) for levels in better)

@@ -1,0 +1,190 @@
+"""Analyses for a live controller: requests from the control loop's state, and results that agree with what happens."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import Future
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import pytest
+
+from controller.config import Config, DiscoveryConfig, FabricConfig, Strategy
+from controller.core.messages import Reply
+from controller.errors import Conflict, Exhausted, NotFound, SignalboxError
+from controller.fabric.topology import Dpid, PortNo
+from controller.jobs.messages import IterationTime, RegisterJob, ReportIterations
+from controller.jobs.spec import JobId
+from controller.planning.analysis import worker as analysis_worker
+from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, FailureKind, WhatIf
+from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
+from controller.planning.analysis.worker import AnalysisWorker, analyse
+from controller.planning.messages import SetStrategy
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
+
+CONFIG = Config(
+    fabric=FabricConfig(link_bps=FABRIC_BPS, host_link_bps=FABRIC_BPS), discovery=DiscoveryConfig(edge_after_s=1.0)
+)
+RINGS = [[f"10.0.{leaf}.{host}" for leaf in (1, 2, 3, 4)] for host in (1, 2, 3)]
+EVERYTHING = frozenset(FailureKind)
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    """Three jobs run on four leaves and four spines, planned."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    for number, ips in enumerate(RINGS):
+        fabric.send(RegisterJob(ring_job(f"job{number}", ips)))
+    fabric.run(3)
+    return fabric
+
+
+def request_of(fabric: FakeFabric, message: Explain | WhatIf) -> AnalysisRequest:
+    """The loop's request for the worker. Raises the error that it replies with."""
+    (command,) = fabric.loop.handle([message], fabric.now)
+    if isinstance(command, Reply):
+        assert isinstance(command.value, SignalboxError)
+        raise command.value
+    assert isinstance(command, Analyse)
+    assert command.reply is message.reply
+    return command.request
+
+
+def analysed_job(fabric: FakeFabric, job: str = "job0") -> JobAnalysis:
+    found = analyse(request_of(fabric, Explain(JobId(job))))
+    assert isinstance(found, JobAnalysis)
+    return found
+
+
+def analysed_failures(fabric: FakeFabric, kinds: frozenset[FailureKind] = EVERYTHING) -> FailureAnalysis:
+    found = analyse(request_of(fabric, WhatIf(kinds, None, 30.0)))
+    assert isinstance(found, FailureAnalysis)
+    return found
+
+
+# ---- one job
+
+
+def test_a_job_that_runs_alone_on_its_links_is_not_slowed(fabric: FakeFabric) -> None:
+    found = analysed_job(fabric)
+    assert (found.verdict, found.level, found.flows_hashed) == (Verdict.NOTHING, 1.0, 0)
+    assert found.efficiency_measured is None
+
+
+def test_failed_uplinks_are_the_reason_that_is_given(fabric: FakeFabric) -> None:
+    """Three flows leave every leaf; two of four spines are left."""
+    for leaf in (1, 2, 3, 4):
+        for spine in (1, 2):
+            fabric.cut(Dpid(leaf), PortNo(spine))
+    fabric.run(3)
+    found = analysed_job(fabric)
+    assert (found.verdict, found.level) == (Verdict.FABRIC, 2.0)
+    assert found.cut
+    assert (found.cut.links, found.cut.failed) == (2, 2)
+    assert found.split
+    assert found.split.level == pytest.approx(1.5)
+    assert found.fullest_links[0].link.startswith(("leaf", "spine"))
+
+
+def test_measured_times_stand_beside_the_predicted_ones(fabric: FakeFabric) -> None:
+    ideal_s = fabric.status.jobs[JobId("job0")].ideal_communication_s
+    fabric.send(ReportIterations(JobId("job0"), (IterationTime(0, 2.0, ideal_s / 0.6),)))
+    assert analysed_job(fabric).efficiency_measured == pytest.approx(0.6)
+
+
+def test_under_ecmp_flows_are_hashed_and_routing_could_gain(fabric: FakeFabric) -> None:
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(1)
+    found = analysed_job(fabric)
+    assert (found.verdict, found.flows_hashed) == (Verdict.ROUTING, 4)
+    assert found.level > 1.3
+    assert found.best
+    assert found.best.level == 1.0
+
+
+def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
+    with pytest.raises(NotFound, match="there is no job 'nix'; jobs: job0, job1, job2"):
+        analysed_job(fabric, "nix")
+    fabric.send(RegisterJob(ring_job("late", ["10.0.1.1", "10.0.9.9"])))
+    with pytest.raises(Conflict, match=r"job 'late' waits for 10\.0\.9\.9"):
+        analysed_job(fabric, "late")
+    empty = FakeFabric()
+    empty.start(CONFIG)
+    with pytest.raises(NotFound, match="no job is announced"):
+        analysed_job(empty, "nix")
+
+
+# ---- single failures
+
+
+def test_the_analysis_of_a_failure_agrees_with_the_plan_after_it(fabric: FakeFabric) -> None:
+    fabric.cut(Dpid(1), PortNo(1))
+    fabric.run(3)
+    outcomes = analysed_failures(fabric, frozenset({FailureKind.CABLE})).outcomes
+    level = {failure.name: outcome.level for outcome in outcomes for failure in outcome.case.failures}
+    assert len(level) == 15, "all but the one that has failed"
+    for leaf, spine in ((1, 2), (2, 1), (3, 4)):
+        fabric.cut(Dpid(leaf), PortNo(spine))
+        fabric.run(3)
+        plan = fabric.status.plan
+        assert plan
+        assert level[f"leaf{leaf}:spine{spine}"] == pytest.approx(plan.max_level)
+        fabric.plug(Dpid(leaf), PortNo(spine))
+        fabric.run(10)
+
+
+def test_flows_in_force_are_those_that_would_be_re_routed(fabric: FakeFabric) -> None:
+    (spines,) = analysed_failures(fabric, frozenset({FailureKind.SPINE})).outcomes
+    assert sorted(failure.name for failure in spines.case.failures) == ["spine1", "spine2", "spine3", "spine4"]
+    pinned: dict[PortNo, int] = {}
+    for job in fabric.status.jobs.values():
+        for route in job.routes.values():
+            assert route
+            spine = route[0].path[0].port
+            pinned[spine] = pinned.get(spine, 0) + 1
+    used = [pinned.get(PortNo(spine), 0) for spine in (1, 2, 3, 4)]
+    assert spines.rerouted == (min(used), max(used))
+
+
+def test_with_nothing_pinned_the_planned_routes_are_analysed(fabric: FakeFabric) -> None:
+    assert analysed_failures(fabric).pinned
+    fabric.send(SetStrategy(Strategy.SHADOW))
+    fabric.run(1)
+    found = analysed_failures(fabric)
+    assert not found.pinned
+    assert found.present.level == 1.0
+
+
+def test_without_jobs_no_failure_has_an_effect() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    found = analysed_failures(fabric, frozenset({FailureKind.CABLE}))
+    assert (found.pinned, found.outcomes, found.felt) == (True, (), ())
+    assert sum(len(case.failures) for case in found.unfelt) == 16
+
+
+# ---- the process
+
+
+def test_too_many_requests_are_refused(fabric: FakeFabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analysis_worker, "MOST_WAITING", 1)
+    monkeypatch.setattr(AnalysisWorker, "_run", lambda _self: None)
+    worker = AnalysisWorker()
+    request = request_of(fabric, Explain(JobId("job0")))
+    replies: list[Future[Any]] = [Future(), Future()]
+    for reply in replies:
+        worker.submit(request, reply)
+    assert not replies[0].done()
+    with pytest.raises(Exhausted, match="requests wait already"):
+        replies[1].result(timeout=0)
+    worker.stop()
+
+
+def test_requests_and_results_can_be_passed_to_another_process(fabric: FakeFabric) -> None:
+    for message in (Explain(JobId("job0")), WhatIf(EVERYTHING, None, 30.0)):
+        request = request_of(fabric, message)
+        found = analyse(pickle.loads(bytes(ForkingPickler.dumps(request))))
+        assert found == pickle.loads(bytes(ForkingPickler.dumps(found))) == analyse(request)

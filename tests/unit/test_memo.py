@@ -1,0 +1,91 @@
+"""The memo primitive: a function is called again only when an input has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from controller.memo import Memo, MemoPerKey
+
+
+def test_the_same_inputs_give_the_same_object() -> None:
+    memo = Memo(lambda things, number: [*things, number])
+    things = {"a": 1}
+    first = memo(things, 1)
+    assert memo(things, 1) is first
+    assert memo(things, 2) is not first
+    assert memo(dict(things), 2) is not memo(things, 2), "an equal mapping is another input"
+
+
+def test_plain_values_are_the_same_when_they_are_equal() -> None:
+    memo = Memo(lambda pair, names: [pair, names])
+    first = memo((1, "x"), frozenset({"y"}))
+    assert memo((1, "x"), frozenset({"y"})) is first
+    assert memo((1, "z"), frozenset({"y"})) is not first
+
+
+class Counting:
+    """A function without a result that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def __call__(self, number: int) -> None:
+        self.calls.append(number)
+
+
+def test_only_the_last_value_is_kept() -> None:
+    counting = Counting()
+    memo = Memo(counting)
+    for number in (1, 2, 1):
+        memo(number)
+    assert counting.calls == [1, 2, 1]
+
+
+def test_none_is_a_value_like_any_other() -> None:
+    counting = Counting()
+    memo = Memo(counting)
+    memo(1)
+    memo(1)
+    assert counting.calls == [1]
+
+
+class Squares:
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+        self.memo = MemoPerKey[str, int, int](self.square)
+
+    def square(self, number: int) -> int:
+        self.calls.append(number)
+        return number * number
+
+    def __call__(self, **numbers: int) -> Mapping[str, int]:
+        return self.memo({name: (number,) for name, number in numbers.items()})
+
+
+def test_only_keys_whose_inputs_changed_are_derived_anew() -> None:
+    squares = Squares()
+    assert squares(a=2, b=3) == {"a": 4, "b": 9}
+    assert squares(a=2, b=4) == {"a": 4, "b": 16}
+    assert squares.calls == [2, 3, 4]
+
+
+def test_the_mapping_is_the_same_object_while_no_value_changes() -> None:
+    squares = Squares()
+    first = squares(a=2)
+    assert squares(a=2) is first
+    assert squares(a=-2) is first, "another input, the same value"
+    assert squares(a=3) is not first
+
+
+def test_keys_that_are_not_named_are_forgotten() -> None:
+    squares = Squares()
+    squares(a=2, b=3)
+    assert squares(a=2) == {"a": 4}
+    assert squares(a=2, b=3) == {"a": 4, "b": 9}
+    assert squares.calls == [2, 3, 3]
+
+
+def test_the_order_of_the_keys_is_that_of_the_call() -> None:
+    squares = Squares()
+    squares(a=2, b=3)
+    assert list(squares(b=3, a=2)) == ["b", "a"]

@@ -1,0 +1,175 @@
+"""``explain`` and ``what-if`` from the command to the worker process, over the real server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from controller.api.client import Client
+from controller.api.convert_analysis import explain_message, what_if_message
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.server import ApiServer
+from controller.cli import main
+from controller.commands.output import fields
+from controller.config import ApiConfig
+from controller.core.messages import Message
+from controller.errors import Conflict, InvalidInput, NotFound, SignalboxError
+from controller.fabric.topology import Fabric
+from controller.jobs.spec import JobId
+from controller.planning.analysis.failures import analyse_failures
+from controller.planning.analysis.job import analyse_job
+from controller.planning.analysis.requests import (
+    AnalyseFailures,
+    AnalyseJob,
+    AnalysisRequest,
+    Explain,
+    FabricNames,
+    FailureKind,
+    Network,
+    WhatIf,
+)
+from controller.planning.analysis.worker import AnalysisWorker, analyse
+from controller.planning.problem import PlanLimits, Problem, whole
+from controller.status import StatusBoard
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
+
+Signalbox = Callable[..., tuple[int, str, str]]
+
+
+def a_network() -> Network:
+    """Jobs a and b meet on the first of two spines."""
+    fabric: Fabric = leaf_spine(2, 2)
+    problem: Problem = problem_of(fabric, [flow("a", (1, 1), (2, 1), RATE), flow("b", (1, 2), (2, 2), RATE)])
+    problem = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
+    return Network(problem, fabric, fabric, PlanLimits(), FabricNames(fabric))
+
+
+@dataclass
+class Loop:
+    """Stands for the control loop; analyses in this process what the loop would send to another one."""
+
+    network: Network = field(default_factory=a_network)
+    messages: list[Message] = field(default_factory=list)
+
+    def put(self, message: Message) -> None:
+        self.messages.append(message)
+        assert isinstance(message, Explain | WhatIf)
+        try:
+            message.reply.set_result(analyse(self.request(message)))
+        except SignalboxError as error:
+            message.reply.set_exception(error)
+
+    def request(self, message: Explain | WhatIf) -> AnalysisRequest:
+        if isinstance(message, WhatIf):
+            return AnalyseFailures(self.network, message.kinds, message.top, message.within_s)
+        if message.job_id == "late":
+            raise Conflict("job 'late' waits for 10.0.9.9")
+        return AnalyseJob(self.network, message.job_id, efficiency_measured=0.3)
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def address(loop: Loop) -> Iterator[str]:
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put)
+    try:
+        yield server.start()[0]
+    finally:
+        server.stop(grace_s=0.2)
+
+
+@pytest.fixture
+def signalbox(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Signalbox:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["signalbox", *map(str, arguments), "--address", address])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return int(stopped.value.code or 0), *capsys.readouterr()
+
+    return run
+
+
+def test_an_analysis_of_a_job_arrives_unchanged(signalbox: Signalbox, loop: Loop) -> None:
+    status, out, _ = signalbox("explain", "a", "--json")
+    assert status == 0
+    found = analyse_job(AnalyseJob(loop.network, JobId("a"), efficiency_measured=0.3))
+    assert out == json.dumps(fields(explain_message(found)), indent=2) + "\n"
+    assert list(json.loads(out)) == list(pb.ExplainResponse.DESCRIPTOR.fields_by_name)
+
+
+def test_people_read_sentences_first(signalbox: Signalbox) -> None:
+    status, out, _ = signalbox("explain", "a")
+    assert status == 0
+    said = " ".join(out.split())
+    assert said.startswith("The network slows a: its communication takes up to 2.00 times as long")
+    assert "Routing can gain 50%" in said
+    assert "The measured efficiency is 30.0%, the predicted one 50.0%" in said
+
+
+def test_an_analysis_of_failures_arrives_unchanged(signalbox: Signalbox, loop: Loop) -> None:
+    status, out, _ = signalbox("what-if", "--fail", "cables", "--top", 1, "--within", 30, "--json")
+    assert status == 0
+    found = analyse_failures(AnalyseFailures(loop.network, frozenset({FailureKind.CABLE}), 1, 30.0))
+    assert json.loads(out) == fields(what_if_message(found))
+    (message,) = loop.messages
+    assert isinstance(message, WhatIf)
+    assert (message.kinds, message.top, message.within_s) == (frozenset({FailureKind.CABLE}), 1, 30.0)
+
+
+def test_all_failures_are_analysed_unless_kinds_are_chosen(address: str, loop: Loop) -> None:
+    with Client(address) as client:
+        assert client.what_if().failures > 4
+    (message,) = loop.messages
+    assert isinstance(message, WhatIf)
+    assert (message.kinds, message.top, message.within_s) == (frozenset(FailureKind), None, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("job", "error", "message"),
+    [
+        ("nobody", NotFound, "there is no job 'nobody'; jobs: a, b"),
+        ("late", Conflict, "job 'late' waits for 10.0.9.9"),
+    ],
+)
+def test_what_cannot_be_explained_is_an_error(
+    address: str, signalbox: Signalbox, job: str, error: type[SignalboxError], message: str
+) -> None:
+    with Client(address) as client, pytest.raises(error, match=message):
+        client.explain(job)
+    status, _, err = signalbox("explain", job)
+    assert (status, err.strip()) == (1, f"error: {message}")
+
+
+def test_an_analysis_that_clients_would_not_wait_for_is_refused(address: str) -> None:
+    with Client(address) as client, pytest.raises(InvalidInput, match="within_s: must be more than 0 and at most 120"):
+        client.what_if(within_s=1e9)
+
+
+@pytest.mark.parametrize("option", [("--strategy", "ecmp"), ("--time-limit", "3"), ("--leaves", "4")])
+def test_options_of_offline_analyses_need_a_workload(signalbox: Signalbox, option: tuple[str, str]) -> None:
+    status, _, err = signalbox("explain", "a", *option)
+    assert status == 2
+    assert "needs a --workload" in " ".join(err.split())
+
+
+def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> None:
+    worker = AnalysisWorker()
+    replies: list[Future[Any]] = [Future(), Future()]
+    requests = [AnalyseJob(loop.network, JobId(job), None) for job in ("a", "nobody")]
+    try:
+        for request, reply in zip(requests, replies, strict=True):
+            worker.submit(request, reply)
+        assert replies[0].result(timeout=60) == analyse_job(requests[0])
+        with pytest.raises(NotFound, match="there is no job 'nobody'; jobs: a, b"):
+            replies[1].result(timeout=60)
+    finally:
+        worker.stop()
