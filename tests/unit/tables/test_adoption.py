@@ -61,32 +61,3 @@ def test_a_pin_over_a_link_that_is_not_there_has_no_path() -> None:
     rules = installed(FABRIC, Pin(FLOW, OWNER, path))
     left = replace(FABRIC, links={key: link for key, link in FABRIC.links.items() if key != path[1]})
     assert list(installed_pins(left, rules)) == [Pin(FLOW, OWNER, None)]
-
-
-def unknown(*ips: str) -> Fabric:
-    """Without these hosts, and without the leaf that none of the others is at."""
-    hosts = {ip: host for ip, host in FABRIC.hosts.items() if ip not in ips}
-    return replace(FABRIC, hosts=hosts)
-
-
-def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
-    everybody = installed(FABRIC, Pin(FLOW, OWNER, paths(FABRIC)[0]))
-    less = unknown("10.0.1.1", "10.0.1.2")
-    without = dict(desired_rules(less, (), {}, SETTINGS))
-    kept = keep_unknown(less, without, everybody)
-    assert kept[LEAF].flows.keys() >= everybody[LEAF].flows.keys() - without[LEAF].flows.keys()
-    assert kept[LEAF].groups == everybody[LEAF].groups, "the path group, and the ECMP group in it"
-    assert keep_unknown(FABRIC, without, everybody)[LEAF] == without[LEAF], "all hosts are known: nothing is kept"
-
-
-def test_pins_from_an_unknown_host_stay_too() -> None:
-    back = FlowId(FLOW.dst_ip, FLOW.src_ip)
-    spine_pin = Pin(FLOW, OWNER, paths(TWO_CABLES)[0])
-    rules = installed(TWO_CABLES, spine_pin)
-    less = replace(TWO_CABLES, hosts={ip: host for ip, host in TWO_CABLES.hosts.items() if ip != FLOW.src_ip})
-    kept = keep_unknown(less, dict(desired_rules(less, (), {}, SETTINGS)), rules)
-    spine = spine_pin.path[1].dpid if spine_pin.path else None
-    assert spine
-    assert pin_key(FLOW) in kept[spine].flows
-    assert pin_key(back) not in kept[spine].flows
-    assert {key for key in rules[LEAF].flows if key.match.arp_tpa} <= kept[LEAF].flows.keys()

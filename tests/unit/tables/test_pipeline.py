@@ -13,7 +13,7 @@ from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
 from controller.tables import pipeline
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules, keep_unknown
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
@@ -82,6 +82,31 @@ def test_rules_follow_a_host_that_moves(to: PortRef) -> None:
     whole = Pipeline(SETTINGS)
     whole.desired(FABRIC, (), {})
     assert whole.desired(moved, (), {}) == desired_rules(moved, (), {}, SETTINGS)
+
+
+# ---- hosts that are not known yet
+
+
+def fabric_without(*ips: str) -> Fabric:
+    return replace(FABRIC, hosts={ip: host for ip, host in FABRIC.hosts.items() if ip not in ips})
+
+
+def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)
+    fabric = fabric_without("10.0.1.1", "10.0.1.2")
+    desired = desired_rules(fabric, (), {}, SETTINGS)
+    kept = keep_unknown(fabric, desired, installed)[LEAF]
+    assert kept.flows.keys() >= installed[LEAF].flows.keys() - desired[LEAF].flows.keys()
+    assert kept.groups == installed[LEAF].groups, "the path group, and the ECMP group in it"
+    assert keep_unknown(FABRIC, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
+
+
+def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)
+    fabric = fabric_without(FLOW.src_ip, OTHER_FLOW.src_ip)
+    kept = keep_unknown(fabric, desired_rules(fabric, (), {}, SETTINGS), installed)
+    assert pin_key(FLOW) in kept[LEAF].flows
+    assert {key for key in installed[FAR_LEAF].flows if key.match.arp_tpa} <= kept[FAR_LEAF].flows.keys()
 
 
 # ---- prefixes
