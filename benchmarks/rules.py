@@ -26,7 +26,6 @@ from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
-from controller.planning.replan_policy import running
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet, stages_between
@@ -56,7 +55,7 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     cut = without(fabric, [used])
     narrowed, held = _change("cable cut", cut, pins(cut, jobs, planned, ()), held)
     started = time.perf_counter()
-    repaired = repair(running(problem_of(cut, jobs), planned))
+    repaired = repair(problem_of(cut, jobs).with_routes(planned))
     plan_ms = 1000 * (time.perf_counter() - started)
     if isinstance(repaired, NoPlan):
         raise RuntimeError(repaired.reason)

@@ -79,7 +79,7 @@ TRIALS: Mapping[str, Trial] = {
     "ecmp, ten hashes": Trial("ecmp", seeds=tuple(range(1, 11))),
     "greedy, ten orders": Trial("greedy", seeds=tuple(range(1, 11)), shuffled=True),
 }
-"""The first five as published; ours as the controller runs it; then what explains the differences."""
+"""The first five as published; "planned" as the controller runs it; then variants that explain the differences."""
 
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "ecmp": {0: 4.54, 1: 4.59, 4: 4.91, 8: 4.94},
@@ -136,7 +136,7 @@ def _known(slow_down: float | None) -> float:
 
 
 def summary(cells: Sequence[Cell]) -> Table:
-    """Mean over the workloads, the worst in brackets, then the published mean and how far ours is from it."""
+    """Mean over the workloads, the worst in brackets, then the published mean and the difference from it."""
     table = Table("scheme", title="slow-down, mean of workloads (worst); published mean", title_justify="left")
     for failed in FAILED:
         table.add_column(f"{failed} failed", justify="right")

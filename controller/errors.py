@@ -1,15 +1,17 @@
 """Errors that reach a user: which field, what was wrong, what would be right.
 
-``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field.
+``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field. pydantic
+itself is not imported: ``mn`` loads this file with the system's Python, see ``offline.topologies``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ValidationError
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,6 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The model that a field holds, itself or in a tuple."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -31,9 +31,7 @@ from controller.offline.scenario import build_fabric
 
 
 def main(
-    kind: Annotated[FabricKind, typer.Option("--fabric", help="What the other numbers describe.")] = (
-        FabricKind.LEAF_SPINE
-    ),
+    kind: Annotated[FabricKind, typer.Option("--fabric", help="The kind of fabric.")] = (FabricKind.LEAF_SPINE),
     leaves: Annotated[int | None, typer.Option(min=2, help="Leaf-spine: leaves.")] = None,
     spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.")] = None,
     hosts_per_leaf: Annotated[
@@ -45,7 +43,7 @@ def main(
         typer.Option("--workload", metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
     ] = None,
     quiet_s: Annotated[
-        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning all the time.")
+        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning continuously.")
     ] = 120.0,
     idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Measure CPU time for so long.")] = 60.0,
     settled_s: Annotated[

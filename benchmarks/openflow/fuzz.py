@@ -37,7 +37,8 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``failure``: what went wrong first, empty when nothing did; ``at``: the number of the message after which."""
+    """``failure``: the first one, empty without any; ``at``: the number of the message before it. ``thrown_out``:
+    connections that the controller ended."""
 
     seed: int
     first: int
@@ -120,7 +121,7 @@ def table_of(result: Result) -> Group:
         parts.append(lines)
     parts.append(
         f"{result.count} messages of seed {result.seed} in {result.seconds:.0f} s, {result.connections} connections, "
-        f"{result.thrown_out} thrown out; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
+        f"{result.thrown_out} ended by the controller; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
         f"{result.tracebacks} tracebacks in the log"
     )
     for what, times in (("echo", result.good_echo_ms), ("rules for a port", result.good_rules_ms)):

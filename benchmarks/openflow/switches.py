@@ -1,7 +1,7 @@
 """The two switches of the fuzzer: one sends mutants, the other must be served as usual meanwhile.
 
-Both speak to a real controller over loopback. In: mutants. Out: what became of each, and how long the good switch
-waited for echoes and for rules.
+Both speak to a real controller over loopback. In: mutants. Out: how many connections the controller ended,
+and how long the good switch waited for echoes and for rules.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class HostileSwitch:
             self._take(connection, connection.hear())
 
     def _xid(self, mutant: Mutant) -> int:
-        """Of the request that it answers. What follows a last part answers nothing."""
+        """Of the request that it answers. Messages after a last part answer no request."""
         kind = MULTIPART.get(mutant.kind, -1)
         xid = self._waiting.get(kind, 0)
         more = mutant.data[11:12] == b"\1"

@@ -44,7 +44,7 @@ class ChangeRow:
     """``before_level``: of the plan that ran. ``displaced``: flows whose path has gone; their new paths are no moves.
     ``repair_*``: of the repair, which moves nothing else; times in ms, medians. ``moves``: of the plan after it;
     ``fewest``: whether no routing with the same levels moves fewer, as far as proven. ``scratch_*``: of a plan that
-    knows nothing of what runs, and how many flows would move for it."""
+    ignores the running routes, and how many flows would move for it."""
 
     group: str
     workload: str

@@ -317,7 +317,7 @@ def sizes(problem: Problem) -> tuple[int, int]:
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
     """The best worst level on an even leaf-spine with S spines left whose fullest leaf has D flows out or in
-    (docs/planning.md: pigeonhole and König for whole flows, intervals of a colouring for split ones)."""
+    (docs/explanation/planning.md: pigeonhole and König for whole flows, intervals of a colouring for split ones)."""
     if not setting.even or failure.cables or failure.of_one_job:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]

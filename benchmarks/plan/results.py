@@ -1,4 +1,4 @@
-"""What ``plan`` has measured so far: saved, summed up and compared with targets.
+"""The measurements of ``plan`` so far: saved, summed up and compared with targets.
 
 In: rows. Out: ``plan.json``, which is replaced as a whole; ``Line``s of tables; ``Target``s, each with how
 many cases meet it and the worst case.
@@ -23,7 +23,7 @@ from benchmarks.plan.workloads import FAILURES, IRREGULAR, ONE_JOB, WHOLE_SPINES
 
 @dataclass(slots=True)
 class Results:
-    """``asked``: the options of the run. ``finished``: nothing is missing any more."""
+    """``asked``: the options of the run. ``finished``: all steps are done."""
 
     asked: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
@@ -168,7 +168,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``of``: which rows it is about. ``met``: whether one does. ``figure``: the larger the worse; ``words``: it."""
+    """``of``: selects rows. ``met``: whether one meets it. ``figure``: larger is worse; ``words``: its format."""
 
     name: str
     of: Callable[[Row], bool]
@@ -178,7 +178,7 @@ class _Rule:
 
 
 def _off(row: Row) -> float:
-    """Level / what it could be."""
+    """Level / the best known level."""
     return row.level / (row.closed_form or row.bound)
 
 
@@ -267,8 +267,8 @@ _RULES = (
 
 
 def targets(rows: Sequence[Row], changes: Sequence[ChangeRow], growth: Sequence[GrowthRow]) -> list[Target]:
-    ours = [row for row in rows if row.strategy == PLANNED]
-    judged = [_judged(rule, [row for row in ours if rule.of(row)]) for rule in _RULES]
+    planned = [row for row in rows if row.strategy == PLANNED]
+    judged = [_judged(rule, [row for row in planned if rule.of(row)]) for rule in _RULES]
     return [target for target in (*judged, *_of_changes(changes), *_of_growth(growth)) if target.cases]
 
 

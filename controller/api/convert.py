@@ -20,9 +20,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.collectives import MAX_VIRTUAL_LINKS, check
+from controller.jobs.collectives import MAX_VIRTUAL_LINKS, PortClass, check, port_classes
 from controller.jobs.messages import IterationTime
-from controller.jobs.source_ports import PortClass, port_classes
 from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec, Transport
 from controller.planning.messages import ReplanOutcome, StrategySet
 from controller.planning.plan import Plan

@@ -2,7 +2,7 @@
 
 In: workload files, a description of a fabric, and what the controller does in the middle of it. Out: a table of
 slow-downs or, with ``--json``, every iteration of every job; exit status 3 when a job had to stop for want of a path.
-docs/simulator.md describes the model and the fields.
+docs/explanation/simulator.md describes the model, docs/reference/json-output.md the fields.
 """
 
 from __future__ import annotations

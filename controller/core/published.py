@@ -12,8 +12,8 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import MemoPerKey
-from controller.planning.efficiency import LEVEL_TOLERANCE, ideal_communication_s
-from controller.planning.problem import FlowId, Route
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.problem import FlowId, Route, ideal_communication_s
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
@@ -39,7 +39,7 @@ def status(s: State, jobs: Mapping[JobId, JobStatus], alarms: tuple[Alarm, ...])
         plan_installed=s.cycle.adopted,
         plan_reason=s.cycle.reason,
         baseline_levels=s.cycle.baseline_levels,
-        pins=len(s.confirmed.pins),
+        pins=len(s.sending.pins),
         moved_flows_total=s.cycle.moved_flows_total,
         plans_total=s.cycle.plans_total,
         repair=s.cycle.repair,

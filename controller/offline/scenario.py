@@ -27,8 +27,7 @@ from controller.offline.fabrics import (
 from controller.offline.graph_file import graph_file
 from controller.offline.workloads import Numbering, read_workload
 from controller.planning.analysis.requests import FabricNames
-from controller.planning.problem import Problem, Routes
-from controller.planning.snapshot import take_snapshot
+from controller.planning.problem import Problem, Routes, take_snapshot
 
 GIGABIT = 1e9
 MAX_PATHS = 1024

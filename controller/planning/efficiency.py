@@ -1,10 +1,8 @@
-"""How good a routing is: demand, load, level of a job, network efficiency (docs/planning.md).
+"""How good a routing is: load, level of a job, network efficiency (docs/explanation/planning.md).
 
-The one place with these definitions; planner, live status and metrics all use it. In: virtual links and NIC rates, or
-a ``Problem`` with routes. Out: plain numbers.
+The one place with these definitions; planner, live status and metrics all use it. In: a ``Problem``, whose flows have
+their demands, with routes. Out: plain numbers.
 
-- T0 of a phase: the job's communication time alone on an idle fabric, set by its busiest NIC.
-- Demand of a flow in a phase: its bits / T0, in bit/s; sent at this rate, all flows of the phase end together.
 - Load of a link: the sum over jobs of the job's largest load over its phases, / capacity. Phases of one job never
   overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
 - Level of a job: max(1, the largest load on a link it uses). Its communication takes at most level x T0.
@@ -20,54 +18,18 @@ Loads are computed in three ways: of whole routings at once (``peaks``), of hund
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from controller.fabric.topology import LinkId
-from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
-from controller.planning.problem import Floats, FlowId, Ints, Problem, Routes
+from controller.planning.problem import Floats, Ints, Problem, Routes
 
 LEVEL_TOLERANCE = 1e-4
 """Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""
-
-
-def ideal_time_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> dict[int, float]:
-    """T0 of each phase in seconds: the largest (bits through a NIC in one direction / NIC rate), phases ascending.
-
-    ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
-    """
-    through: defaultdict[tuple[int, str, str], int] = defaultdict(int)
-    for link in virtual_links:
-        through[link.phase, link.src_ip, "out"] += link.bytes
-        through[link.phase, link.dst_ip, "in"] += link.bytes
-    slowest: dict[int, float] = {}
-    for (phase, ip, _), amount in sorted(through.items()):
-        slowest[phase] = max(slowest.get(phase, 0.0), 8 * amount / nic_bps[ip])
-    return slowest
-
-
-def ideal_communication_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> float:
-    """Seconds of communication per iteration on an idle fabric: the phases' T0, one after the other."""
-    return sum(ideal_time_s(virtual_links, nic_bps).values())
-
-
-def demands(
-    virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
-) -> dict[FlowId, tuple[tuple[int, float], ...]]:
-    """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as in ``Flow.demand_bps``.
-    Raises ``KeyError`` for an address without NIC rate."""
-    t0_s = ideal_time_s(virtual_links, nic_bps)
-    bits: defaultdict[FlowId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for link in virtual_links:
-        bits[FlowId(link.src_ip, link.dst_ip)][link.phase] += 8 * link.bytes
-    return {
-        flow: tuple((phase, amount / t0_s[phase]) for phase, amount in sorted(phases.items()) if amount)
-        for flow, phases in bits.items()
-    }
 
 
 def job_levels(problem: Problem, routes: Routes) -> dict[JobId, float]:

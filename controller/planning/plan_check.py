@@ -19,7 +19,7 @@ _SAME_LEVEL = 1e-4
 
 
 def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[str, ...]:
-    """The plan's violations. Load and level are defined in docs/planning.md."""
+    """The plan's violations. Load and level are defined in docs/explanation/planning.md."""
     if not min(problem.capacity_bps.values(), default=1.0) > 0:
         return ("a link has no capacity",)
     violations = list(_routing(problem, plan))

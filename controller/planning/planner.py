@@ -27,6 +27,7 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_level
 from controller.planning.leaf_spine import color_evenly, find_lanes, split_evenly
 from controller.planning.level_vector import stronger
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
@@ -50,6 +51,21 @@ def repair(problem: Problem) -> Plan | NoPlan:
     """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
     milliseconds, moving nothing else."""
     return judged(problem, PlanLimits(ecmp_draws=0), lambda bounds: Routings([_running(problem)], bounds))
+
+
+def repair_first(request: SolvePlan) -> tuple[Planned | None, SolvePlan]:
+    """The repair, None when there is nothing to repair or it cannot be done, and the request for the plan that follows:
+    it starts from the repaired routes, so that only what is worth a second move is moved again."""
+    if not request.problem.broken:
+        return None, request
+    try:
+        answer = repair(request.problem)
+    except Exception:
+        log.exception("repair failed; the plan has to do it", generation=request.problem.generation)
+        return None, request
+    if not isinstance(answer, Plan):
+        return None, request
+    return Planned(answer, repair=True), replace(request, problem=request.problem.with_routes(answer.routes))
 
 
 class Routings(NamedTuple):

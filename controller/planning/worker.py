@@ -16,8 +16,7 @@ import structlog
 
 from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.planner import plan
-from controller.planning.replan_policy import repair_first
+from controller.planning.planner import plan, repair_first
 from controller.planning.schemes import baseline_levels
 
 log = structlog.get_logger(__name__)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, decide
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
-from controller.planning.replan_policy import decide
 from controller.simulator.options import Replan
 
 Scheme = Callable[[Problem], Plan | NoPlan]

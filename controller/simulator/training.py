@@ -313,8 +313,8 @@ class _Simulation:
 
 
 def report(options: Options, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
-    """A simulation as plain data for programs; the fields are an interface (docs/simulator.md). ``bound``: of the worst
-    job's level, however flows are split. ``outcomes``: by name of the scheme."""
+    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md). ``bound``:
+    of the worst job's level, however flows are split. ``outcomes``: by name of the scheme."""
     return {
         "iterations": options.iterations,
         "random_starts_s": options.random_starts_s,

@@ -25,6 +25,7 @@ from controller.southbound.framework import (
     HANDSHAKE_DISPATCHER,
     MAIN_DISPATCHER,
     Events,
+    HubSocket,
     Received,
     hub,
     ofp,
@@ -40,8 +41,6 @@ log = structlog.get_logger(__name__)
 
 MAX_UNSENT = 8 * 1024 * 1024
 """Bytes kept for one switch that does not read: some 80,000 rules."""
-LINGER_S = 1.0
-"""How long a refused peer has to read the reason."""
 TURN_S = 0.003
 """After so much work for one connection the others have their turn."""
 
@@ -54,7 +53,7 @@ class Connection:
 
     def __init__(
         self,
-        sock: Any,
+        sock: HubSocket,
         peer: str,
         config: OpenFlowConfig,
         tls: ssl.SSLContext | None,
@@ -76,6 +75,7 @@ class Connection:
         self._ended = False
         self._greenlets: list[Any] = []
         self._draining: Any = None
+        self._socket = sock
         self._transport = TlsTransport(sock, tls) if tls else PlainTransport(sock)
 
     def send(self, *messages: bytes) -> list[int]:
@@ -114,7 +114,7 @@ class Connection:
     def close(self) -> None:
         """Ends the connection; the app hears of it when the hub gets to it."""
         self._ended = True
-        self._transport.shut_down()
+        self._socket.shut_down()
 
     # ---- its life
 
@@ -128,7 +128,7 @@ class Connection:
         except Malformed as error:
             self.refuse("malformed", str(error))
         except NoCommonVersion as error:
-            self._send_last(error.answer)
+            self.send_bytes(error.answer)
             self.refuse("version", str(error))
         except ssl.SSLError as error:
             self.refuse("tls", getattr(error, "verify_message", None) or error.reason or str(error))
@@ -138,7 +138,7 @@ class Connection:
             self._ended = True
             for greenlet in filter(None, (*self._greenlets, self._draining)):
                 hub.kill(greenlet)
-            self._transport.close()
+            self._socket.close()
             self._set_state(DEAD_DISPATCHER)
 
     def _set_state(self, state: str) -> None:
@@ -169,13 +169,6 @@ class Connection:
         except OSError:
             self.close()
         self._draining = None
-
-    def _send_last(self, data: bytes) -> None:
-        """Sends, and waits until the bytes have left, or ``LINGER_S``."""
-        self.send_bytes(data)
-        deadline = time.monotonic() + LINGER_S
-        while self._transport.unsent and not self._ended and time.monotonic() < deadline:
-            pause(0.01)
 
     # ---- receiving
 

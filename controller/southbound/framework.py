@@ -78,6 +78,7 @@ __all__ = [
     "PROTOCOL",
     "AppManager",
     "Events",
+    "HubSocket",
     "Outbox",
     "Received",
     "RyuApp",
@@ -90,10 +91,7 @@ __all__ = [
     "ofp_parser",
     "on",
     "pause",
-    "receive",
-    "send_now",
     "spawn",
-    "wait_writable",
 ]
 
 log = structlog.get_logger(__name__)
@@ -230,19 +228,46 @@ def _fail(outbox: Outbox, where: Any, error: Exception) -> None:
     outbox.fail(error)
 
 
-def receive(sock: Any, size: int) -> bytes:
-    """Waits in the hub, also when there is something to read, so that each call lets the hub's other work run."""
-    eventlet.hubs.trampoline(sock, read=True)
-    return bytes(sock.recv(size))
+class HubSocket:
+    """A connected socket whose waiting is done by the hub. It is registered for reading once instead of for each wait,
+    which saves two system calls per message."""
 
+    def __init__(self, sock: Any) -> None:
+        self._socket = sock
+        self._hub = eventlet.hubs.get_hub()
+        self._waiting: Any = None
+        with suppress(OSError):  # the peer may have left
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._listener = self._hub.add(self._hub.READ, sock.fileno(), self._wake, self._wake, None)
 
-def send_now(sock: Any, data: bytes | memoryview) -> int:
-    """How many bytes the socket took without waiting."""
-    try:
-        return int(sock.fd.send(data))
-    except BlockingIOError:
-        return 0
+    def receive(self, size: int) -> bytes:
+        """Yields to the hub, also when there is something to read. Empty once the peer has ended the connection."""
+        while True:
+            self._waiting = eventlet.getcurrent()
+            self._hub.switch()
+            with suppress(BlockingIOError):
+                return bytes(self._socket.fd.recv(size))
 
+    def _wake(self, _: Any) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            waiting.switch()
 
-def wait_writable(sock: Any) -> None:
-    eventlet.hubs.trampoline(sock, write=True)
+    def send_now(self, data: bytes | memoryview) -> int:
+        """How many bytes were taken without waiting."""
+        try:
+            return int(self._socket.fd.send(data))
+        except BlockingIOError:
+            return 0
+
+    def wait_writable(self) -> None:
+        eventlet.hubs.trampoline(self._socket, write=True)
+
+    def shut_down(self) -> None:
+        """Ends the connection; a greenlet that waits here continues."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._hub.remove(self._listener)
+        self._socket.close()

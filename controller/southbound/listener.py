@@ -19,7 +19,7 @@ from controller.config import OpenFlowConfig
 from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
 from controller.southbound.connection import Connection
-from controller.southbound.framework import Events, Outbox, green_socket, pause, spawn
+from controller.southbound.framework import Events, HubSocket, Outbox, green_socket, pause, spawn
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +98,9 @@ class Listener:
                 continue
             host, port = address[:2]
             peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            connection = Connection(sock, peer, self._openflow, self._tls, self._events, self._refused, self._ignored)
+            connection = Connection(
+                HubSocket(sock), peer, self._openflow, self._tls, self._events, self._refused, self._ignored
+            )
             self._make_room()
             self._in_handshake[connection] = None
             spawn(self._outbox, partial(self._serve, connection))

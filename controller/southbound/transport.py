@@ -7,12 +7,10 @@ kept and sent by ``drain``. TLS runs on buffers in memory, so that it needs no s
 
 from __future__ import annotations
 
-import socket
 import ssl
 from contextlib import suppress
-from typing import Any
 
-from controller.southbound.framework import receive, send_now, wait_writable
+from controller.southbound.framework import HubSocket
 
 CHUNK = 65536
 
@@ -20,21 +18,20 @@ CHUNK = 65536
 class PlainTransport:
     """``unsent``: bytes that the socket has not taken yet."""
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: HubSocket) -> None:
         self._socket = sock
         self.unsent = bytearray()
 
     def open(self) -> None:
         """To be called before anything is sent or received."""
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def receive(self) -> bytes:
         """The bytes that have come, empty once the peer has ended the connection."""
-        return receive(self._socket, CHUNK)
+        return self._socket.receive(CHUNK)
 
     def send(self, data: bytes) -> None:
         if not self.unsent:
-            sent = send_now(self._socket, data)
+            sent = self._socket.send_now(data)
             if sent == len(data):
                 return
             data = data[sent:]
@@ -43,22 +40,14 @@ class PlainTransport:
     def drain(self) -> None:
         """Waits in the hub until everything is sent."""
         while self.unsent:
-            wait_writable(self._socket)
+            self._socket.wait_writable()
             with memoryview(self.unsent) as unsent:
-                sent = send_now(self._socket, unsent[:CHUNK])
+                sent = self._socket.send_now(unsent[:CHUNK])
             del self.unsent[:sent]
-
-    def shut_down(self) -> None:
-        """Ends the connection; a greenlet that waits in ``receive`` or ``drain`` continues."""
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 class TlsTransport(PlainTransport):
-    def __init__(self, sock: Any, context: ssl.SSLContext) -> None:
+    def __init__(self, sock: HubSocket, context: ssl.SSLContext) -> None:
         super().__init__(sock)
         self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._received, self._to_send, server_side=True)
@@ -66,7 +55,6 @@ class TlsTransport(PlainTransport):
     def open(self) -> None:
         """The TLS handshake. Raises ``ssl.SSLError`` when the peer's certificate is missing or wrong, and also tells
         the peer."""
-        super().open()
         try:
             while True:
                 try:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
-from controller.jobs.source_ports import PortClass, exactly
+from controller.jobs.collectives import PortClass, exactly
 from controller.jobs.spec import Transport
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (

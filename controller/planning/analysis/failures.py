@@ -30,7 +30,6 @@ from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
-from controller.planning.replan_policy import running
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""
@@ -45,7 +44,7 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
     pinned = not crossing or any(map(problem.stands, crossing))
     if not pinned:
         planned = _answered(plan(problem, replace(network.limits, ecmp_draws=0)))
-        network = replace(network, problem=running(problem, planned.routes))
+        network = replace(network, problem=problem.with_routes(planned.routes))
     failures = single_failures(network.fabric, request.kinds, network.intact)
     felt, unfelt = cases(network.problem, network.fabric, failures)
     ends_at = time.monotonic() + request.within_s

@@ -1,4 +1,4 @@
-"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/planning.md).
+"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/explanation/planning.md).
 
 Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
 alike: so the variables are integers n[class, path], how many flows of a class take a path. Minimised in this order:

@@ -12,7 +12,7 @@ from controller.planning.problem import Flow, Problem
 from tests.support.planning.fabrics import fabric_of, flow, leaf_spine, problem_of
 
 LEAVES = (1, 2, 3, 4)
-quick = settings(max_examples=60, derandomize=True)
+quick = settings(max_examples=60)
 
 
 @st.composite

@@ -20,7 +20,7 @@ from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, problem_of, ring
 
-quick = settings(max_examples=60, derandomize=True)
+quick = settings(max_examples=60)
 
 
 def fits(edges: Sequence[tuple[int, int]], flows: int, fit: float) -> bool:

@@ -125,7 +125,7 @@ def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> No
     fabric.run(30)
     assert fabric.mods == []
     assert spines_used(fabric) == before
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 

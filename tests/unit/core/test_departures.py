@@ -51,7 +51,7 @@ def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFa
     fabric.run(10)
     assert fabric.mods == []
     assert spines_used(fabric) == before
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
 
 
 def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabric) -> None:
@@ -75,7 +75,7 @@ def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) ->
         dpid = Dpid(0xBAD0 + number)
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
         fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
 
 
 def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
@@ -93,7 +93,7 @@ def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabr
     fabric.connect(*gone)
     fabric.run(10)
     assert fabric.mods == []
-    assert (spines_used(fabric), fabric.loop.state.phases.adopting) == (before, False)
+    assert (spines_used(fabric), fabric.status.adopting) == (before, False)
 
 
 def test_what_a_job_leaves_behind_while_nobody_is_connected_goes_with_the_return(fabric: FakeFabric) -> None:

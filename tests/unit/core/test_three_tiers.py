@@ -19,8 +19,8 @@ from controller.config import Config, Strategy
 from controller.fabric.messages import SwitchConnected, SwitchLeft
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.offline.fabrics import without
 from controller.offline.topologies import fat_tree

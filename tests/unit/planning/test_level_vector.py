@@ -14,7 +14,7 @@ from controller.planning.problem import Flow, Problem
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import packings, problems
 
-quick = settings(max_examples=150, derandomize=True)
+quick = settings(max_examples=150)
 
 
 def vector_of(problem: Problem) -> LevelVector:

@@ -18,7 +18,7 @@ from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, probl
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 
 NO_LIMIT = Clock(math.inf, math.inf)
-quick = settings(max_examples=150, derandomize=True)
+quick = settings(max_examples=150)
 
 
 def improved(problem: Problem, routes: Routes, level: float, moves_count: bool = True) -> tuple[Commodities, Spread]:

@@ -20,7 +20,7 @@ from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pi
 from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
-quick = settings(max_examples=60, derandomize=True)
+quick = settings(max_examples=60)
 
 
 def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:

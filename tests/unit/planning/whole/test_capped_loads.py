@@ -15,7 +15,7 @@ from controller.planning.whole.capped_loads import CappedLoads
 from tests.support.planning.fabrics import flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import problems
 
-quick = settings(max_examples=100, derandomize=True)
+quick = settings(max_examples=100)
 
 
 def choices(problem: Problem) -> list[int]:

@@ -25,7 +25,7 @@ from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine
 from tests.support.planning.random_problems import packings, problems
 
 LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
-quick = settings(max_examples=60, derandomize=True)
+quick = settings(max_examples=60)
 
 
 def solved(

@@ -29,7 +29,7 @@ from tests.support.planning.fabrics import (
 from tests.support.planning.random_problems import packings, problems
 
 LIMITS = PlanLimits(time_limit_s=1)
-quick = settings(max_examples=100, derandomize=True)
+quick = settings(max_examples=100)
 
 
 def searched(problem: Problem, limits: PlanLimits = LIMITS, start: Routes | None = None) -> dict[FlowId, Route]:

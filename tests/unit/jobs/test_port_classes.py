@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.source_ports import exactly, port_classes
+from controller.jobs.collectives import exactly, port_classes
 from controller.jobs.spec import MAX_SUBFLOWS
 
 EVERY_PORT = range(1 << 16)

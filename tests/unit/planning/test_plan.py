@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import PortNo
-from controller.planning.plan import Plan
+from controller.planning.plan import Plan, decide
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
-from controller.planning.replan_policy import decide
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
 
 
