@@ -9,7 +9,7 @@ from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
 from controller.tables.adoption import installed_hosts, installed_pins
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import PipelineSettings, desired_rules, keep_unknown
+from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
