@@ -117,6 +117,18 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
     assert counts.load.background == {}, "all that the link carried is the flow that begins here"
 
 
+def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flow(counts: Counts) -> None:
+    """The flow comes from the other leaf; packets that took another way do not pass the rule here."""
+    back, far_leaf = pin_key(FlowId(THERE, HERE)), FABRIC.hosts[THERE].at.dpid
+    counts.load.routes_changed(0.0, lambda: {Counted(THERE, HERE): (frozenset({LinkId(SPINE, PortNo(1))}),)})
+    for total in range(1, 8):
+        counts.take({}, {back: total * 10**6}, dpid=far_leaf)
+        counts.take({}, {back: 0}, dpid=LEAF)
+        counts.take({PortNo(1): PortCount(total * 10**6, 0)}, dpid=SPINE)
+    counts.load.update(counts.now, {LinkId(SPINE, PortNo(1)): 1e6})
+    assert counts.load.background == {}
+
+
 def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -> None:
     counts.take(drops={HOST_PORT: 50, UPLINK: 0})
     assert counts.dropped() == {}, "they may be from long ago"

@@ -9,11 +9,11 @@ import pytest
 
 from controller.fabric.link_load import Counted
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.jobs.registry import Job, JobRegistry
 from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
-from controller.tables.pinned_table import Pin
+from controller.tables.pinned_table import Pin, counting_rule, pin_key
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import (
@@ -23,6 +23,7 @@ from controller.tables.running_routes import (
     confirmed_routes,
     in_place,
     lost_links,
+    parts_of,
     possible_links,
 )
 from tests.support.fake_fabric import ring_job
@@ -106,6 +107,16 @@ def test_shares_come_from_the_saved_state_if_there_are_as_many(
     assert routes.routes == {FLOW: split(FIRST, SECOND, shares=shares)}
 
 
+def test_subflows_without_the_first_class_are_no_route_of_the_job() -> None:
+    job, routes = job_of("job"), RunningRoutes()
+    rules = {
+        dpid: RuleSet(dict(of.flows), of.groups) for dpid, of in installed(job, {FLOW: split(FIRST, SECOND)}).items()
+    }
+    del rules[Dpid(1)].flows[pin_key(FLOW, parts_of(job)[0])]  # type: ignore[attr-defined]
+    routes.adopt(FABRIC, rules, [job])
+    assert FLOW not in routes.routes
+
+
 def test_saved_shares_are_kept_until_no_orphan_is_expected_any_more() -> None:
     routes = RunningRoutes({FLOW: UNEVEN})
     routes.forget_orphans()
@@ -140,6 +151,20 @@ def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     assert derive(FABRIC, [one_way], routes, ()) == before
 
 
+def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None:
+    """The last cable of the path ends at another port of the same switch."""
+    one_way = replace(job_of("job", 1), pairs=frozenset([FLOW]))
+    up, down = FIRST
+    port = PortRef(Dpid(2), PortNo(77))
+    there = FABRIC.links[down]
+    links = {key: link for key, link in FABRIC.links.items() if key != LinkId(*there.dst)}
+    moved = {down: replace(there, dst=port), LinkId(*port): replace(there, src=port, dst=there.src)}
+    derive, routes = Pins(), {FLOW: whole(FIRST)}
+    derive(FABRIC, [one_way], routes, ())
+    pins = derive(replace(FABRIC, links={**links, **moved}), [one_way], routes, ())
+    assert [pin.path for pin in pins if pin.flow == BACK] == [(LinkId(*port), LinkId(*FABRIC.links[up].dst))]
+
+
 def test_orphans_stand_beside_the_pins_of_jobs_where_both_hosts_are_known() -> None:
     orphan = Pin(FlowId("10.0.0.2", "10.0.1.2"), 5, SECOND)
     taken, nowhere = replace(orphan, flow=FLOW), replace(orphan, flow=FlowId("10.0.0.2", "10.9.9.9"))
@@ -166,6 +191,12 @@ def test_a_route_is_confirmed_when_all_of_its_subflows_are() -> None:
     assert confirmed_routes(routes, confirmed) == routes
     assert confirmed_routes(routes, confirmed[:1]) == {}
     assert confirmed_pins(pins, wanted, {}) == ()
+
+
+def test_a_pin_that_could_not_stand_and_counts_only_is_not_confirmed() -> None:
+    pin = Pin(FLOW, 7, FIRST)
+    rule = counting_rule(pin, 2)
+    assert confirmed_pins([pin], {rule.key: rule}, {rule.key: rule}) == ()
 
 
 def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:
