@@ -64,7 +64,7 @@ def test_rates_and_subflows_reach_the_problem(workload: Path) -> None:
     assert flow.max_subflows == 3
 
 
-def test_uplinks_are_as_fast_as_nics_unless_told_otherwise(workload: Path) -> None:
+def test_uplinks_are_as_fast_as_nics_by_default(workload: Path) -> None:
     fabric = build_fabric(options(workload, link_gbps=25))
     assert {link.capacity_bps for link in fabric.links.values()} == {25e9}
 
