@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
@@ -175,9 +175,7 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
 
 
 def iteration_message(iteration: IterationTime) -> pb.Iteration:
-    return pb.Iteration(
-        index=iteration.index, duration_s=iteration.duration_s, communication_s=iteration.communication_s
-    )
+    return pb.Iteration(**asdict(iteration))
 
 
 def strategy_value(value: Strategy) -> pb.Strategy:
