@@ -58,8 +58,8 @@ def scenario(options: FabricOptions) -> Scenario:
     """Raises ``WrongUsage`` with what is wrong with the options, ``InvalidInput`` with what is wrong with the files,
     ``OSError`` for a file that cannot be read."""
     intact = build_fabric(options)
-    jobs = read_workload(options.workload, intact, options.max_subflows)
-    return Scenario(intact, fail(intact, options), jobs, Names(intact))
+    fabric = fail(intact, options)
+    return Scenario(intact, fabric, read_workload(options.workload, intact, options.max_subflows), Names(intact))
 
 
 def build_fabric(options: FabricOptions) -> Fabric:
