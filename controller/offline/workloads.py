@@ -153,20 +153,13 @@ def _parse(row: str) -> Line:
     fields = row.split()
     if len(fields) != len(_COLUMNS):
         raise ValueError(f"has {len(fields)} columns; {len(_COLUMNS)} are expected: {' '.join(_COLUMNS)}")
-    try:
-        return Line(*map(int, fields))
-    except ValueError:
-        column = next(name for name, field in zip(_COLUMNS, fields, strict=True) if not _is_whole(field))
-        field = fields[_COLUMNS.index(column)]
-        raise ValueError(f"{column} is '{field}', which is not a whole number") from None
-
-
-def _is_whole(field: str) -> bool:
-    try:
-        int(field)
-    except ValueError:
-        return False
-    return True
+    numbers = []
+    for column, field in zip(_COLUMNS, fields, strict=True):
+        try:
+            numbers.append(int(field))
+        except ValueError:
+            raise ValueError(f"{column} is '{field}', which is not a whole number") from None
+    return Line(*numbers)
 
 
 def _faults(line: Line, numbering: Numbering) -> Iterator[str]:

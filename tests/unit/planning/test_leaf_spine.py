@@ -21,7 +21,7 @@ LEAVES = 4
 
 
 def split_plan(spines: int, ends: list[tuple[int, int]], max_subflows: int) -> Plan:
-    """Flows of one job between leaves, each on hosts of its own."""
+    """Flows of one job between leaves, each between its own two hosts."""
     flows = [
         Flow(f.id, f.job_id, f.src_leaf, f.dst_leaf, f.nic_links, f.demand_bps, max_subflows=max_subflows)
         for f in (flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends))
@@ -40,7 +40,7 @@ crossing = st.tuples(st.integers(1, LEAVES), st.integers(1, LEAVES)).filter(lamb
 
 @quick
 @given(st.integers(1, 6), st.lists(crossing, min_size=1, max_size=40))
-def test_two_pieces_reach_the_leaf_cut_whatever_the_flows(spines: int, ends: list[tuple[int, int]]) -> None:
+def test_two_pieces_reach_the_leaf_cut_for_any_flows(spines: int, ends: list[tuple[int, int]]) -> None:
     answer = split_plan(spines, ends, 2)
     assert answer.max_level == pytest.approx(max(1.0, degree(ends) / spines), rel=1e-9)
     assert answer.gap == pytest.approx(0, abs=1e-9)

@@ -196,7 +196,7 @@ def test_without_time_another_planners_routes_are_used(broken: Fabric) -> None:
 
 def test_a_failing_search_leaves_another_planners_plan(broken: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
-        raise RuntimeError("out of luck")
+        raise RuntimeError("solver failed")
 
     monkeypatch.setattr(split_search, "solve", fails)
     assert planned(problem_of(broken, split(rings(8, 8)))).solver != "lp"
