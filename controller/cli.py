@@ -138,7 +138,7 @@ def register_job(
         with Client(address) as client:
             found = fields(client.register_job(spec))
     except InvalidInput as error:
-        raise InvalidInput(tuple(_in_file(file, problem) for problem in error.problems)) from None
+        raise error.within(file) from None
     show(found, lambda: tables.registered(found), as_json)
 
 
@@ -264,7 +264,3 @@ def _read(file: Path) -> Any:
         return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except ValueError as error:
         raise InvalidInput((FieldProblem("", str(error)),)) from None
-
-
-def _in_file(file: Path, problem: FieldProblem) -> FieldProblem:
-    return FieldProblem(f"{file}: {problem.path}" if problem.path else str(file), problem.message)
