@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
 from controller.errors import FieldProblem
 from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions, WrongUsage
+
+if TYPE_CHECKING:
+    from controller.planning.schemes import Scheme
+
+PARTLY_ROUTED = 3
+"""Exit status when flows have no path."""
 
 _fabric_option = partial(typer.Option, rich_help_panel="Fabric")
 failure_option = partial(typer.Option, rich_help_panel="Failures")
@@ -144,3 +150,14 @@ def _items(option: str, text: str) -> tuple[str, ...]:
     if not all(items):
         raise typer.BadParameter(f"'{text}' has an empty item; items are separated by single commas", param_hint=option)
     return items
+
+
+def scheme_named(strategy: str) -> Scheme:
+    """How the strategy plans. Raises ``typer.BadParameter`` when there is none of that name."""
+    # The solver takes half a second to import, which no other command needs.
+    from controller.planning.schemes import SCHEMES
+
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
+        raise typer.BadParameter(message, param_hint="--strategy")
+    return SCHEMES[strategy]
