@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from controller.api.convert import message_of
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
 from controller.planning.analysis.requests import FailureKind, WhatIf
@@ -55,12 +56,8 @@ def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
     planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
         answer=filter(None, (planned, _present(found), _computed(found), _worst(found), _lost(found))),
-        now=pb.NetworkLevels(
-            level=present.level,
-            bound=present.fluid_bound,
-            integer_bound=present.integer_bound,
-            ecmp_level=pb.EcmpLevels(**asdict(present.ecmp)),
-            unrouted=present.unrouted,
+        now=message_of(
+            pb.NetworkLevels, present, bound=present.fluid_bound, ecmp_level=message_of(pb.EcmpLevels, present.ecmp)
         ),
         outcomes=map(_outcome, found.outcomes),
         failures=sum(len(case.failures) for case in (*found.felt, *found.unfelt)),
@@ -70,21 +67,16 @@ def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
 
 
 def _outcome(outcome: Outcome) -> pb.FailureOutcome:
-    return pb.FailureOutcome(
+    return message_of(
+        pb.FailureOutcome,
+        outcome,
         kind=outcome.case.kind,
         example=outcome.example.name,
         failures=_names(outcome.case),
-        computed=outcome.computed,
-        level=outcome.level,
-        repaired_level=outcome.repaired_level,
         bound=outcome.fluid_bound,
-        integer_bound=outcome.integer_bound,
-        proven=outcome.proven,
-        ecmp_level=pb.EcmpLevels(**asdict(outcome.ecmp)) if outcome.ecmp else None,
-        lost=outcome.lost,
+        ecmp_level=message_of(pb.EcmpLevels, outcome.ecmp) if outcome.ecmp else None,
         rerouted_fewest=outcome.rerouted[0],
         rerouted_most=outcome.rerouted[1],
-        moved=outcome.moved,
     )
 
 

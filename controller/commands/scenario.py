@@ -7,14 +7,23 @@ A command of class ``FabricCommand`` has them before its own, and finds them as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
 from controller.errors import FieldProblem
 from controller.offline.fabric_options import FabricOptions, WrongUsage
+
+if TYPE_CHECKING:
+    from controller.planning.schemes import Scheme
+
+PARTLY_ROUTED = 3
+"""Exit status when flows have no path."""
+
+failure_option = partial(typer.Option, rich_help_panel="Failures")
 
 
 def _optional_workload(
@@ -79,3 +88,14 @@ class OptionalFabricCommand(FabricCommand):
         if problems:
             raise WrongUsage(problems)
         return None
+
+
+def scheme_named(strategy: str) -> Scheme:
+    """How the strategy plans. Raises ``typer.BadParameter`` when there is none of that name."""
+    # The solver takes half a second to import, which no other command needs.
+    from controller.planning.schemes import SCHEMES
+
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
+        raise typer.BadParameter(message, param_hint="--strategy")
+    return SCHEMES[strategy]
