@@ -35,6 +35,28 @@ def test_one_switch_that_leaves_is_given_up_a_moment_later(fabric: FakeFabric) -
 def test_one_that_is_back_within_that_moment_was_never_given_up(fabric: FakeFabric) -> None:
     fabric.send(SwitchLeft(Dpid(257)))
     assert any(link.dpid == 257 for link in fabric.loop.fabric.links)
+    fabric.connect(Dpid(257))
+    fabric.run(5)
+    assert sum(link.dpid == 257 for link in fabric.loop.fabric.links) == 4
+    assert fabric.status.switches[Dpid(257)].in_sync
+
+
+def test_switches_that_leave_one_after_the_other_are_given_up(fabric: FakeFabric) -> None:
+    for number, spine in enumerate((257, 258, 259), 1):
+        fabric.lose(Dpid(spine))
+        fabric.run(2)
+        assert not fabric.status.adopting
+        assert len({link.dpid for link in fabric.loop.fabric.links if link.dpid > 256}) == 4 - number
+    assert set(spines_used(fabric).values()) == {"spine4"}
+
+
+def test_two_switches_are_no_large_part_of_the_fabric(fabric: FakeFabric) -> None:
+    """Though they are a quarter of it."""
+    for spine in (257, 258):
+        fabric.loop.handle([SwitchLeft(Dpid(spine))], fabric.now)
+    fabric.run(1)
+    assert not fabric.status.adopting
+    assert {link.dpid for link in fabric.loop.fabric.links if link.dpid > 256} == {259, 260}
 
 
 def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFabric) -> None:

@@ -66,6 +66,14 @@ def test_a_pin_stands_at_its_source_and_where_the_default_table_may_choose_anoth
     assert port_of(5, ()) is None
 
 
+def test_a_pin_is_installed_at_the_end_of_its_path_first() -> None:
+    other = LinkId(Dpid(9), PortNo(4))
+    at_source, behind = (pin_rule(Pin(FLOW, OWNER, PATH), Dpid(dpid), (DOWN, other), int) for dpid in (1, 9))
+    assert at_source
+    assert behind
+    assert (at_source.distance, behind.distance) == (2, 1)
+
+
 def test_acknowledgements_ride_on_a_flow_unless_the_other_direction_is_announced() -> None:
     announced = Announcement(OWNER, ())
     back = (LinkId(Dpid(2), PortNo(1)),)

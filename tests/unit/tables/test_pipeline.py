@@ -13,7 +13,7 @@ from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
 from controller.tables import pipeline
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules, keep_unknown
+from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules, ecmp_group_id, keep_unknown
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
@@ -99,6 +99,18 @@ def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
     assert kept.flows.keys() >= installed[LEAF].flows.keys() - desired[LEAF].flows.keys()
     assert kept.groups == installed[LEAF].groups, "the path group, and the ECMP group in it"
     assert keep_unknown(FABRIC, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
+
+
+def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
+    """No other rule of the switch uses it."""
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)[LEAF]
+    pin = installed.flows[pin_key(FLOW)]
+    fabric = fabric_without("10.0.1.1", "10.0.1.2")
+    kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, flows={pin.key: pin})})[LEAF]
+    assert kept.flows == {pin.key: pin}
+    assert kept.groups == {
+        n: installed.groups[n] for n in (path_group(installed, FLOW).group_id, ecmp_group_id(FAR_LEAF))
+    }
 
 
 def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:

@@ -73,6 +73,12 @@ def test_a_group_that_gains_and_loses_is_no_repair() -> None:
     assert [stage.name for stage in stages] == ["install 2"]
 
 
+def test_a_group_that_becomes_another_kind_with_fewer_next_hops_is_no_repair() -> None:
+    failover = GroupRule(7, "fast_failover", group(1, 2).buckets, 2)
+    stages = stages_between({LEAF: RuleSet.of(groups=[group(1, distance=2)])}, {LEAF: RuleSet.of(groups=[failover])})
+    assert [stage.name for stage in stages] == ["install 2"]
+
+
 def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> None:
     stages = stages_between(
         {LEAF: RuleSet.of([flow(1)])}, {LEAF: RuleSet.of([to_group()], [group(1)]), SPINE: RuleSet()}

@@ -107,12 +107,12 @@ def test_shares_come_from_the_saved_state_if_there_are_as_many(
     assert routes.routes == {FLOW: split(FIRST, SECOND, shares=shares)}
 
 
-def test_subflows_without_the_first_class_are_no_route_of_the_job() -> None:
-    job, routes = job_of("job"), RunningRoutes()
-    rules = {
-        dpid: RuleSet(dict(of.flows), of.groups) for dpid, of in installed(job, {FLOW: split(FIRST, SECOND)}).items()
-    }
-    del rules[Dpid(1)].flows[pin_key(FLOW, parts_of(job)[0])]  # type: ignore[attr-defined]
+@pytest.mark.parametrize("missing", [0, 1])
+def test_subflows_that_leave_out_a_class_are_no_route_of_the_job(missing: int) -> None:
+    job, routes = job_of("job", 4), RunningRoutes()
+    rules = dict(installed(job, {FLOW: split(FIRST, SECOND, THIRD, shares=(0.2, 0.3, 0.5))}))
+    gone = pin_key(FLOW, parts_of(job)[missing])
+    rules[Dpid(1)] = replace(rules[Dpid(1)], flows={k: rule for k, rule in rules[Dpid(1)].flows.items() if k != gone})
     routes.adopt(FABRIC, rules, [job])
     assert FLOW not in routes.routes
 

@@ -186,6 +186,42 @@ def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     assert sync.tick(100) == []
 
 
+def test_a_switch_that_returns_gets_what_was_on_its_way_to_it_again() -> None:
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of(groups=[group(1)])}
+    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
+    lost = sync.next_stage(wanted)
+    assert lost
+    sync.left(LEAF)
+    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
+    again = sync.next_stage(wanted)
+    assert again
+    assert again.stage == lost.stage
+
+
+def test_a_switch_that_returns_is_sent_what_it_refused_before() -> None:
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
+    synced(sync, leaf=RuleSet())
+    stage = sync.next_stage(wanted)
+    assert stage
+    sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
+    assert sync.next_stage(wanted) is None
+    synced(sync, leaf=RuleSet())
+    assert sync.next_stage(wanted)
+
+
+def test_a_switch_is_not_read_while_a_change_for_it_is_under_way() -> None:
+    """It refused a rule, so that it is to be read; other rules are sent to it first."""
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet())
+    stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
+    assert stage
+    sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
+    other = sync.next_stage({LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])})
+    assert sync.tick(1) == []
+    sync.stage_done(done(other), 2)
+    assert [read.dpid for read in sync.tick(3)] == [LEAF]
+
+
 def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None:
     sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
     synced(sync, leaf=RuleSet.of([flow(1)]))
