@@ -77,8 +77,8 @@ class Routings(NamedTuple):
 
 
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
-    """The best of the drafts that ``route`` makes, in the problem's closed-form bounds, and that the checker accepts;
-    then ECMP is drawn, if wanted. ``route`` may raise ``Fault``."""
+    """``route`` makes drafts from the problem's closed-form bounds, or raises ``Fault``. The best draft that the
+    checker accepts is the plan; ECMP is drawn after that, if the limits want it."""
     started = time.perf_counter()
     try:
         refuse_faults(problem)
