@@ -7,6 +7,7 @@ A command of class ``FabricCommand`` has them before its own, and finds them as 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -79,17 +80,6 @@ def _fabric_options(
     )
 
 
-def _optional_workload(
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of workload files, one per job.", metavar="DIR", show_default="ask the running controller"
-        ),
-    ] = None,
-) -> None:
-    """Declares the option that takes the place of ``_fabric_options``'s."""
-
-
 def _declared(function: Callable[..., object]) -> TyperCommand:
     """A command with the function's parameters as options."""
     app = typer.Typer(add_completion=False)
@@ -100,6 +90,9 @@ def _declared(function: Callable[..., object]) -> TyperCommand:
 
 
 _WITH_OPTIONS = _declared(_fabric_options)
+_OPTIONAL_WORKLOAD: Any = copy(_WITH_OPTIONS.params[0])
+_OPTIONAL_WORKLOAD.required = False
+_OPTIONAL_WORKLOAD.show_default = "ask the running controller"
 
 
 class FabricCommand(TyperCommand):
@@ -128,7 +121,7 @@ class FabricCommand(TyperCommand):
 class OptionalFabricCommand(FabricCommand):
     """A ``FabricCommand`` that asks the running controller when it gets no ``--workload``: then ``obj`` is None."""
 
-    shared: ClassVar[Sequence[Any]] = [*_declared(_optional_workload).params, *_WITH_OPTIONS.params[1:]]
+    shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_WITH_OPTIONS.params[1:]]
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
         if given["workload"] is not None:
