@@ -20,8 +20,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, failure_option, scheme_named
-from controller.offline.fabric_options import FabricOptions, Placement
+from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
+from controller.offline.fabric_options import FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ def solver_within(limits: PlanLimits, budget_s: float) -> cp_model.CpSolver:
     """``budget_s``: in seconds, or in deterministic time if the limits want that."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
-    parameters.num_workers = 1 if limits.deterministic else limits.workers
+    parameters.num_workers = 1
     parameters.random_seed = limits.seed
     parameters.catch_sigint_signal = False
     if limits.deterministic:

@@ -140,7 +140,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = _exact(problem, limits, bounds)
+        exact = _exact(problem, bounds)
         drafts += [draft(problem, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
@@ -159,15 +159,15 @@ def _running(problem: Problem) -> Draft:
     return draft(problem, "running" if unchanged else "greedy", routes)
 
 
-def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+def _exact(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
     lanes = find_lanes(problem)
     if lanes is None:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
     pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid * (1 + limits.split_tolerance) and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces, limits.split_tolerance)
+    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
+        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
     else:
         name, routes = "edge-coloring", color_evenly(crossing, lanes)
     if len(crossing) < len(problem.flows):

@@ -19,7 +19,7 @@ from controller.planning.bounds import Bounds
 from controller.planning.ecmp import NextHops, hashed_level, hashed_links
 from controller.planning.efficiency import FabricLoads, nic_levels
 from controller.planning.greedy import PathChoices
-from controller.planning.plan import EcmpLevel, NoPlan, Plan, draft
+from controller.planning.plan import NoPlan, Plan, draft
 from controller.planning.planner import Fault, Routings, judged, plan, refuse_faults
 from controller.planning.problem import Ints, PlanLimits, Problem
 from controller.planning.published_schemes import (
@@ -60,54 +60,38 @@ class _Numbered:
         levels = nic_levels(self.problem, np.concatenate([self.next_hops.flows, np.array(local, np.int64)]))
         return max(levels.values(), default=1.0)
 
-    def hashed(self, limits: PlanLimits) -> EcmpLevel:
-        return hashed_level(self.problem, self.next_hops, limits.ecmp_draws, limits.seed)
-
     def worst_level(self, links: Ints) -> float:
         loads = FabricLoads(self.problem, self.next_hops.capacity_bps, self.next_hops.flows)
         return max(self.nic_level, float(loads.of(links[:, None]).max(initial=0.0)))
 
-
-_Router = Callable[[_Numbered, PlanLimits], Routed | None]
-
-
-def _ecmp(numbered: _Numbered, limits: PlanLimits) -> Routed:
-    return Routed(hashed_links(numbered.problem, numbered.next_hops, limits.seed))
+    def hashed(self, seed: int) -> Ints:
+        """The links that each flow takes when it is hashed."""
+        return hashed_links(self.problem, self.next_hops, seed)
 
 
-def _greedy(numbered: _Numbered, _: PlanLimits) -> Routed:
-    return Routed(published_greedy(numbered.choices))
+_ROUTERS: Mapping[str, Callable[[_Numbered, PlanLimits], Routed | None]] = {
+    "ecmp": lambda numbered, limits: Routed(numbered.hashed(limits.seed)),
+    "greedy": lambda numbered, _: Routed(published_greedy(numbered.choices)),
+    "edge-coloring": lambda numbered, _: Routed(fold_coloring(numbered.problem, numbered.choices)),
+    "first-fit": lambda numbered, limits: Routed(first_fit(numbered.choices, numbered.hashed(limits.seed))),
+    "annealing": lambda numbered, limits: Routed(anneal(numbered.choices, limits.seed)),
+    "ilp": lambda numbered, limits: min_max_ilp(numbered.choices, numbered.nic_level, limits),
+}
+_CHEAP = ("greedy", "edge-coloring", "first-fit")
 
 
-def _edge_coloring(numbered: _Numbered, _: PlanLimits) -> Routed:
-    return Routed(fold_coloring(numbered.problem, numbered.choices))
+def _plan(name: str, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
+    """The scheme's routes as a plan."""
+    return judged(problem, limits, partial(_routings, name, problem, limits))
 
 
-def _first_fit(numbered: _Numbered, limits: PlanLimits) -> Routed:
-    return Routed(first_fit(numbered.choices, _ecmp(numbered, limits).links))
-
-
-def _annealing(numbered: _Numbered, limits: PlanLimits) -> Routed:
-    return Routed(anneal(numbered.choices, limits.seed))
-
-
-def _ilp(numbered: _Numbered, limits: PlanLimits) -> Routed | None:
-    return min_max_ilp(numbered.choices, numbered.nic_level, limits)
-
-
-def _plan(name: str, router: _Router, problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
-    """The router's routes as a plan."""
-    return judged(problem, limits, partial(_routings, name, router, problem, limits))
-
-
-def _routings(name: str, router: _Router, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
+def _routings(name: str, problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     numbered = _Numbered(problem)
-    routed = router(numbered, limits)
+    routed = _ROUTERS[name](numbered, limits)
     if routed is None:
         raise Fault(f"{name} found no routing within {limits.time_limit_s:g} s")
-    return Routings(
-        [draft(problem, name, numbered.next_hops.routes(routed.links))], _raised(problem, bounds, routed.bound)
-    )
+    routing = draft(problem, name, numbered.next_hops.routes(routed.links))
+    return Routings([routing], _raised(problem, bounds, routed.bound))
 
 
 def _raised(problem: Problem, bounds: Bounds, whole_bound: float) -> Bounds:
@@ -117,18 +101,8 @@ def _raised(problem: Problem, bounds: Bounds, whole_bound: float) -> Bounds:
     return replace(bounds, integer=integer, worst=bounds.worst if splits else max(bounds.worst, whole_bound))
 
 
-SCHEMES: Mapping[str, Scheme] = {
-    "planned": plan,
-    "ecmp": partial(_plan, "ecmp", _ecmp),
-    "greedy": partial(_plan, "greedy", _greedy),
-    "edge-coloring": partial(_plan, "edge-coloring", _edge_coloring),
-    "first-fit": partial(_plan, "first-fit", _first_fit),
-    "annealing": partial(_plan, "annealing", _annealing),
-    "ilp": partial(_plan, "ilp", _ilp),
-}
+SCHEMES: Mapping[str, Scheme] = {"planned": plan} | {name: partial(_plan, name) for name in _ROUTERS}
 """By the name that commands and benchmarks use."""
-
-_CHEAP: Mapping[str, _Router] = {"greedy": _greedy, "edge-coloring": _edge_coloring, "first-fit": _first_fit}
 
 
 def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
@@ -145,13 +119,13 @@ def baseline_levels(problem: Problem, limits: PlanLimits) -> dict[str, float]:
     except Fault:
         return levels
     numbered = _Numbered(problem)
-    for name, router in _CHEAP.items():
+    for name in _CHEAP:
         if time.perf_counter() + expected_s > ends:
             return levels
-        routed = router(numbered, limits)
+        routed = _ROUTERS[name](numbered, limits)
         if routed is not None:
             levels[name] = numbered.worst_level(routed.links)
     drawn_s = _S_PER_FLOW_AND_DRAW * len(problem.flows) * limits.ecmp_draws
     if limits.ecmp_draws and time.perf_counter() + drawn_s < ends:
-        levels["ecmp"] = numbered.hashed(limits).mean
+        levels["ecmp"] = hashed_level(problem, numbered.next_hops, limits.ecmp_draws, limits.seed).mean
     return levels

@@ -111,7 +111,6 @@ class _Search:
         self._problem = problem
         self._bounds = bounds
         self._max_moves = limits.max_moves
-        self._slack = 1 + limits.split_tolerance
         self._clock = Clock(math.inf, math.inf)
         if not limits.deterministic:
             now = time.perf_counter()
@@ -171,17 +170,17 @@ class _Search:
         fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
         capacity = fluid.of.capacity
         room = np.minimum(fluid.of.least_level(), worst) * capacity
-        spread = fluid.improve(room * self._slack, self._clock)
+        spread = fluid.improve(room, self._clock)
         if spread is None:
             return None
         if self._clock.enough(spread.excess):
-            return _Aim(fluid, room * self._slack + spread.excess * capacity, spread.amounts)
+            return _Aim(fluid, room + spread.excess * capacity, spread.amounts)
         looser = room >= worst * capacity * (1 - _REACHED)
         if not looser.all():
             spread = fluid.improve(worst * capacity, self._clock) or spread
         if spread.excess > _REACHED:
             worst = self._least_worst(fluid, worst)
-        room = np.where(looser, worst * (1 + _REACHED) * capacity, room) * self._slack
+        room = np.where(looser, worst * (1 + _REACHED) * capacity, room)
         spread = fluid.improve(room, self._clock, np.where(looser, 0.0, capacity)) or spread
         return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
 
@@ -213,15 +212,14 @@ class _Search:
         off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
         barred = {job: off[of] for job, of in level.items() if of in off}
         fluid = _Fluid(self._problem, self._before, level, barred)
-        room = chosen.room * self._slack
-        spread = fluid.improve(room, self._clock)
+        spread = fluid.improve(chosen.room, self._clock)
         if spread is None or not self._clock.enough(spread.excess):
             return None
         reached = fluid.levels(spread.amounts, self._bounds.job)
         index = first_difference(reached, levels)
         if index is None or reached[index] > levels[index]:
             return None
-        return _Aim(fluid, room + spread.excess * fluid.of.capacity, spread.amounts)
+        return _Aim(fluid, chosen.room + spread.excess * fluid.of.capacity, spread.amounts)
 
 
 # ---- whole routes to begin from

@@ -8,7 +8,7 @@ reaches them, they are proven. CP-SAT is for the rest: levels that are not prove
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cmp_to_key
+from functools import cmp_to_key, partial
 
 import structlog
 
@@ -45,7 +45,7 @@ def solve(
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
         return searched, target.levels
-    exact, proven = _Exact(problem, limits, bounds, target.levels).solve(best, kept)
+    exact, proven = _exact(problem, limits, bounds, target.levels, best, kept)
     return [*exact, *searched], proven
 
 
@@ -65,39 +65,39 @@ def _variables(problem: Problem) -> int:
     return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
 
 
-class _Exact:
-    """CP-SAT on one problem. ``known``: lower bounds that are proven without it."""
+def _exact(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
+) -> tuple[list[Draft], tuple[float, ...]]:
+    """By CP-SAT. ``known``: lower bounds that are proven without it. When moves are capped, half of the time goes to
+    the problem without the cap: its proofs hold for all routings, and often its fewest moves are within the cap."""
+    attempt = partial(_attempt, problem, bounds, known)
+    pinned = sum(flow.current is not None for flow in problem.flows)
+    cap = limits.max_moves
+    if cap is None or cap >= pinned:
+        return attempt(limits, best, None)
+    half = replace(limits, time_limit_s=limits.time_limit_s / 2)
+    free, proven = attempt(half, best, None)
+    if free and free[0].moves <= cap:
+        return free, proven
+    return attempt(half, kept, cap)[0], proven
 
-    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...]) -> None:
-        self._problem = problem
-        self._limits = limits
-        self._bounds = bounds
-        self._known = known
 
-    def solve(self, best: Draft, kept: Draft) -> tuple[list[Draft], tuple[float, ...]]:
-        """When moves are capped, half of the time goes to the problem without the cap: its proofs hold for all
-        routings, and often its fewest moves are within the cap."""
-        pinned = sum(flow.current is not None for flow in self._problem.flows)
-        cap = self._limits.max_moves
-        if cap is None or cap >= pinned:
-            return self._attempt(self._limits, best, None)
-        half = replace(self._limits, time_limit_s=self._limits.time_limit_s / 2)
-        free, proven = self._attempt(half, best, None)
-        if free and free[0].moves <= cap:
-            return free, proven
-        return self._attempt(half, kept, cap)[0], proven
-
-    def _attempt(
-        self, limits: PlanLimits, start: Draft, max_moves: int | None
-    ) -> tuple[list[Draft], tuple[float, ...]]:
-        try:
-            solution = cpsat.solve(self._problem, limits, self._bounds, start.routes, max_moves, self._known)
-        except Exception:
-            log.exception("solver failed; another planner's routing is used", generation=self._problem.generation)
-            return [], self._known
-        if solution is None:
-            return [], self._known
-        proven = stronger(self._known, solution.proven)
-        if solution.routes == start.routes and proven == self._known:
-            return [], proven
-        return [draft(self._problem, "cpsat", solution.routes)], proven
+def _attempt(
+    problem: Problem,
+    bounds: Bounds,
+    known: tuple[float, ...],
+    limits: PlanLimits,
+    start: Draft,
+    max_moves: int | None,
+) -> tuple[list[Draft], tuple[float, ...]]:
+    try:
+        solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves, known)
+    except Exception:
+        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+        return [], known
+    if solution is None:
+        return [], known
+    proven = stronger(known, solution.proven)
+    if solution.routes == start.routes and proven == known:
+        return [], proven
+    return [draft(problem, "cpsat", solution.routes)], proven

@@ -121,6 +121,15 @@ def test_a_link_that_flaps_while_held_down_starts_again(state: TopologyState) ->
     assert links(state) == {A, B}
 
 
+def test_probes_that_keep_coming_do_not_prolong_the_hold_down(state: TopologyState) -> None:
+    see(state, 1)
+    fail_and_return(state, 2)
+    for tenths in range(1, 20):
+        see(state, 2 + tenths / 10)
+    state.advance(4)
+    assert links(state) == {A, B}
+
+
 def test_a_switch_with_hosts_and_no_other_way_uses_a_link_that_is_held_down(state: TopologyState) -> None:
     state.place_host("10.0.0.2", None, OTHER_EDGE)
     second = PortRef(Dpid(1), PortNo(7)), PortRef(Dpid(2), PortNo(1))

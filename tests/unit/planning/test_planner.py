@@ -1,4 +1,4 @@
-"""What the planner does on the fabrics that people have: the demo's, broken, shared with strangers, and out of luck."""
+"""Plans on typical fabrics: the demo's, with failures, with background traffic, and when solvers fail."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_first_fit_reserves_in_order_and_leaves_what_fits_nowhere_to_hashing() -
 
 
 def test_annealing_keeps_one_spine_per_destination_and_only_swaps() -> None:
-    """At first the four hosts of each of four leaves have the four spines in order: whatever is swapped, each spine is
+    """At first the four hosts of each of four leaves have the four spines in order: after any swap, each spine is
     there four times."""
     fabric = leaf_spine(4, 4)
     into = [(leaf, host) for leaf in (1, 2, 3, 4) for host in (1, 2, 3, 4)]

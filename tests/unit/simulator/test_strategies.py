@@ -39,7 +39,7 @@ def run(
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring"])
 @pytest.mark.parametrize("replan", Replan)
-def test_without_failures_nobody_waits(name: str, replan: Replan) -> None:
+def test_without_failures_no_job_waits(name: str, replan: Replan) -> None:
     outcome, _ = run(name, 0, 1, Options(iterations=3, replan=replan))
     assert outcome.mean_slow_down == pytest.approx(1.0, rel=0.005)
 

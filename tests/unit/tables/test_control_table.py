@@ -123,3 +123,6 @@ def test_adopting_leaves_ports_alone_that_hand_up_probes_and_equips_the_others()
     for port in SWITCH.ports:
         assert fate(fresh, port, ETH_LLDP) == {UP}
         assert fate(fresh, port, ETH_ARP) == {UP, ON}
+
+    slower = MeterRule(HOST_PORT, 7, 7)
+    assert adopting_rules(SWITCH, RuleSet(meters={HOST_PORT: slower}), RATE).meters[HOST_PORT] == slower

@@ -1,4 +1,4 @@
-"""The parts of the search for split routes: where it begins, who keeps off which links, and how pieces are saved."""
+"""Parts of the search for split routes: the first routes, links reserved for slower jobs, and fewer pieces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_flows_that_stay_whole_are_placed_without_regard_to_the_others() -> None
     assert job_levels(problem, {f.id: routes[f.id] for f in flows if f.max_subflows == 1}) == {"job1": 1.0}
 
 
-# ---- who keeps off which links
+# ---- links reserved for slower jobs
 
 
 def test_the_fast_job_leaves_a_link_to_the_slow_one() -> None:

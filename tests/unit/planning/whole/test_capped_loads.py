@@ -1,4 +1,4 @@
-"""The loads that local search changes flow by flow are those that ``efficiency`` defines, whatever came and left."""
+"""The loads that local search changes flow by flow are those that ``efficiency`` defines, after any changes."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_full_leaves_with_jobs_dealt_at_random_share_no_link(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_where_cables_are_missing_only_the_jobs_that_must_are_slow(seed: int) -> None:
-    """As many as there are in the bound, which nobody goes below."""
+    """As many as in the bound, which no routing is below."""
     rng = random.Random(seed)
     cut = [(leaf, rng.randint(1, 8)) for leaf in rng.sample(range(1, 9), 3)]
     problem = problem_of(leaf_spine(8, 8, 1.0, without=cut), dealt(2, 8, 8, seed), nic_bps=1.0)
@@ -114,7 +114,7 @@ def test_a_cut_cable_moves_next_to_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_job_that_comes_into_a_half_empty_network_moves_nobody(seed: int) -> None:
+def test_a_job_that_joins_a_half_empty_network_moves_no_flow(seed: int) -> None:
     flows = dealt(4, 8, 4, seed)
     fabric = leaf_spine(8, 8, 1.0)
     before = problem_of(fabric, [f for f in flows if f.job_id != "job0"], nic_bps=1.0)

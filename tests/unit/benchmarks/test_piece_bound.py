@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ortools.linear_solver import pywraplp
 
+from benchmarks.plan.piece_bound import least_cuts, least_pieces
 from controller.fabric.topology import LinkId
-from controller.planning.piece_bound import least_cuts, least_pieces
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
