@@ -29,10 +29,10 @@ from controller.errors import SignalboxError
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import jobs_of
 from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.schemes import SCHEMES
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""

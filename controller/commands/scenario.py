@@ -17,8 +17,7 @@ from controller.errors import FieldProblem
 from controller.offline.fabric_options import FabricOptions, WrongUsage
 
 if TYPE_CHECKING:
-    from controller.planning.schemes import Scheme
-
+    from controller.planning.baselines import Scheme
 
 PARTLY_ROUTED = 3
 """Exit status when flows have no path."""
@@ -75,7 +74,7 @@ class OptionalFabricCommand(FabricCommand):
 def scheme_named(strategy: str) -> Scheme:
     """How the strategy plans. Raises ``typer.BadParameter`` when there is none of that name."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.planning.schemes import SCHEMES
+    from controller.planning.baselines import SCHEMES
 
     if strategy not in SCHEMES:
         message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"

@@ -31,8 +31,8 @@ from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
-from controller.planning.split import search as split_search
-from controller.planning.whole import search as whole_search
+from controller.planning.split_flows import search as split_search
+from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
 

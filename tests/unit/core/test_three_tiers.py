@@ -26,7 +26,7 @@ from controller.offline.fabrics import without
 from controller.offline.topologies import fat_tree
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.tables.narrowing import narrowed
+from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between

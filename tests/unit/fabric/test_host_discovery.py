@@ -21,7 +21,7 @@ from controller.fabric.host_discovery import (
 )
 from controller.fabric.messages import ArpSeen, SendArpRequest
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
 
 HOME, THIEF, OTHER = (PortRef(Dpid(1), PortNo(n)) for n in (1, 2, 3))
 IP, MAC, THIEF_MAC = "10.0.0.1", "02:00:00:00:00:01", "02:00:00:00:00:99"

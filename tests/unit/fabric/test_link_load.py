@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.fabric.counter_samples import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
-from controller.fabric.samples import LinkStatus
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.offline.fabrics import leaf_spine
 

@@ -13,7 +13,7 @@ from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
-from controller.planning.whole import cpsat, local_search
+from controller.planning.whole_flows import cpsat, local_search
 from tests.support.planning.fabrics import (
     RATE,
     demo_flows,

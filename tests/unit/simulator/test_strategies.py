@@ -9,9 +9,9 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.generator import generate, jobs_of
 from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits
-from controller.planning.schemes import SCHEMES
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 

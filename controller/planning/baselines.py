@@ -15,14 +15,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from controller.planning.bounds import Bounds
-from controller.planning.ecmp import NextHops, hashed_level, hashed_links
-from controller.planning.efficiency import FabricLoads, nic_levels
-from controller.planning.greedy import PathChoices
-from controller.planning.plan import NoPlan, Plan, draft
-from controller.planning.planner import Fault, Routings, judged, plan, refuse_faults
-from controller.planning.problem import Ints, PlanLimits, Problem
-from controller.planning.published_schemes import (
+from controller.planning.baseline_routing import (
     Routed,
     anneal,
     first_fit,
@@ -30,6 +23,13 @@ from controller.planning.published_schemes import (
     min_max_ilp,
     published_greedy,
 )
+from controller.planning.bounds import Bounds
+from controller.planning.ecmp import NextHops, hashed_level, hashed_links
+from controller.planning.efficiency import FabricLoads, nic_levels
+from controller.planning.greedy import PathChoices
+from controller.planning.plan import NoPlan, Plan, draft
+from controller.planning.planner import Fault, Routings, judged, plan, refuse_faults
+from controller.planning.problem import Ints, PlanLimits, Problem
 
 Scheme = Callable[[Problem, PlanLimits], Plan | NoPlan]
 

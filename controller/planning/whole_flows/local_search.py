@@ -24,7 +24,7 @@ from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.level_vector import LevelVector
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.whole.capped_loads import CappedLoads, Links
+from controller.planning.whole_flows.capped_loads import CappedLoads, Links
 
 _STEPS_PER_S = 15_000
 """A step places one flow, and ejects those in its way; about so many take a second."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from controller.planning.problem import Floats, Ints
-from controller.planning.split.commodities import Commodities
-from controller.planning.split.lp import Programme
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.lp import Programme
 
 _MOST_COLUMNS = 4_000
 _MOST_CHOICES = 1_000

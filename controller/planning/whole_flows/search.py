@@ -16,7 +16,7 @@ from controller.planning.bounds import Bounds
 from controller.planning.level_vector import LevelVector, level_vector, stronger
 from controller.planning.plan import Draft, compare, draft, levels_proven
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.whole import cpsat, local_search
+from controller.planning.whole_flows import cpsat, local_search
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.planning.efficiency import job_levels, link_loads
 from controller.planning.problem import Problem, whole
-from controller.planning.whole.capped_loads import CappedLoads
+from controller.planning.whole_flows.capped_loads import CappedLoads
 from tests.support.planning.fabrics import flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import problems
 

@@ -14,9 +14,9 @@ import numpy as np
 from controller.fabric.topology import Path
 from controller.planning.efficiency import job_levels
 from controller.planning.problem import Floats, FlowId, Ints, Problem, Route, Routes
-from controller.planning.split.commodities import Commodities
-from controller.planning.split.lp import Clock, FluidModel, Goal
-from controller.planning.split.shares import SMALLEST_SHARE, exactly_one, lay, lay_nearest
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.lp import Clock, FluidModel, Goal
+from controller.planning.split_flows.shares import SMALLEST_SHARE, exactly_one, lay, lay_nearest
 
 _ROUNDS = 20
 _PASSES = 3

@@ -30,12 +30,12 @@ from controller.planning.leaf_spine import balanced_coloring
 from controller.planning.level_vector import level_vector
 from controller.planning.plan import levels_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.split.commodities import Commodities
-from controller.planning.split.dividing import Divider
-from controller.planning.split.exclusive_links import exclusive_links
-from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
-from controller.planning.whole import local_search
-from controller.planning.whole.cpsat import Solution
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.dividing import Divider
+from controller.planning.split_flows.exclusive_links import exclusive_links
+from controller.planning.split_flows.lp import Clock, FluidModel, Goal, Spread
+from controller.planning.whole_flows import local_search
+from controller.planning.whole_flows.cpsat import Solution
 
 _REACHED = 1e-6
 """An excess (in levels) that counts as none."""

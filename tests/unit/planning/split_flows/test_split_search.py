@@ -15,7 +15,7 @@ from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
-from controller.planning.split import search as split_search
+from controller.planning.split_flows import search as split_search
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 

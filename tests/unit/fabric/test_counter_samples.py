@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.samples import DEPTH, Samples
+from controller.fabric.counter_samples import DEPTH, Samples
 
 SPAN = 12.0
 WHOLE = 1 << 64

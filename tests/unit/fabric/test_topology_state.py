@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
-from controller.fabric.topology_update import (
+from controller.fabric.topology_state import (
     MAX_HOSTS_PER_PORT,
     DeclaredHost,
     TopologySettings,

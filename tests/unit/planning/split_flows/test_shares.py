@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, LinkId, Path, PortNo
 from controller.planning.problem import Route, Subflow, whole
-from controller.planning.split.shares import SMALLEST_SHARE, lay, lay_nearest
+from controller.planning.split_flows.shares import SMALLEST_SHARE, lay, lay_nearest
 
 
 def path(number: int) -> Path:

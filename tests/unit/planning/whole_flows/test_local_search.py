@@ -14,7 +14,7 @@ from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
 from controller.planning.level_vector import level_vector
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, Subflow, whole
-from controller.planning.whole import local_search
+from controller.planning.whole_flows import local_search
 from tests.support.planning.fabrics import (
     better,
     brute_force,

@@ -12,8 +12,8 @@ from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
 from controller.planning.greedy import assign
 from controller.planning.problem import Floats, Problem, Routes, whole
-from controller.planning.split.commodities import Commodities
-from controller.planning.split.lp import Clock, FluidModel, Goal, Spread
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.lp import Clock, FluidModel, Goal, Spread
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 from tests.support.planning.split_problems import any_fabric, optimum, problems
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from controller.planning import greedy
 from controller.planning.bounds import level_bounds
-from controller.planning.cp_sat import StagedSearch
 from controller.planning.efficiency import job_levels
 from controller.planning.level_vector import level_vector
 from controller.planning.plan import levels_proven
 from controller.planning.problem import PlanLimits, Problem, Routes, whole
-from controller.planning.whole import cpsat
-from controller.planning.whole.cpsat import Solution
+from controller.planning.solver import StagedSearch
+from controller.planning.whole_flows import cpsat
+from controller.planning.whole_flows.cpsat import Solution
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
 from tests.support.planning.random_problems import packings, problems
 
@@ -123,7 +123,7 @@ def test_flows_stay_where_they_are_among_equally_good_routings() -> None:
 def test_the_model_builder_comes_without_pandas_and_leaves_it_to_others() -> None:
     check = """
 import sys
-from controller.planning.cp_sat import cp_model
+from controller.planning.solver import cp_model
 assert cp_model.CpModel() and "pandas" not in sys.modules
 import pandas
 assert pandas.Series([1, 2]).sum() == 3

@@ -20,10 +20,10 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
-from controller.planning.cp_sat import cp_model, solver_within
 from controller.planning.greedy import PathChoices
 from controller.planning.leaf_spine import Lanes, find_lanes, proper_coloring
 from controller.planning.problem import Flow, Ints, PlanLimits, Problem
+from controller.planning.solver import cp_model, solver_within
 
 # ---- the greedy of "Routing for Large ML Models" (arXiv 2503.05324)
 
@@ -229,7 +229,7 @@ def min_max_ilp(choices: PathChoices, floor: float, limits: PlanLimits) -> Route
 
     Published for the number of flows on a link; here for its load as ``efficiency`` defines it, which is that number
     when flows are equal, fill a link and have one phase. Neither classes of flows nor the running routes help the
-    solver here, unlike in ``whole.cpsat``."""
+    solver here, unlike in ``whole_flows.cpsat``."""
     model = cp_model.CpModel()
     takes = [[model.new_bool_var("") for _ in range(options.shape[1])] for options in choices.options]
     for paths in takes:

@@ -26,7 +26,7 @@ from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, para
 from ortools.math_opt.core.python import solver
 
 from controller.planning.problem import Floats, Ints
-from controller.planning.split.commodities import Bools, Commodities
+from controller.planning.split_flows.commodities import Bools, Commodities
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
