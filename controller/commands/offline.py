@@ -7,10 +7,12 @@ docs/reference/json-output.md describes the formats, docs/explanation/simulator.
 
 from __future__ import annotations
 
+import csv
 import gc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,11 +20,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, failure_option, scheme_named
-from controller.offline.fabric_options import FabricOptions, Placement
+from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
+from controller.offline.fabric_options import FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
 
+if TYPE_CHECKING:
+    from controller.offline.scenario import Names
+    from controller.planning.plan import Plan
+    from controller.planning.problem import Problem
+
 MAX_UNROUTED_SHOWN = 10
+LEVEL_DIGITS = 12
+"""Significant digits of levels in the summary: further ones depend on the order of additions."""
+CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
 
@@ -52,7 +62,6 @@ def plan_file(
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.plan_report import summary, write_csv
     from controller.offline.scenario import scenario
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
@@ -67,8 +76,8 @@ def plan_file(
         gc.freeze()
         plan = answered(scheme(problem, limits))
     if export:
-        write_csv(export, known.names, problem, plan)
-    found = summary(strategy, known.names, problem, plan)
+        _write_csv(export, known.names, problem, plan)
+    found = _plan_report(strategy, known.names, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(PARTLY_ROUTED)
@@ -181,6 +190,60 @@ def generate_workload(
     write_workload(folder, workload)
     flows = {name: len(lines) for name, lines in workload.items()}
     typer.echo(f"{folder}: " + ", ".join(f"{name} ({count} flows)" for name, count in flows.items()))
+
+
+# ---- reports for programs (docs/reference/json-output.md)
+
+
+def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[str, Any]:
+    """A plan as plain data. ``flows`` counts all flows of the workload, ``subflows`` the pieces of those that are
+    routed. Levels are those of the jobs that have a routed flow; they are 1 when nothing is routed. ``ecmp_level`` is
+    None when the plan has no draws."""
+    levels = {job: _rounded(level) for job, level in plan.job_level.items()}
+    flows = {flow.id: flow for flow in problem.flows}
+    ecmp = plan.ecmp
+    return {
+        "strategy": strategy,
+        "flows": len(flows),
+        "subflows": plan.subflows,
+        "max_subflows_of_a_flow": max(map(len, plan.routes.values()), default=0),
+        "max_level": _rounded(plan.max_level),
+        "bound": _rounded(plan.fluid_bound),
+        "integer_bound": _rounded(plan.integer_bound),
+        "gap": round(plan.gap, LEVEL_DIGITS),
+        "levels_proven": plan.levels_proven,
+        "certificate": plan.certificate,
+        "plan_ms": {
+            "build": plan.times.build_ms,
+            "solve": plan.times.solve_ms,
+            "check": plan.times.check_ms,
+            "total": plan.times.total_ms,
+        },
+        "job_level": levels,
+        "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
+        "max_job_level": _rounded(plan.max_level),
+        "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
+        "unrouted": [names.flow(flows[flow_id]) for flow_id in plan.unrouted],
+    }
+
+
+def _write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
+    """A row per piece of every routed flow. ``flow_id`` counts all flows of the workload from 0, in the order of the
+    files and their lines; ``share`` is written so that reading it gives the same number. Raises ``OSError``."""
+    with file.open("w", newline="", encoding="utf-8") as out:
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(CSV_HEADER)
+        for number, flow in enumerate(problem.flows):
+            ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
+            for piece, (path, share) in enumerate(plan.routes.get(flow.id, ())):
+                rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
+
+
+def _rounded(level: float) -> float:
+    return float(f"{level:.{LEVEL_DIGITS}g}")
+
+
+# ---- tables
 
 
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:

@@ -6,10 +6,9 @@ A command of class ``FabricCommand`` has them before its own, and finds them as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
@@ -23,30 +22,13 @@ if TYPE_CHECKING:
 PARTLY_ROUTED = 3
 """Exit status when flows have no path."""
 
-failure_option = partial(typer.Option, rich_help_panel="Failures")
-
-
-def _optional_workload(
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of workload files, one per job.", metavar="DIR", show_default="ask the running controller"
-        ),
-    ] = None,
-) -> None:
-    """Declares the option that replaces ``FabricOptions.workload``."""
-
-
-def _declared(function: Callable[..., object]) -> TyperCommand:
-    """A command with the parameters as options."""
-    app = typer.Typer(add_completion=False)
-    app.command()(function)
-    command = typer.main.get_command(app)
-    assert isinstance(command, TyperCommand)
-    return command
-
-
-_FABRIC_OPTIONS = _declared(FabricOptions)
+_app = typer.Typer(add_completion=False)
+_app.command()(FabricOptions)
+_FABRIC_OPTIONS: Any = typer.main.get_command(_app)
+"""A command with the options as its parameters."""
+_OPTIONAL_WORKLOAD: Any = copy(_FABRIC_OPTIONS.params[0])
+_OPTIONAL_WORKLOAD.required = False
+_OPTIONAL_WORKLOAD.show_default = "ask the running controller"
 
 
 class FabricCommand(TyperCommand):
@@ -67,7 +49,6 @@ class FabricCommand(TyperCommand):
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
         """``given``: the values of the shared options as they were read."""
-        assert _FABRIC_OPTIONS.callback
         options: FabricOptions = _FABRIC_OPTIONS.callback(**given)
         return options
 
@@ -75,7 +56,7 @@ class FabricCommand(TyperCommand):
 class OptionalFabricCommand(FabricCommand):
     """A ``FabricCommand`` that asks the running controller when it gets no ``--workload``: then ``obj`` is None."""
 
-    shared: ClassVar[Sequence[Any]] = [*_declared(_optional_workload).params, *_FABRIC_OPTIONS.params[1:]]
+    shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_FABRIC_OPTIONS.params[1:]]
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
         if given["workload"] is not None:

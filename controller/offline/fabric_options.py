@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -40,8 +41,8 @@ class FabricKind(StrEnum):
     FAT_TREE = "fat-tree"
 
 
-_FABRIC = "Fabric"
-_FAILURES = "Failures"
+_fabric_option = partial(typer.Option, rich_help_panel="Fabric")
+failure_option = partial(typer.Option, rich_help_panel="Failures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,45 +54,32 @@ class FabricOptions:
     """
 
     workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")]
-    fabric: Annotated[FabricKind, typer.Option(help="What the other numbers describe.", rich_help_panel=_FABRIC)] = (
-        FabricKind.LEAF_SPINE
-    )
-    leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: leaves.", rich_help_panel=_FABRIC)] = None
-    spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.", rich_help_panel=_FABRIC)] = None
-    hosts_per_leaf: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.", rich_help_panel=_FABRIC)
-    ] = None
-    cables: Annotated[
-        int, typer.Option(min=1, help="Leaf-spine: cables from every leaf to every spine.", rich_help_panel=_FABRIC)
-    ] = 1
-    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k.", rich_help_panel=_FABRIC)] = None
+    fabric: Annotated[FabricKind, _fabric_option(help="What the other numbers describe.")] = FabricKind.LEAF_SPINE
+    leaves: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: leaves.")] = None
+    spines: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: spines.")] = None
+    hosts_per_leaf: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: hosts on every leaf.")] = None
+    cables: Annotated[int, _fabric_option(min=1, help="Leaf-spine: cables from every leaf to every spine.")] = 1
+    k: Annotated[int | None, _fabric_option("--k", min=2, help="Fat-tree: k.")] = None
     graph: Annotated[
         Path | None,
-        typer.Option(
-            help="Any fabric: networkx node-link JSON with capacities.", metavar="FILE", rich_help_panel=_FABRIC
-        ),
+        _fabric_option(help="Any fabric: networkx node-link JSON with capacities.", metavar="FILE"),
     ] = None
-    link_gbps: Annotated[
-        float, typer.Option(help="Gbit/s of every NIC and link, each way.", rich_help_panel=_FABRIC)
-    ] = 100.0
+    link_gbps: Annotated[float, _fabric_option(help="Gbit/s of every NIC and link, each way.")] = 100.0
     uplink_gbps: Annotated[
         float | None,
-        typer.Option(help="Gbit/s of the links between switches.", show_default="as NICs", rich_help_panel=_FABRIC),
+        _fabric_option(help="Gbit/s of the links between switches.", show_default="as NICs"),
     ] = None
-    fail_spines: Annotated[
-        str, typer.Option(metavar="3,7", help="Spines (or cores) that have failed.", rich_help_panel=_FAILURES)
-    ] = ""
+    fail_spines: Annotated[str, failure_option(metavar="3,7", help="Spines (or cores) that have failed.")] = ""
     fail_links: Annotated[
         str,
-        typer.Option(
+        failure_option(
             metavar="leaf5:spine2,…",
             help="Cables that have failed: all between two switches, or one as leaf5:spine2:0.",
-            rich_help_panel=_FAILURES,
         ),
     ] = ""
     fail_random_links: Annotated[
         int,
-        typer.Option(min=0, help="Number of further cables that fail, at random (--seed).", rich_help_panel=_FAILURES),
+        failure_option(min=0, help="Number of further cables that fail, at random (--seed)."),
     ] = 0
     max_subflows: Annotated[
         int, typer.Option(min=1, help="Into how many pieces a flow may be cut; 1 keeps it whole.")

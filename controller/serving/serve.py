@@ -7,6 +7,8 @@ status board: control loop ─▶ gRPC server, metrics server
 
 from __future__ import annotations
 
+import gc
+import math
 import queue
 import threading
 import time
@@ -30,7 +32,6 @@ from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
 from controller.serving import inventory
 from controller.serving.event_log import events
-from controller.serving.garbage import OldGarbage
 from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
@@ -46,6 +47,13 @@ PUBLISH_S = 0.25
 """The status is published this often, and before every reply, so that who was answered reads what was done."""
 PUBLISH_COUNTERS_S = 1.0
 """And this often while nothing comes in but counters."""
+
+SETTLE_S = 60.0
+"""Between quiet moments at which all objects that exist are declared old: later collections leave them out."""
+ALL_EVERY_S = 3600.0
+"""Between collections that look through old objects too."""
+THRESHOLDS = (5_000, 20, 20)
+"""Of the interpreter's own collections, per generation."""
 
 
 def serve(config: Config, standby: bool = False, planning_worker: type[PlanningWorker] = PlanningWorker) -> int:
@@ -126,7 +134,7 @@ class _Driver:
         try:
             tick_at = published_at = 0.0
             quiet = True
-            garbage = OldGarbage()
+            garbage = _Garbage()
             while not self._stopping.is_set():
                 messages = self._waiting(tick_at - time.monotonic())
                 now = time.monotonic()
@@ -188,3 +196,29 @@ class _Driver:
             self.store.save(state)
         except OSError as error:
             log.error("the state cannot be saved: a restart would not know it", why=str(error))
+
+
+class _Garbage:
+    """Garbage collections that look through everything, only at quiet moments, and seldom.
+
+    A fabric of thousands of links is half a million objects. To look through all of them takes a fifth of a second, in
+    which no switch is answered. What matters here is freed by reference counts; cycles among objects that are not old
+    are collected as usual.
+    """
+
+    def __init__(self) -> None:
+        gc.set_threshold(*THRESHOLDS)
+        self._next_at = -math.inf
+        self._all_at = math.inf
+
+    def quiet(self, now: float) -> None:
+        """Nothing is going on at ``now``: look through what is not old yet, or through everything."""
+        if now < self._next_at:
+            return
+        self._next_at = now + SETTLE_S
+        if now >= self._all_at:
+            gc.unfreeze()
+            self._all_at = math.inf
+        self._all_at = min(self._all_at, now + ALL_EVERY_S)
+        gc.collect()
+        gc.freeze()

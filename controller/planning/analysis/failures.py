@@ -61,7 +61,7 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
     outcomes = []
     for done, case in enumerate(felt):
         progress("bounds", done, len(felt))
-        hit = {failure: _hit(failure, pinned_to) for failure in case.failures}
+        hit = {f: set[FlowId]().union(*(pinned_to.get(link, ()) for link in f.links)) for f in case.failures}
         example = max(case.failures, key=lambda failure: len(hit[failure]))
         after = failed(problem, example)
         lost = [flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow)]
@@ -147,10 +147,6 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
             for link in piece.path:
                 flows[link].add(flow.id)
     return flows
-
-
-def _hit(failure: Failure, pinned_to: Mapping[LinkId, set[FlowId]]) -> set[FlowId]:
-    return set[FlowId]().union(*(pinned_to.get(link, ()) for link in failure.links))
 
 
 # ---- which failures there are, and which of them are one case
