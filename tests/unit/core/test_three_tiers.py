@@ -308,7 +308,7 @@ def test_a_cable_that_is_cut_is_repaired_step_by_step_and_its_return_loses_nothi
 
 
 def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
-    """Before anybody tells the controller."""
+    """Before the controller learns of it."""
     peer = fabric.switches[a].peers[port]
     assert peer
     fabric.switches[a].set_up(port, up=False)

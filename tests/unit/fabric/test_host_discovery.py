@@ -238,7 +238,7 @@ def test_declared_hosts_whose_mac_is_not_known_are_asked_a_few_at_a_time() -> No
     assert len(edge.run(1.5)) <= MAX_SILENT_QUESTIONS
     edge.run(ASK_SILENT_AGAIN_S)
     assert edge.speak(declared[0].ip, MAC, PortRef(Dpid(1), PortNo(2)))[0] == "known"
-    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "whoever answered is not asked again"
+    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "a host that answered is not asked again"
 
 
 def test_a_declared_host_is_asked_only_while_its_port_is_up() -> None:

@@ -181,7 +181,7 @@ def test_published_plans_see_only_who_sends_and_are_always_adopted() -> None:
 
 
 def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
-    """The first plan sends everybody over spine 0, the later ones over spine 1, which is no better."""
+    """The first plan sends all flows over spine 0, the later ones over spine 1, which is no better."""
     fabric = fabric_of(leaves=2, spines=2)
     jobs = [job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.3)]
     answers = iter([over(0), over(1)])
