@@ -29,7 +29,7 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric, PortRef
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
 from controller.observability.metrics import MetricsServer

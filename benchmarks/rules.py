@@ -16,12 +16,13 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.measures import report, table_of
+from benchmarks.random_flows import random_flows
 from controller.commands.output import AsJson
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without
-from controller.offline.generator import jobs_of, random_flows
+from controller.offline.generator import jobs_of
 from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair

@@ -28,9 +28,9 @@ from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.scenario import problem_of
 from controller.offline.workloads import read_workload, workload_folders
+from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.schemes import SCHEMES
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 

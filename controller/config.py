@@ -211,7 +211,6 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     except OSError as error:
         raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
     except ValidationError as error:
-        problems = field_problems(error, model)
-        raise InvalidInput(tuple(FieldProblem(f"{path}: {p.path}", p.message) for p in problems)) from None
+        raise InvalidInput(field_problems(error, model)).within(path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput((FieldProblem(str(path), f"not TOML: {error}"),)) from None

@@ -15,13 +15,13 @@ from controller.core.derived import Derived
 from controller.core.intake import NOTHING, Effects, Intake, Work, at_once
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
-from controller.core.published import AlarmTimes
+from controller.core.status_and_alarms import AlarmTimes
 from controller.fabric.topology import Fabric
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import SavedState, SaveState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
-from controller.tables.narrowing import narrowed
+from controller.tables.lost_next_hops import narrowed
 
 
 class ControlLoop:

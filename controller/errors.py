@@ -36,6 +36,12 @@ class InvalidInput(SignalboxError):
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
+    def within(self, place: object) -> InvalidInput:
+        """The same problems, each with ``place`` (a file) before its path."""
+        return InvalidInput(
+            tuple(FieldProblem(f"{place}: {p.path}" if p.path else str(place), p.message) for p in self.problems)
+        )
+
 
 class NotFound(SignalboxError):
     """No such job, host or switch."""

@@ -13,8 +13,8 @@ from typing import Literal
 
 from controller.alarms import Alarm
 from controller.config import Strategy
+from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
-from controller.fabric.samples import LinkStatus as LinkStatus
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.efficiency import network_efficiency

@@ -28,7 +28,7 @@ from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.planning.whole import cpsat
+from controller.planning.whole_flows import cpsat
 
 Change = Literal["cable fails", "job leaves"]
 PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}

@@ -24,8 +24,8 @@ from benchmarks.plan.results import Line, Results, change_lines, growth_lines, p
 from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
 from controller.commands.output import AsJson, show
 from controller.errors import SignalboxError
+from controller.planning.baselines import SCHEMES
 from controller.planning.problem import PlanLimits
-from controller.planning.schemes import SCHEMES
 
 SAVED_EVERY_S = 10.0
 QUICK_STRATEGIES = ("planned", "ecmp", "greedy")

@@ -22,16 +22,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
 
+from benchmarks.plan.piece_bound import least_pieces
 from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
+from benchmarks.random_flows import random_flows
 from controller.errors import SignalboxError
 from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import jobs_of, random_flows
+from controller.offline.generator import jobs_of
 from controller.offline.scenario import problem_of
-from controller.planning.piece_bound import least_pieces
+from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.schemes import SCHEMES
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""

@@ -117,7 +117,7 @@ class Client:
         return convert.seconds(response.lease_left)
 
     def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
-        messages = [convert.iteration_message(iteration) for iteration in iterations]
+        messages = [convert.message_of(pb.Iteration, iteration) for iteration in iterations]
         self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
 
     def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:

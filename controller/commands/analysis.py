@@ -20,10 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.commands.offline import PARTLY_ROUTED
 from controller.commands.output import Address, AsJson, fields, show, waiting
-from controller.commands.scenario import OptionalFabricCommand
-from controller.errors import SignalboxError
+from controller.commands.scenario import PARTLY_ROUTED, OptionalFabricCommand, scheme_named
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
@@ -138,19 +136,14 @@ def _only_offline(**given: object) -> None:
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
     """The network of the options, with the strategy's routes in force."""
     from controller.offline.scenario import scenario
-    from controller.planning.plan import NoPlan
+    from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
-    from controller.planning.schemes import SCHEMES
 
-    if strategy not in SCHEMES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
-        raise typer.BadParameter(message, param_hint="--strategy")
+    scheme = scheme_named(strategy)
     limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, seed=options.seed)
     with waiting("planning"):
         known = scenario(options)
-        plan = SCHEMES[strategy](known.problem(), replace(limits, ecmp_draws=0))
-        if isinstance(plan, NoPlan):
-            raise SignalboxError(f"no plan: {plan.reason}")
+        plan = answered(scheme(known.problem(), replace(limits, ecmp_draws=0)))
         return Network(known.problem(plan.routes), known.fabric, known.intact, limits, known.names)
 
 

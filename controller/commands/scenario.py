@@ -1,120 +1,40 @@
-"""The options that every offline command takes: which fabric, which jobs, what has failed.
+"""Commands that take the options of all offline commands: which fabric, which jobs, what has failed.
 
 A command of class ``FabricCommand`` has them before its own, and finds them as ``FabricOptions`` in its context's
-``obj``. They are declared once, as the parameters of ``_fabric_options``.
+``obj``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 from typer.core import TyperCommand
 
 from controller.errors import FieldProblem
-from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions, WrongUsage
+from controller.offline.fabric_options import FabricOptions, WrongUsage
 
-_FABRIC = "Fabric"
-_FAILURES = "Failures"
+if TYPE_CHECKING:
+    from controller.planning.baselines import Scheme
 
+PARTLY_ROUTED = 3
+"""Exit status when flows have no path."""
 
-def _fabric_options(
-    workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")],
-    fabric: Annotated[
-        FabricKind, typer.Option(help="What the other numbers describe.", rich_help_panel=_FABRIC)
-    ] = FabricKind.LEAF_SPINE,
-    leaves: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: leaves.", rich_help_panel=_FABRIC)] = None,
-    spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.", rich_help_panel=_FABRIC)] = None,
-    hosts_per_leaf: Annotated[
-        int | None, typer.Option(min=1, help="Leaf-spine: hosts on every leaf.", rich_help_panel=_FABRIC)
-    ] = None,
-    cables: Annotated[
-        int, typer.Option(min=1, help="Leaf-spine: cables from every leaf to every spine.", rich_help_panel=_FABRIC)
-    ] = 1,
-    k: Annotated[int | None, typer.Option("--k", min=2, help="Fat-tree: k.", rich_help_panel=_FABRIC)] = None,
-    graph: Annotated[
-        Path | None,
-        typer.Option(
-            help="Any fabric: networkx node-link JSON with capacities.", metavar="FILE", rich_help_panel=_FABRIC
-        ),
-    ] = None,
-    link_gbps: Annotated[
-        float, typer.Option(help="Gbit/s of every NIC and link, each way.", rich_help_panel=_FABRIC)
-    ] = 100.0,
-    uplink_gbps: Annotated[
-        float | None,
-        typer.Option(help="Gbit/s of the links between switches.", show_default="as NICs", rich_help_panel=_FABRIC),
-    ] = None,
-    fail_spines: Annotated[
-        str, typer.Option(metavar="3,7", help="Spines (or cores) that have failed.", rich_help_panel=_FAILURES)
-    ] = "",
-    fail_links: Annotated[
-        str,
-        typer.Option(
-            metavar="leaf5:spine2,…",
-            help="Cables that have failed: all between two switches, or one as leaf5:spine2:0.",
-            rich_help_panel=_FAILURES,
-        ),
-    ] = "",
-    fail_random_links: Annotated[
-        int,
-        typer.Option(min=0, help="Number of further cables that fail, at random (--seed).", rich_help_panel=_FAILURES),
-    ] = 0,
-    max_subflows: Annotated[
-        int, typer.Option(min=1, help="Into how many pieces a flow may be cut; 1 keeps it whole.")
-    ] = 1,
-    seed: Annotated[
-        int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")
-    ] = 1,
-) -> FabricOptions:
-    return FabricOptions(
-        workload=workload,
-        fabric=fabric,
-        leaves=leaves,
-        spines=spines,
-        hosts_per_leaf=hosts_per_leaf,
-        cables=cables,
-        k=k,
-        graph=graph,
-        link_gbps=link_gbps,
-        uplink_gbps=uplink_gbps,
-        fail_spines=_items("--fail-spines", fail_spines),
-        fail_links=_items("--fail-links", fail_links),
-        fail_random_links=fail_random_links,
-        max_subflows=max_subflows,
-        seed=seed,
-    )
-
-
-def _optional_workload(
-    workload: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of workload files, one per job.", metavar="DIR", show_default="ask the running controller"
-        ),
-    ] = None,
-) -> None:
-    """Declares the option that takes the place of ``_fabric_options``'s."""
-
-
-def _declared(function: Callable[..., object]) -> TyperCommand:
-    """A command with the function's parameters as options."""
-    app = typer.Typer(add_completion=False)
-    app.command()(function)
-    command = typer.main.get_command(app)
-    assert isinstance(command, TyperCommand)
-    return command
-
-
-_WITH_OPTIONS = _declared(_fabric_options)
+_app = typer.Typer(add_completion=False)
+_app.command()(FabricOptions)
+_FABRIC_OPTIONS: Any = typer.main.get_command(_app)
+"""A command with the options as its parameters."""
+_OPTIONAL_WORKLOAD: Any = copy(_FABRIC_OPTIONS.params[0])
+_OPTIONAL_WORKLOAD.required = False
+_OPTIONAL_WORKLOAD.show_default = "ask the running controller"
 
 
 class FabricCommand(TyperCommand):
     """The fabric options, then the command's own. ``WrongUsage`` that the command raises becomes wrong usage of it."""
 
-    shared: ClassVar[Sequence[Any]] = _WITH_OPTIONS.params
+    shared: ClassVar[Sequence[Any]] = _FABRIC_OPTIONS.params
 
     def __init__(self, name: str | None, *, params: Sequence[Any], **more: Any) -> None:
         super().__init__(name, params=[*self.shared, *params], **more)
@@ -129,15 +49,14 @@ class FabricCommand(TyperCommand):
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
         """``given``: the values of the shared options as they were read."""
-        assert _WITH_OPTIONS.callback
-        options: FabricOptions = _WITH_OPTIONS.callback(**given)
+        options: FabricOptions = _FABRIC_OPTIONS.callback(**given)
         return options
 
 
 class OptionalFabricCommand(FabricCommand):
     """A ``FabricCommand`` that asks the running controller when it gets no ``--workload``: then ``obj`` is None."""
 
-    shared: ClassVar[Sequence[Any]] = [*_declared(_optional_workload).params, *_WITH_OPTIONS.params[1:]]
+    shared: ClassVar[Sequence[Any]] = [_OPTIONAL_WORKLOAD, *_FABRIC_OPTIONS.params[1:]]
 
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
         if given["workload"] is not None:
@@ -152,10 +71,12 @@ class OptionalFabricCommand(FabricCommand):
         return None
 
 
-def _items(option: str, text: str) -> tuple[str, ...]:
-    if not text:
-        return ()
-    items = tuple(item.strip() for item in text.split(","))
-    if not all(items):
-        raise typer.BadParameter(f"'{text}' has an empty item; items are separated by single commas", param_hint=option)
-    return items
+def scheme_named(strategy: str) -> Scheme:
+    """How the strategy plans. Raises ``typer.BadParameter`` when there is none of that name."""
+    # The solver takes half a second to import, which no other command needs.
+    from controller.planning.baselines import SCHEMES
+
+    if strategy not in SCHEMES:
+        message = f"there is no strategy '{strategy}'; choose {', '.join(SCHEMES)}"
+        raise typer.BadParameter(message, param_hint="--strategy")
+    return SCHEMES[strategy]

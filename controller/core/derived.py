@@ -12,9 +12,9 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm
 from controller.config import Config
-from controller.core.published import JobStatuses, raised_alarms, status
 from controller.core.sending import ConfirmedPins
 from controller.core.state import State
+from controller.core.status_and_alarms import JobStatuses, raised_alarms, status
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.registry import Job

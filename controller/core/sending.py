@@ -18,7 +18,7 @@ from controller.core.phases import Input, LinkLosses, Phases
 from controller.errors import Conflict
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host
-from controller.fabric.topology_update import TopologyState
+from controller.fabric.topology_state import TopologyState
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey

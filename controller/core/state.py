@@ -18,7 +18,7 @@ from controller.core.sending import Sending
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad, Uses
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.tables.counters import CounterIntake

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.samples import Floats, LinkFigures, RecentFigures, Rows, Samples
+from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
 

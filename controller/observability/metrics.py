@@ -35,9 +35,8 @@ class StatusCollector(Collector):
         status = replace(status, fabric=_with_unique_names(status.fabric))
         snapshot = Snapshot(status, self._clock(), _links(status.fabric))
         for family in FAMILIES:
-            metric = (CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily)(
-                family.name, family.help, labels=family.labels
-            )
+            kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
+            metric = kind(family.name, family.help, labels=family.labels)
             for labels, value in family.samples(snapshot):
                 metric.add_metric(labels, value)
             yield metric
@@ -70,7 +69,7 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
 
 
 class MetricsServer:
-    """Serves ``/metrics`` from threads of its own: ours, and the process's memory and CPU time."""
+    """Serves ``/metrics`` in separate threads, with the process's memory and CPU time."""
 
     def __init__(self, config: MetricsConfig, board: StatusBoard) -> None:
         self._config = config

@@ -58,8 +58,8 @@ def scenario(options: FabricOptions) -> Scenario:
     """Raises ``WrongUsage`` with what is wrong with the options, ``InvalidInput`` with what is wrong with the files,
     ``OSError`` for a file that cannot be read."""
     intact = build_fabric(options)
-    jobs = read_workload(options.workload, intact, options.max_subflows)
-    return Scenario(intact, fail(intact, options), jobs, Names(intact))
+    fabric = fail(intact, options)
+    return Scenario(intact, fabric, read_workload(options.workload, intact, options.max_subflows), Names(intact))
 
 
 def build_fabric(options: FabricOptions) -> Fabric:
@@ -76,8 +76,9 @@ def build_fabric(options: FabricOptions) -> Fabric:
 
 
 def fail(intact: Fabric, options: FabricOptions) -> Fabric:
-    """``intact`` itself when nothing fails. Raises ``InvalidInput``."""
-    links: set[LinkId] = spine_links(intact, options.fail_spines) | cable_links(intact, options.fail_links)
+    """``intact`` itself when nothing fails. Raises ``WrongUsage``, ``InvalidInput``."""
+    spines, cables = _items("--fail-spines", options.fail_spines), _items("--fail-links", options.fail_links)
+    links: set[LinkId] = spine_links(intact, spines) | cable_links(intact, cables)
     fabric = without(intact, links) if links else intact
     if options.fail_random_links:
         fabric = without_random_links(fabric, options.fail_random_links, options.seed)
@@ -118,6 +119,14 @@ def _given(**numbers: int | None) -> list[int]:
     if missing:
         raise WrongUsage(missing)
     return [value for value in numbers.values() if value is not None]
+
+
+def _items(option: str, text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")] if text else []
+    if not all(items):
+        message = f"'{text}' has an empty item; items are separated by single commas"
+        raise WrongUsage((FieldProblem(option, message),))
+    return items
 
 
 def _flag(name: str) -> str:

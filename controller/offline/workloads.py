@@ -25,7 +25,6 @@ from controller.planning.problem import ideal_communication_s
 
 HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
 SUFFIX = ".txt"
-_COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_ns", "flow_bytes", "compute_ns", "ring_index")
 _LARGEST = 10**18
 """Bytes, or nanoseconds (30 years); more is refused."""
 _MOST_PROBLEMS = 20
@@ -150,23 +149,16 @@ def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> li
 
 
 def _parse(row: str) -> Line:
-    fields = row.split()
-    if len(fields) != len(_COLUMNS):
-        raise ValueError(f"has {len(fields)} columns; {len(_COLUMNS)} are expected: {' '.join(_COLUMNS)}")
-    try:
-        return Line(*map(int, fields))
-    except ValueError:
-        column = next(name for name, field in zip(_COLUMNS, fields, strict=True) if not _is_whole(field))
-        field = fields[_COLUMNS.index(column)]
-        raise ValueError(f"{column} is '{field}', which is not a whole number") from None
-
-
-def _is_whole(field: str) -> bool:
-    try:
-        int(field)
-    except ValueError:
-        return False
-    return True
+    columns, fields = Line._fields, row.split()
+    if len(fields) != len(columns):
+        raise ValueError(f"has {len(fields)} columns; {len(columns)} are expected: {' '.join(columns)}")
+    numbers: list[int] = []
+    for column, field in zip(columns, fields, strict=True):
+        try:
+            numbers.append(int(field))
+        except ValueError:
+            raise ValueError(f"{column} is '{field}', which is not a whole number") from None
+    return Line(*numbers)
 
 
 def _faults(line: Line, numbering: Numbering) -> Iterator[str]:

@@ -12,7 +12,7 @@ A flow without a route loads nothing here; ``ecmp`` estimates the levels when it
 
 Loads are computed in three ways: of whole routings at once (``peaks``), of hundreds of draws at once
 (``FabricLoads``), and flow by flow for searches (``Increments``). Only two others have numbers of their own:
-``split.commodities`` the rows of its linear programme, ``whole.cpsat`` integers that are rounded down.
+``split_flows.commodities`` the rows of its linear programme, ``whole_flows.cpsat`` integers that are rounded down.
 """
 
 from __future__ import annotations

@@ -117,12 +117,11 @@ def _proper(left: Ints, right: Ints) -> list[int]:
 # ---- split flows
 
 
-def split_evenly(flows: Sequence[Flow], lanes: Lanes, max_subflows: int, tolerance: float) -> dict[FlowId, Route]:
-    """Routes of flows of one demand. ``max_subflows`` >= 2: pieces per flow. ``tolerance``: by how much (relative) the
-    largest load may exceed the least one, to save subflows."""
+def split_evenly(flows: Sequence[Flow], lanes: Lanes, max_subflows: int) -> dict[FlowId, Route]:
+    """Routes of flows of one demand. ``max_subflows`` >= 2: pieces per flow."""
     colors = proper_coloring([(flow.src_leaf, flow.dst_leaf) for flow in flows])
     count = max(colors) + 1
-    ends = lane_ends(count, lanes.count, max_subflows, tolerance)
+    ends = lane_ends(count, lanes.count, max_subflows)
     pieces = _pieces(count, ends)
     routes = {}
     for flow, color in zip(flows, colors, strict=True):
@@ -131,30 +130,16 @@ def split_evenly(flows: Sequence[Flow], lanes: Lanes, max_subflows: int, toleran
     return routes
 
 
-def lane_ends(colors: int, lanes: int, max_subflows: int, tolerance: float) -> list[float]:
-    """Where each lane's piece of the line [0, ``colors``) ends, ascending; there may be fewer than ``lanes``.
-
-    Some lanes take whole colours, the others share the rest evenly: the fewest cuts through colours whose pieces are
-    within ``tolerance`` of the shortest possible ones.
-    """
-    if colors <= lanes:
-        length = colors / lanes
-        if length < 1 / (max_subflows - 1):
-            # Cuts in the middle of a colour would make one piece too many: cut every colour alike.
-            length = 1 / min(max_subflows, int(1 / length + _ROUNDING))
-        return [min(colors, (lane + 1) * length) for lane in range(math.ceil(colors / length - _ROUNDING))]
-    longest = colors / lanes * (1 + tolerance) + _ROUNDING
-    fewest, best = math.inf, (lanes, colors)
-    for sharing in range(lanes + 1):
-        rest = max(0, colors - int(longest) * (lanes - sharing))
-        cuts = sharing - math.gcd(sharing, rest)
-        if rest <= longest * sharing and cuts < fewest:
-            fewest, best = cuts, (sharing, rest)
-    sharing, rest = best
-    first = (colors - rest) / max(1, lanes - sharing)
-    taken = colors - rest
-    ends = [min(taken, (lane + 1) * math.ceil(first)) for lane in range(lanes - sharing)]
-    return [*ends, *(taken + (lane + 1) * rest / sharing for lane in range(sharing))]
+def lane_ends(colors: int, lanes: int, max_subflows: int) -> list[float]:
+    """Where each lane's piece of the line [0, ``colors``) ends, ascending; there may be fewer than ``lanes``. The
+    longest piece is as short as possible."""
+    if colors > lanes:
+        return [(lane + 1) * colors / lanes for lane in range(lanes)]
+    length = colors / lanes
+    if length < 1 / (max_subflows - 1):
+        # Cuts in the middle of a colour would make one piece too many: cut every colour alike.
+        length = 1 / min(max_subflows, int(1 / length + _ROUNDING))
+    return [min(colors, (lane + 1) * length) for lane in range(math.ceil(colors / length - _ROUNDING))]
 
 
 def _pieces(colors: int, ends: Sequence[float]) -> list[list[tuple[int, float]]]:

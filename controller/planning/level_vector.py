@@ -30,9 +30,9 @@ import numpy as np
 
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, Cuts
-from controller.planning.cp_sat import cp_model, solver_within
 from controller.planning.efficiency import first_difference
 from controller.planning.problem import Floats, Ints, PlanLimits
+from controller.planning.solver import cp_model, solver_within
 
 _SCALE = 1_000_000
 """Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
@@ -94,6 +95,13 @@ class NoPlan:
 
     generation: int
     reason: str
+
+
+def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
+    """The plan. Raises ``SignalboxError`` when there is none; ``where`` is a part of its text."""
+    if isinstance(answer, NoPlan):
+        raise SignalboxError(f"no plan{where}: {answer.reason}")
+    return answer
 
 
 # ---- drafts

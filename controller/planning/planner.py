@@ -31,8 +31,8 @@ from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
-from controller.planning.split import search as split_search
-from controller.planning.whole import search as whole_search
+from controller.planning.split_flows import search as split_search
+from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
 
@@ -77,8 +77,8 @@ class Routings(NamedTuple):
 
 
 def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
-    """The best of the drafts that ``route`` makes, in the problem's closed-form bounds, and that the checker accepts;
-    then ECMP is drawn, if wanted. ``route`` may raise ``Fault``."""
+    """``route`` makes drafts from the problem's closed-form bounds, or raises ``Fault``. The best draft that the
+    checker accepts is the plan; ECMP is drawn after that, if the limits want it."""
     started = time.perf_counter()
     try:
         refuse_faults(problem)
@@ -140,7 +140,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = _exact(problem, limits, bounds)
+        exact = _exact(problem, bounds)
         drafts += [draft(problem, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
@@ -159,15 +159,15 @@ def _running(problem: Problem) -> Draft:
     return draft(problem, "running" if unchanged else "greedy", routes)
 
 
-def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+def _exact(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
     lanes = find_lanes(problem)
     if lanes is None:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
     pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid * (1 + limits.split_tolerance) and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces, limits.split_tolerance)
+    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
+        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
     else:
         name, routes = "edge-coloring", color_evenly(crossing, lanes)
     if len(crossing) < len(problem.flows):

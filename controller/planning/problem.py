@@ -167,16 +167,13 @@ class Numbers:
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """``time_limit_s``: for the solver alone. ``max_moves``: pinned flows that may change route, None for any number;
-    flows whose current path has gone do not count. ``ecmp_draws``: 0 leaves ECMP out. ``split_tolerance``: by
-    how much (relative) splitting may miss the best worst level to save subflows. ``deterministic``: one worker,
-    fixed seed, no wall-clock limit in the search order (same input, same plan)."""
+    flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out. ``deterministic``: no wall-clock
+    limit decides anything (same input, same plan)."""
 
     time_limit_s: float = 2.0
     max_moves: int | None = None
     ecmp_draws: int = 200
-    split_tolerance: float = 0.0
     seed: int = 1
-    workers: int = 1
     deterministic: bool = False
 
 

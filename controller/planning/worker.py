@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from controller.planning.baselines import baseline_levels
 from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair_first
-from controller.planning.schemes import baseline_levels
 
 log = structlog.get_logger(__name__)
 

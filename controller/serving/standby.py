@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,8 +52,6 @@ def _stopping() -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise _Stopped
 
-    if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("signals reach the main thread only")
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

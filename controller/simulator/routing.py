@@ -42,7 +42,8 @@ class Routing:
             problem = replace(problem, flows=flows)
         plan = self._plan(problem)
         changed: set[FlowId] = set()
-        if isinstance(plan, Plan) and self._adopts(problem, plan):
+        always = self.mode is not Replan.HYSTERESIS
+        if isinstance(plan, Plan) and (always or decide(problem, plan, self._min_gain).adopt):
             changed = self._take(plan.routes)
             self.adopted += bool(changed)
         return changed | self.fail_over(problem)
@@ -51,7 +52,11 @@ class Routing:
         """Flows whose path has gone are hashed onto those that are left, as the switches do it by themselves. Returns
         them."""
         lost = tuple(flow for flow in problem.flows if not self._stands(problem, flow))
-        return self._take(hashed_routes(replace(problem, flows=lost), self._seed)) if lost else set()
+        if not lost:
+            return set()
+        problem = replace(problem, flows=lost)
+        hops = NextHops(problem)
+        return self._take(hops.routes(hashed_links(problem, hops, self._seed)))
 
     def _stands(self, problem: Problem, flow: Flow) -> bool:
         route = self.routes.get(flow.id)
@@ -65,17 +70,8 @@ class Routing:
             self.plans += 1
         return self._known[key]
 
-    def _adopts(self, problem: Problem, plan: Plan) -> bool:
-        return self.mode is not Replan.HYSTERESIS or decide(problem, plan, self._min_gain).adopt
-
     def _take(self, routes: Routes) -> set[FlowId]:
         changed = {flow: route for flow, route in routes.items() if self.routes.get(flow) != route}
         self.moves += sum(flow in self.routes for flow in changed)
         self.routes |= changed
         return set(changed)
-
-
-def hashed_routes(problem: Problem, seed: int) -> Routes:
-    """Where ECMP sends every flow that has a way, whole."""
-    hops = NextHops(problem)
-    return hops.routes(hashed_links(problem, hops, seed))

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import structlog
 
@@ -47,6 +46,7 @@ from controller.southbound.framework import (
     pause,
     spawn,
 )
+from controller.southbound.framing import Frame
 from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
 from controller.southbound.multipart import multipart_reply
@@ -173,8 +173,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     # ---- switches and ports
 
     @on(ofp_event.EventOFPStateChange, MAIN_DISPATCHER)
-    def on_handshake_done(self, ev: Any) -> None:
-        self._admission.arrived(ev.datapath, time.monotonic())
+    def on_handshake_done(self, connection: Connection) -> None:
+        self._admission.arrived(connection, time.monotonic())
 
     def _admit(self, connection: Connection) -> None:
         """The connection is the only one of its switch, and may write to it."""
@@ -191,8 +191,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._poller.switch_connected(dpid, time.monotonic())
 
     @on(ofp_event.EventOFPStateChange, DEAD_DISPATCHER)
-    def on_connection_dead(self, ev: Any) -> None:
-        connection = ev.datapath
+    def on_connection_dead(self, connection: Connection) -> None:
         dpid = self._heard_from(connection)
         if dpid is not None:
             switch = self._leave(dpid)
@@ -223,9 +222,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         return dpid
 
     @on(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
-    def on_port_status(self, ev: Any) -> None:
-        connection, frame = ev.msg
-        port, removed = decode.port_status(frame.body)
+    def on_port_status(self, connection: Connection, message: Frame) -> None:
+        port, removed = decode.port_status(message.body)
         if removed:
             connection.ports.pop(port.number, None)
         elif port.number in connection.ports or len(connection.ports) < MAX_PORTS:
@@ -238,8 +236,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     # ---- packets
 
     @on(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
-    def on_packet_in(self, ev: Any) -> None:
-        connection, message = ev.msg
+    def on_packet_in(self, connection: Connection, message: Frame) -> None:
         dpid = self._heard_from(connection)
         if dpid is None:
             return
@@ -261,8 +258,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
     # ---- answers
 
     @on(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
-    def on_error(self, ev: Any) -> None:
-        connection, message = ev.msg
+    def on_error(self, connection: Connection, message: Frame) -> None:
         xid, (code, reason) = message.xid, decode.error(message.body)
         self._admission.error(connection, xid, code, reason, time.monotonic())
         dpid = self._heard_from(connection)
@@ -280,28 +276,24 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._ignored[kind if kind in self._ignored or len(self._ignored) < MAX_KINDS else "other errors"] += 1
 
     @on(ofp_event.EventOFPBarrierReply, MAIN_DISPATCHER)
-    def on_barrier_reply(self, ev: Any) -> None:
-        connection, message = ev.msg
+    def on_barrier_reply(self, connection: Connection, message: Frame) -> None:
         decode.barrier_reply(message.body)
         dpid = self._heard_from(connection)
         if dpid is not None:
             self._installer.barrier_reply(dpid, message.xid)
 
     @on(ofp_event.EventOFPEchoReply, MAIN_DISPATCHER)
-    def on_echo_reply(self, ev: Any) -> None:
-        connection, message = ev.msg
+    def on_echo_reply(self, connection: Connection, message: Frame) -> None:
         self._heard_from(connection)
         self._admission.echo_reply(connection, message.xid)
 
     @on(ofp_event.EventOFPRoleReply, MAIN_DISPATCHER)
-    def on_role_reply(self, ev: Any) -> None:
-        connection, message = ev.msg
+    def on_role_reply(self, connection: Connection, message: Frame) -> None:
         role, generation = decode.role_reply(message.body)
         self._admission.role_reply(connection, message.xid, role, generation, time.monotonic())
 
     @on(MULTIPART_REPLIES, MAIN_DISPATCHER)
-    def on_multipart_reply(self, ev: Any) -> None:
-        connection, message = ev.msg
+    def on_multipart_reply(self, connection: Connection, message: Frame) -> None:
         dpid = self._heard_from(connection)
         if dpid is None:
             return

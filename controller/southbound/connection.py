@@ -26,7 +26,6 @@ from controller.southbound.framework import (
     MAIN_DISPATCHER,
     Events,
     HubSocket,
-    Received,
     hub,
     ofp,
     ofp_event,
@@ -145,7 +144,7 @@ class Connection:
         """Tells the app, but nothing of a connection whose handshake was not completed."""
         if self.id is not None:
             self.state = state
-            self._events.send(ofp_event.EventOFPStateChange(self), state)
+            self._events.send(ofp_event.EventOFPStateChange, state, self)
 
     def _end_if_silent(self) -> None:
         """The handshake may take as long as a switch may be silent later."""
@@ -213,7 +212,7 @@ class Connection:
             if len(frame.data) < HEADER.size + _KIND.size:
                 raise Malformed(f"multipart reply of {len(frame.data)} bytes")
             kind = MULTIPART_EVENTS.get(_KIND.unpack_from(frame.data, HEADER.size)[0])
-        if kind is None or not self._events.send(kind(Received(self, frame)), self.state):
+        if kind is None or not self._events.send(kind, self.state, self, frame):
             self._ignored[f"type {frame.kind}"] += 1
 
 

@@ -90,18 +90,11 @@ _LOCALLY_ASSIGNED = 7
 _CHASSIS, _PORT_ID, _TTL, _END, _ORGANISATIONAL = 1, 2, 3, 0, 127
 _TTL_S = 120
 _PORT = struct.Struct("!QI")
-_PAYLOAD = struct.Struct("!QIQ")
 _TAG_BYTES = 16
-_BODY_BYTES = _PAYLOAD.size + _TAG_BYTES
+_SIGNED_BYTES = 20
+_BODY = struct.Struct(f"!QIQ{_TAG_BYTES}s")
 _OURS = bytes.fromhex("025342") + bytes([1])  # the organisation (locally administered), the subtype
-_MARK = struct.pack("!H", _ORGANISATIONAL << 9 | len(_OURS) + _BODY_BYTES) + _OURS
-
-
-class Payload(NamedTuple):
-    """The content of a genuine probe: the port it was sent from, and its counter."""
-
-    at: PortRef
-    counter: int
+_MARK = struct.pack("!H", _ORGANISATIONAL << 9 | len(_OURS) + _BODY.size) + _OURS
 
 
 class ProbeFrames:
@@ -129,24 +122,24 @@ class ProbeFrames:
         number = counter.to_bytes(8, "big")
         return head + number + self._tag(head[-_PORT.size :] + number) + b"\0\0"
 
-    def read(self, frame: bytes) -> Payload | Unread:
-        """Searches for the mark instead of parsing the TLVs before it: they prove nothing, the tag does."""
+    def read(self, frame: bytes) -> tuple[PortRef, int] | Unread:
+        """The port that a genuine probe was sent from, and its counter. Searches for the mark instead of parsing the
+        TLVs before it: they prove nothing, the tag does."""
         if frame[12:14] != _LLDP[12:14]:
             return "foreign"
         start = frame.find(_MARK, len(_LLDP))
         if start < 0:
             return "malformed" if _OURS in frame else "foreign"
         start += len(_MARK)
-        payload, tag = frame[start : start + _PAYLOAD.size], frame[start + _PAYLOAD.size : start + _BODY_BYTES]
-        if len(tag) < _TAG_BYTES:
+        if len(frame) < start + _BODY.size:
             return "malformed"
-        if not hmac.compare_digest(tag, self._tag(payload)):
+        dpid, port, counter, tag = _BODY.unpack_from(frame, start)
+        if not hmac.compare_digest(tag, self._tag(frame[start : start + _SIGNED_BYTES])):
             return "forged"
-        dpid, port, counter = _PAYLOAD.unpack(payload)
-        return Payload(PortRef(Dpid(dpid), PortNo(port)), counter)
+        return PortRef(Dpid(dpid), PortNo(port)), counter
 
-    def _tag(self, payload: bytes) -> bytes:
-        return blake2s(payload, digest_size=_TAG_BYTES, key=self._key).digest()
+    def _tag(self, signed: bytes) -> bytes:
+        return blake2s(signed, digest_size=_TAG_BYTES, key=self._key).digest()
 
 
 def _tlv(kind: int, value: bytes) -> bytes:

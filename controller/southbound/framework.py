@@ -17,12 +17,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, TypeVar, cast
 
 import structlog
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.southbound.framing import Frame, Malformed
+from controller.southbound.framing import Malformed
 from controller.tables.messages import ToSwitches
 
 CHOICE = "SIGNALBOX_OPENFLOW"
@@ -80,7 +80,6 @@ __all__ = [
     "Events",
     "HubSocket",
     "Outbox",
-    "Received",
     "RyuApp",
     "cfg",
     "green_socket",
@@ -99,7 +98,7 @@ log = structlog.get_logger(__name__)
 PROTOCOL = ProtocolDesc(ofp.OFP_VERSION)
 """Takes the place of a datapath where the framework's parser and serialisers ask for one."""
 
-Handler = Callable[[Any, Any], None]
+Handler = TypeVar("Handler", bound=Callable[..., None])
 
 
 class Outbox:
@@ -155,30 +154,25 @@ class Outbox:
 # ---- messages of switches to the app
 
 
-class Received(NamedTuple):
-    """A message of a switch: what an event carries as ``msg``. The header has been checked, the body has not."""
-
-    datapath: Any
-    frame: Frame
-
-
 class Events:
-    """Calls the app's handlers for an event at once, without the framework's queue between."""
+    """Calls the app's handlers at once, without the framework's queue between. They take what they need, a connection
+    and a message, instead of an object of the framework."""
 
     def __init__(self) -> None:
-        self._handlers: dict[tuple[Any, str], list[Callable[[Any], None]]] = {}
+        self._handlers: dict[tuple[Any, str], list[Callable[..., None]]] = {}
 
-    def send(self, event: Any, state: str) -> bool:
+    def send(self, event: Any, state: str, *arguments: Any) -> bool:
         """False when no handler is subscribed to this class of events in this state of a connection. Raises
         ``Malformed`` when a handler does."""
-        kind = type(event)
-        handlers = self._handlers.get((kind, state))
+        handlers = self._handlers.get((event, state))
         if handlers is None:
             service = lookup_service_brick(ofp_event.NAME)  # None once the framework has ended
-            apps = map(lookup_service_brick, service.observers.get(kind, ())) if service else ()
-            handlers = self._handlers[kind, state] = [h for app in apps for h in app.get_handlers(event, state)]
+            apps = map(lookup_service_brick, service.observers.get(event, ())) if service else ()
+            an_event = event(None)
+            handlers = [handler for app in apps for handler in app.get_handlers(an_event, state)]
+            self._handlers[event, state] = handlers
         for handler in handlers:
-            handler(event)
+            handler(*arguments)
         return bool(handlers)
 
 
@@ -188,17 +182,16 @@ def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
 
     def decorate(handler: Handler) -> Handler:
         @functools.wraps(handler)
-        def guarded(self: Any, ev: Any) -> None:
+        def guarded(self: Any, *arguments: Any) -> None:
             try:
-                handler(self, ev)
+                handler(self, *arguments)
             except Malformed:
                 raise
             except Exception as error:
                 _fail(self.outbox, handler, error)
 
         events = list(event) if isinstance(event, tuple) else [event]
-        subscribed: Handler = set_ev_cls(events, dispatcher)(guarded)
-        return subscribed
+        return cast(Handler, set_ev_cls(events, dispatcher)(guarded))
 
     return decorate
 

@@ -39,23 +39,29 @@ class Splitter:
     """Each byte is copied a constant number of times, also when a message comes byte by byte."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The messages that are complete now; the rest waits for the next bytes. Exhaust it before the next call.
         Raises ``Malformed`` for a header with a version, type or length that OpenFlow does not have."""
-        buffer = self._buffer
-        buffer += data
-        start = 0
-        while len(buffer) - start >= HEADER.size:
-            version, kind, length, xid = HEADER.unpack_from(buffer, start)
+        rest = self._rest
+        stream: bytes | bytearray = data
+        if rest:
+            rest += data
+            stream = rest
+        start, end = 0, len(stream)
+        while end - start >= HEADER.size:
+            version, kind, length, xid = HEADER.unpack_from(stream, start)
             if version == 0 or kind >= KINDS or length < HEADER.size:
                 raise Malformed(f"no OpenFlow header: version {version}, type {kind}, length {length}")
-            if len(buffer) - start < length:
+            if end - start < length:
                 break
-            yield Frame(version, kind, xid, bytes(memoryview(buffer)[start : start + length]))
+            yield Frame(version, kind, xid, bytes(stream[start : start + length]))
             start += length
-        del buffer[:start]
+        if stream is rest:
+            del rest[:start]
+        else:
+            rest += stream[start:]
 
 
 def message(kind: int, body: bytes = b"", xid: int = 0) -> bytes:

@@ -60,10 +60,11 @@ _PACKET_IN = struct.Struct("!IHBBQ")
 _PACKET_IN_AT = 8
 _ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
 """How the match of nearly every packet-in begins: 12 bytes, of which 8 are the field ``in_port``."""
-_U16 = struct.Struct("!H")
 _U32 = struct.Struct("!I")
 _FLOW = struct.Struct("!HBxIIHHHH4xQQQ")
 _FLOW_ID = struct.Struct("!HHHH4xQ")
+# The same in four parts: length, table, all of priority to cookie, byte count; not the duration and the packet count.
+_FLOW_PARTS = struct.Struct("!H1s9x20s8xQ")
 _GROUP_DESC = struct.Struct("!HBxI")
 _BUCKET = struct.Struct("!HHII4x")
 _METER_CONFIG = struct.Struct("!HHI")
@@ -180,16 +181,14 @@ def flow_stats(body: bytes) -> list[FlowCount]:
     while at < end:
         if end - at < _FLOW.size + 8:
             raise Malformed(f"{end - at} bytes are no flow entry")
-        (length,) = _U16.unpack_from(body, at)
+        length, table, identity, byte_count = _FLOW_PARTS.unpack_from(body, at)
         if length < _FLOW.size + 8 or length % 8 or length > end - at:
             raise Malformed(f"a flow entry of {length} bytes where {end - at} are left")
-        # Table, priority, time-outs, flags and cookie; match and instructions: not the duration and the counters.
-        entry = body[at + 2 : at + 3] + body[at + 12 : at + 32] + body[at + _FLOW.size : at + length]
+        entry = table + identity + body[at + _FLOW.size : at + length]
         try:
             rule = known[entry]
         except KeyError:
             rule = _remember(entry)
-        byte_count = int.from_bytes(body[at + 40 : at + 48], "big")
         counts.append(FlowCount(rule, None if byte_count == UNSUPPORTED else byte_count))
         at += length
     return counts

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, Switch
-from controller.fabric.topology_update import hosts_by_leaf
+from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin

@@ -42,7 +42,7 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield lab, controller, client
 
 
-def everybody(lab: Lab, job_id: str) -> JobSpec:
+def all_hosts(lab: Lab, job_id: str) -> JobSpec:
     """All to all over every host: 18 virtual links between the leaves."""
     hosts = [host.ip for host in lab.hosts]
     return job(job_id, hosts, "all_to_all")
@@ -117,7 +117,7 @@ def registered(client: Client, spec: JobSpec) -> Iterator[None]:
 
 def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fabric: Fabric) -> None:
     lab, _, client = fabric
-    with registered(client, everybody(lab, "all")):
+    with registered(client, all_hosts(lab, "all")):
         wait_for(lambda: crossing(client, "all") == 2 * HOSTS**2, "all pins", 20)
         wait_for(all_in_sync(client), "quiet", 20)
         before = rules(lab)
@@ -217,7 +217,7 @@ def test_killed_once_an_install_has_begun_it_converges_and_later_rewrites_nothin
     wait_for(all_in_sync(client), "quiet", 20)
     before = rules(lab)
     with Snoop(lab, tmp_path) as snoop:
-        client.register_job(everybody(lab, "all"))
+        client.register_job(all_hosts(lab, "all"))
         wait_for(lambda: snoop.count("OFPT_GROUP_MOD") > 0, "the install begins", 40)
         controller.kill()
         controller.start()

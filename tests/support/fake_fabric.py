@@ -23,7 +23,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.spec import JobSpec
 from controller.offline.topologies import EMULATED, Topology, leaf_spine

@@ -15,7 +15,7 @@ from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, wh
 from controller.simulator.training import Stage
 
 LINK_BPS = 100e9
-"""Of every NIC, and of the cables unless told otherwise."""
+"""Of every NIC, and of the cables by default."""
 STEP_BYTES = 1_250_000_000
 """0.1 s on an idle link."""
 STEP_S = 0.1

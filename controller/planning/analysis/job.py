@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from controller.errors import NotFound, SignalboxError
+from controller.errors import NotFound
 from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import AnalyseJob, Network
@@ -25,7 +25,7 @@ from controller.planning.analysis.results import (
 from controller.planning.bounds import Cuts, level_bounds
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
-from controller.planning.plan import NoPlan
+from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
 
@@ -101,9 +101,7 @@ def _splittable(problem: Problem) -> Problem:
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
     """None when no flow of the job has a path."""
-    answer = plan(problem, replace(limits, ecmp_draws=0))
-    if isinstance(answer, NoPlan):
-        raise SignalboxError(f"no plan: {answer.reason}")
+    answer = answered(plan(problem, replace(limits, ecmp_draws=0)))
     if job_id not in answer.job_level:
         return None
     level = answer.job_level[job_id]

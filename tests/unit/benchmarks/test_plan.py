@@ -44,10 +44,10 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import generate, jobs_of
 from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.schemes import SCHEMES
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 

@@ -17,7 +17,7 @@ import networkx as nx
 import pytest
 
 from controller.cli import main
-from controller.planning.schemes import SCHEMES
+from controller.planning.baselines import SCHEMES
 
 LEAVES, SPINES, HOSTS = 4, 4, 4
 FIRST_HOST = LEAVES + SPINES

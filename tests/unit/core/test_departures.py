@@ -92,7 +92,7 @@ def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabr
 
 
 def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) -> None:
-    """Somebody who may connect comes and goes with one dpid after the other."""
+    """A client connects and leaves with one dpid after the other."""
     for number in range(6):
         dpid = Dpid(0xBAD0 + number)
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
@@ -101,7 +101,7 @@ def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) ->
 
 
 def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
-    """Three of eight, their ports stay up, and everybody else hears ticks meanwhile."""
+    """Three of eight, their ports stay up, and the others keep running."""
     before = spines_used(fabric)
     fabric.run(70)
     fabric.forget_mods()

@@ -26,7 +26,7 @@ from controller.offline.fabrics import without
 from controller.offline.topologies import fat_tree
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.tables.narrowing import narrowed
+from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
@@ -308,7 +308,7 @@ def test_a_cable_that_is_cut_is_repaired_step_by_step_and_its_return_loses_nothi
 
 
 def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
-    """Before anybody tells the controller."""
+    """Before the controller learns of it."""
     peer = fabric.switches[a].peers[port]
     assert peer
     fabric.switches[a].set_up(port, up=False)

@@ -21,7 +21,7 @@ from controller.fabric.host_discovery import (
 )
 from controller.fabric.messages import ArpSeen, SendArpRequest
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
 
 HOME, THIEF, OTHER = (PortRef(Dpid(1), PortNo(n)) for n in (1, 2, 3))
 IP, MAC, THIEF_MAC = "10.0.0.1", "02:00:00:00:00:01", "02:00:00:00:00:99"
@@ -238,7 +238,7 @@ def test_declared_hosts_whose_mac_is_not_known_are_asked_a_few_at_a_time() -> No
     assert len(edge.run(1.5)) <= MAX_SILENT_QUESTIONS
     edge.run(ASK_SILENT_AGAIN_S)
     assert edge.speak(declared[0].ip, MAC, PortRef(Dpid(1), PortNo(2)))[0] == "known"
-    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "whoever answered is not asked again"
+    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "a host that answered is not asked again"
 
 
 def test_a_declared_host_is_asked_only_while_its_port_is_up() -> None:

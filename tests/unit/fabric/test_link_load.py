@@ -1,4 +1,4 @@
-"""Rates, and what of them nobody announced."""
+"""Rates, and the background in them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.fabric.counter_samples import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
-from controller.fabric.samples import LinkStatus
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.offline.fabrics import leaf_spine
 
@@ -200,7 +200,7 @@ def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLo
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, dict)
     assert run(load, range(20, 28), 8e5, 8e5) == {}
-    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "nobody announces it any more"
+    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "it is not announced any more"
 
 
 def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: LinkLoad) -> None:

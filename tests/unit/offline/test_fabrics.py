@@ -55,7 +55,7 @@ def test_numbers_are_those_of_the_published_files() -> None:
     assert (host.ip, fabric.name(host.at.dpid)) == ("10.0.14.1", "leaf14")
 
 
-def test_rates_of_nics_and_uplinks_are_told_apart() -> None:
+def test_nics_and_uplinks_have_their_own_rates() -> None:
     fabric = small()
     assert {link.capacity_bps for link in fabric.links.values()} == {40e9}
     assert {host.nic_bps for host in fabric.hosts.values()} == {RATE}

@@ -66,7 +66,7 @@ def test_the_common_unit_of_demands(demands: list[float], unit: float) -> None:
     assert common_unit(demands) == pytest.approx(unit)
 
 
-def test_two_jobs_on_one_nic_bound_both_and_nobody_else() -> None:
+def test_two_jobs_on_one_nic_bound_both_and_no_other_job() -> None:
     flows = [flow("a", (1, 1), (2, 1), 1.0), flow("b", (1, 1), (2, 2), 1.0), flow("c", (1, 3), (2, 3), 1.0)]
     bounds = bounds_of(problem_of(leaf_spine(2, 8, 1.0), flows, nic_bps=1.0))
     assert bounds.job == {"a": 2, "b": 2, "c": 1}

@@ -32,7 +32,7 @@ def fabric() -> Fabric:
 
 
 def test_a_leaf_with_one_flow_too_many_slows_one_job_down(fabric: Fabric) -> None:
-    """Any one of them may be the slow one, but only with two flows of its own on one link."""
+    """Any one of them may be the slow one, but only with two of its own flows on one link."""
     alone = vector_of(problem_of(fabric, [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])], nic_bps=1.0))
     assert (alone.levels, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
     several = vector_of(

@@ -14,7 +14,7 @@ Case = tuple[list[float], list[dict[int, float]], list[float]]
 
 @st.composite
 def networks(draw: st.DrawFn, most_connections: int = 40) -> Case:
-    """Capacities, who uses which link, weights: few values, so that ties are common."""
+    """Capacities, links of each connection, weights: few values, so that ties are common."""
     capacities = draw(st.lists(st.sampled_from([0.5, 1.0, 1.0, 3.0, 10.0]), min_size=1, max_size=8))
     part = st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.03])
     used = st.dictionaries(st.integers(0, len(capacities) - 1), part, min_size=1, max_size=4)
@@ -147,7 +147,7 @@ def test_equal_connections_end_together() -> None:
     assert network.now_s == pytest.approx(0.1)
 
 
-def test_the_clock_stops_where_it_is_told_to() -> None:
+def test_the_clock_stops_at_the_given_time() -> None:
     network = Fluid([1.0])
     connection = network.connect({0: 1.0})
     network.start(connection, 5.0)

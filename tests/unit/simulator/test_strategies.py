@@ -9,9 +9,9 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.generator import generate, jobs_of
 from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits
-from controller.planning.schemes import SCHEMES
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 
@@ -39,7 +39,7 @@ def run(
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring"])
 @pytest.mark.parametrize("replan", Replan)
-def test_without_failures_nobody_waits(name: str, replan: Replan) -> None:
+def test_without_failures_no_job_waits(name: str, replan: Replan) -> None:
     outcome, _ = run(name, 0, 1, Options(iterations=3, replan=replan))
     assert outcome.mean_slow_down == pytest.approx(1.0, rel=0.005)
 

@@ -230,7 +230,7 @@ def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None
     assert sync.settled == {LEAF}
     sync.connected(LEAF)
     sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 0)
-    assert done(sync.next_stage(wanted)), "somebody took the rule away"
+    assert done(sync.next_stage(wanted)), "the rule was removed by hand"
     assert sync.unsettled == {LEAF}
     other = SwitchSync()
     synced(other, leaf=RuleSet.of([flow(1)]))

@@ -309,7 +309,7 @@ class Syncing(RuleBasedStateMachine):
 
     @rule()
     def come_to_a_stop(self) -> None:
-        """Everything is answered: what is believed is what is there, without any audit, unless somebody meddled."""
+        """Everything is answered: what is believed is what is there, without any audit, unless others meddled."""
         self._answer_all()
         for dpid, believed in self.sync.installed.items():
             if dpid not in self.meddled:
@@ -324,7 +324,7 @@ class Syncing(RuleBasedStateMachine):
         assert self.sync.installed.keys() <= {d for d, s in self.switches.items() if s.connected}
 
     def _left_alone(self, dpid: Dpid) -> set[int]:
-        """Groups that no flow used when they were read back, and that nobody wants."""
+        """Groups that no flow used when they were read back, and that are not wanted."""
         return set(GROUPS) - self.desired[dpid].groups.keys()
 
     def teardown(self) -> None:
