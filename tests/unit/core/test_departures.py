@@ -6,7 +6,7 @@ import pytest
 
 from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid
-from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
 from controller.tables.rules import GroupRule
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -60,7 +60,8 @@ def test_two_switches_are_no_large_part_of_the_fabric(fabric: FakeFabric) -> Non
 
 
 def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFabric) -> None:
-    before = spines_used(fabric)
+    fabric.send(ReportIterations(JobId("job0"), (IterationTime(1, 1.0, 0.5),)))
+    jobs, before = fabric.status.jobs, spines_used(fabric)
     fabric.forget_mods()
     for dpid in fabric.switches:
         fabric.now += 0.01
@@ -74,6 +75,9 @@ def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFa
     assert fabric.mods == []
     assert spines_used(fabric) == before
     assert not fabric.status.adopting
+    for job_id, job in fabric.status.jobs.items():
+        assert (job.state, job.routes_generation) == ("pinned", jobs[job_id].routes_generation)
+        assert job.mean_communication_s == jobs[job_id].mean_communication_s
 
 
 def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabric) -> None:
