@@ -105,7 +105,7 @@ class ControlLoop:
             else:
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
-                s.want(self.derived.pins(), rules, self.derived.counted_links, now)
+                s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
