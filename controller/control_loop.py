@@ -116,7 +116,7 @@ class ControlLoop:
             self._pending |= self._intake.links_came(now)
         elif not self.urgent:
             return []
-        if s.sending.is_confirmed(now):
+        if s.sending.is_confirmed(now) and not self._rules_due(now):  # else pins and routes do not belong together
             s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), s.jobs)
         return sent
 
