@@ -1,4 +1,4 @@
-"""What Prometheus reads, over HTTP: the metrics of ``families``, computed from the published ``Status`` at scrape time.
+"""Serves the metrics of ``families`` over HTTP, computed from the published ``Status`` at scrape time.
 
 In: the ``StatusBoard``. Out: ``/metrics``.
 """
@@ -24,7 +24,7 @@ from controller.status import StatusBoard
 
 
 class StatusCollector(Collector):
-    """Renders ``FAMILIES`` from the newest status, in the thread of the scrape. ``clock``: monotonic seconds."""
+    """Computes ``FAMILIES`` from the newest status, in the thread of the scrape. ``clock``: monotonic seconds."""
 
     def __init__(self, board: StatusBoard, clock: Callable[[], float] = time.monotonic) -> None:
         self._board = board
@@ -44,7 +44,7 @@ class StatusCollector(Collector):
 
 
 def _with_unique_names(fabric: Fabric) -> Fabric:
-    """Two switches of one name would make two series one: theirs get the dpid behind."""
+    """Appends the dpid to names that several switches have: their series would be one."""
     count = Counter(switch.name for switch in fabric.switches.values())
     if max(count.values(), default=0) <= 1:
         return fabric
@@ -70,7 +70,7 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
 
 
 class MetricsServer:
-    """Serves ``/metrics`` from threads of its own: ours, and the process's memory and CPU time."""
+    """Serves ``/metrics`` from its own threads: ``FAMILIES``, and the memory and CPU time of the process."""
 
     def __init__(self, config: MetricsConfig, board: StatusBoard) -> None:
         self._config = config
@@ -80,7 +80,7 @@ class MetricsServer:
         self._running: tuple[WSGIServer, Thread] | None = None
 
     def start(self) -> int:
-        """Returns the port that is listened on. Raises ``InvalidInput`` when the address cannot be had."""
+        """Returns the port. Raises ``InvalidInput`` when the address cannot be listened on."""
         host, port = self._config.host, self._config.port
         try:
             server, thread = start_http_server(port, addr=host, registry=self._registry)
