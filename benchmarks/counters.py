@@ -1,4 +1,4 @@
-"""What counters cost the controller: CPU time per second, from the bytes of a reply to a scrape.
+"""The cost of counters for the controller: CPU time per second, from the bytes of a reply to a scrape.
 
 In: leaf-spine fabrics with three jobs of rings over most hosts, planned and pinned, all switches polled every two
 seconds with the controller's own poller, replies as a switch would pack them. Out: a table, CPU per second by stage,
@@ -29,7 +29,7 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Tick
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, Fabric, PortRef
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
 from controller.observability.metrics import MetricsServer
@@ -126,7 +126,7 @@ def converged(fabric: Fabric) -> ControlLoop:
         messages = [*switches.answers(loop.handle(messages, step * TICK_S)), Tick()]
         if step == 200:
             messages += [RegisterJob(spec) for spec in _jobs(fabric)]
-    if not loop.state.confirmed.pins or loop.state.sync.unsettled:
+    if not loop.state.sending.pins or loop.state.sync.unsettled:
         raise RuntimeError("the fabric did not converge")
     return loop
 
@@ -249,7 +249,7 @@ def _scrape_ms(board: StatusBoard) -> float:
 
 
 def main(as_json: AsJson = False) -> None:
-    """Measure what counters cost."""
+    """Measure the cost of counters."""
     cases = [(*size, busy) for size in SIZES for busy in (False, True)]
     rows = [measured(*case) for case in track(cases, "measuring", console=Console(stderr=True), transient=True)]
     report({"seconds": SECONDS, "counters": rows}, RESULTS, lambda: table_of("counters", rows), as_json)

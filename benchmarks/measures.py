@@ -1,4 +1,4 @@
-"""What several benchmarks share: percentiles, memory and CPU time of processes, results in a file and on stdout."""
+"""Shared by several benchmarks: percentiles, memory and CPU time of processes, results in a file and on stdout."""
 
 from __future__ import annotations
 

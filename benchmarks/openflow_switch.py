@@ -1,12 +1,17 @@
-"""A well-behaved OpenFlow 1.3 switch and its connection, in bytes: for the echo and fuzzing benchmarks.
+"""A correct OpenFlow 1.3 switch in bytes, for the echo and fuzzing benchmarks.
 
-In: messages of a controller. Out: the answers of a switch that does what it is told.
+In: messages of a controller. Out: the switch's answers, and how long the controller took to answer echo requests.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
+import threading
+import time
+from contextlib import suppress
+from itertools import count
+from typing import Self
 
 from benchmarks.openflow_bytes import (
     ANY_TABLE,
@@ -17,6 +22,7 @@ from benchmarks.openflow_bytes import (
     flow_change,
     message,
     port_desc,
+    xid_of,
 )
 
 _FLOW_STATS = struct.Struct("!HBxIIHHHH4xQQQ")
@@ -24,6 +30,8 @@ _DESC_BYTES = 1056
 _CAPABILITIES = 0x4F
 _UNDEFINED_GENERATION = (1 << 64) - 1
 READ_BYTES = 1 << 16
+QUIET_S = 15.0
+"""An echoing switch hears something more often than this."""
 
 
 class PlainSwitch:
@@ -120,3 +128,63 @@ class Connection:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class EchoingSwitch:
+    """A context: a ``PlainSwitch`` that is connected and sends an echo request every ``interval_s``."""
+
+    def __init__(self, port: int, dpid: int, ports: int = 0, interval_s: float = 0.01) -> None:
+        self.connection_lost = False
+        self.answered: list[tuple[float, float]] = []
+        """(Monotonic seconds when an echo was asked for, seconds until the answer)."""
+        self._interval_s = interval_s
+        self._switch = PlainSwitch(dpid, ports)
+        self._connection = Connection(port, QUIET_S)
+        self._sending = threading.Lock()
+        self._stopping = threading.Event()
+        self._asked_at: dict[int, float] = {}
+        self._threads = [threading.Thread(target=self._listen), threading.Thread(target=self._speak)]
+
+    def __enter__(self) -> Self:
+        self._send(message(Type.HELLO, 0))
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._threads[1].join()
+        with suppress(OSError):
+            self._connection.shut()
+        self._threads[0].join()
+        self._connection.close()
+
+    @property
+    def unanswered(self) -> list[float]:
+        """Monotonic seconds when the requests were sent that are still open."""
+        return [*self._asked_at.values()]
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                heard = self._connection.hear()
+                self._take(heard, time.monotonic())
+        except (EOFError, OSError):
+            self.connection_lost = not self._stopping.is_set()
+
+    def _take(self, heard: bytes, now: float) -> None:
+        if heard[1] == Type.ECHO_REPLY and (asked_at := self._asked_at.pop(xid_of(heard), None)):
+            self.answered.append((asked_at, now - asked_at))
+        elif answer := self._switch.answer(heard):
+            self._send(answer)
+
+    def _speak(self) -> None:
+        for turn in count(1):
+            if self._stopping.wait(self._interval_s) or self.connection_lost:
+                return
+            self._asked_at[turn] = time.monotonic()
+            self._send(message(Type.ECHO_REQUEST, turn))
+
+    def _send(self, data: bytes) -> None:
+        with self._sending, suppress(OSError):  # a connection that has ended is noticed by ``_listen``
+            self._connection.send(data)

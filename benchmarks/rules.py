@@ -16,17 +16,17 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.measures import report, table_of
+from benchmarks.random_flows import random_flows
 from controller.commands.output import AsJson
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, without
-from controller.offline.generator import jobs_of, random_flows
-from controller.offline.options import problem_of
+from controller.offline.generator import jobs_of
+from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
-from controller.planning.replan_policy import running
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet, stages_between
@@ -56,7 +56,7 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     cut = without(fabric, [used])
     narrowed, held = _change("cable cut", cut, pins(cut, jobs, planned, ()), held)
     started = time.perf_counter()
-    repaired = repair(running(problem_of(cut, jobs), planned))
+    repaired = repair(problem_of(cut, jobs).with_routes(planned))
     plan_ms = 1000 * (time.perf_counter() - started)
     if isinstance(repaired, NoPlan):
         raise RuntimeError(repaired.reason)

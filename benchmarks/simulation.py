@@ -26,12 +26,11 @@ from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine, spine_links, without
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.offline.workloads import read_workload, workload_folders
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation
+from controller.planning.baselines import SCHEMES
+from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.strategies import STRATEGIES
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 
@@ -49,7 +48,7 @@ RESULTS = Path("out/bench/simulation.json")
 Cell = dict[str, Any]
 
 
-class Scheme(NamedTuple):
+class Trial(NamedTuple):
     """``strategy``: its name; ``seeds``: of as many runs, whose mean counts; ``shuffled``: the flows are given in an
     order that the seed draws, not in that of the files; the rest is how the simulated controller and senders behave."""
 
@@ -62,25 +61,25 @@ class Scheme(NamedTuple):
     shuffled: bool = False
 
 
-SCHEMES: Mapping[str, Scheme] = {
-    "ecmp": Scheme("ecmp"),
-    "annealing": Scheme("annealing", lose_sent=True),
-    "ilp": Scheme("ilp", lose_sent=True),
-    "greedy": Scheme("greedy"),
-    "edge-coloring": Scheme("edge-coloring"),
-    "planned whole": Scheme("planned", Replan.HYSTERESIS),
-    "planned split": Scheme("planned", Replan.HYSTERESIS, max_subflows=2),
-    "planned split, published re-plans": Scheme("planned", max_subflows=2),
-    "planned split, equal sharing": Scheme("planned", Replan.HYSTERESIS, Sharing.EQUAL, max_subflows=2),
-    "planned whole, published re-plans": Scheme("planned"),
-    "greedy, once": Scheme("greedy", Replan.NEVER),
-    "edge-coloring, once": Scheme("edge-coloring", Replan.NEVER),
-    "annealing, nothing lost": Scheme("annealing"),
-    "ilp, nothing lost": Scheme("ilp"),
-    "ecmp, ten hashes": Scheme("ecmp", seeds=tuple(range(1, 11))),
-    "greedy, ten orders": Scheme("greedy", seeds=tuple(range(1, 11)), shuffled=True),
+TRIALS: Mapping[str, Trial] = {
+    "ecmp": Trial("ecmp"),
+    "annealing": Trial("annealing", lose_sent=True),
+    "ilp": Trial("ilp", lose_sent=True),
+    "greedy": Trial("greedy"),
+    "edge-coloring": Trial("edge-coloring"),
+    "planned whole": Trial("planned", Replan.HYSTERESIS),
+    "planned split": Trial("planned", Replan.HYSTERESIS, max_subflows=2),
+    "planned split, published re-plans": Trial("planned", max_subflows=2),
+    "planned split, equal sharing": Trial("planned", Replan.HYSTERESIS, Sharing.EQUAL, max_subflows=2),
+    "planned whole, published re-plans": Trial("planned"),
+    "greedy, once": Trial("greedy", Replan.NEVER),
+    "edge-coloring, once": Trial("edge-coloring", Replan.NEVER),
+    "annealing, nothing lost": Trial("annealing"),
+    "ilp, nothing lost": Trial("ilp"),
+    "ecmp, ten hashes": Trial("ecmp", seeds=tuple(range(1, 11))),
+    "greedy, ten orders": Trial("greedy", seeds=tuple(range(1, 11)), shuffled=True),
 }
-"""The first five as published; ours as the controller runs it; then what explains the differences."""
+"""The first five as published; "planned" as the controller runs it; then variants that explain the differences."""
 
 PUBLISHED: Mapping[str, Mapping[int, float]] = {
     "ecmp": {0: 4.54, 1: 4.59, 4: 4.91, 8: 4.94},
@@ -92,20 +91,20 @@ PUBLISHED: Mapping[str, Mapping[int, float]] = {
 """Mean over the nine workloads in the authors' simulator."""
 
 
-def run(scheme: Scheme, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
-    """One workload under one scheme."""
+def run(trial: Trial, folder: Path, intact: Fabric, failed: int, iterations: int) -> Cell:
+    """One workload under one trial."""
     fabric = without(intact, spine_links(intact, range(SPINES - failed, SPINES))) if failed else intact
-    jobs = read_workload(folder, intact, scheme.max_subflows)
+    jobs = read_workload(folder, intact, trial.max_subflows)
     problem = problem_of(fabric, jobs)
     started = time.perf_counter()
-    outcomes = [_train(scheme, seed, problem, jobs, iterations) for seed in scheme.seeds]
+    outcomes = [_train(trial, seed, problem, jobs, iterations) for seed in trial.seeds]
     return {
         "failed_spines": failed,
         "iterations": iterations,
         "slow_down": fmean(_known(outcome.mean_slow_down) for outcome in outcomes),
         "of_seeds": [outcome.mean_slow_down for outcome in outcomes],
         "job_slow_down": {job.job_id: job.mean_slow_down for job in outcomes[0].jobs},
-        "bound": level_bounds(problem, Valuation(problem)).fluid,
+        "bound": level_bounds(problem).fluid,
         "plans": outcomes[0].plans,
         "adopted": outcomes[0].adopted,
         "moves": outcomes[0].moves,
@@ -113,20 +112,20 @@ def run(scheme: Scheme, folder: Path, intact: Fabric, failed: int, iterations: i
     }
 
 
-def _train(scheme: Scheme, seed: int, problem: Problem, jobs: Sequence[WorkloadJob], iterations: int) -> Outcome:
+def _train(trial: Trial, seed: int, problem: Problem, jobs: Sequence[WorkloadJob], iterations: int) -> Outcome:
     flows = list(problem.flows)
-    if scheme.shuffled:
+    if trial.shuffled:
         random.Random(seed).shuffle(flows)
     problem = replace(problem, flows=tuple(flows))
     limits = PlanLimits(time_limit_s=TIME_LIMIT_S, ecmp_draws=0, seed=seed)
     options = Options(
         iterations=iterations,
-        replan=scheme.replan,
-        sharing=scheme.sharing,
-        lose_sent=scheme.lose_sent,
+        replan=trial.replan,
+        sharing=trial.sharing,
+        lose_sent=trial.lose_sent,
         seed=seed,
     )
-    plan = STRATEGIES[scheme.strategy]
+    plan = SCHEMES[trial.strategy]
     return simulate([Stage(0.0, problem)], jobs, lambda asked: plan(asked, limits), options)
 
 
@@ -137,11 +136,11 @@ def _known(slow_down: float | None) -> float:
 
 
 def summary(cells: Sequence[Cell]) -> Table:
-    """Mean over the workloads, the worst in brackets, then the published mean and how far ours is from it."""
+    """Mean over the workloads, the worst in brackets, then the published mean and the difference from it."""
     table = Table("scheme", title="slow-down, mean of workloads (worst); published mean", title_justify="left")
     for failed in FAILED:
         table.add_column(f"{failed} failed", justify="right")
-    for name in SCHEMES:
+    for name in TRIALS:
         texts = [_figures(name, failed, _of(cells, name, failed)) for failed in FAILED]
         if any(texts):
             table.add_row(name, *texts)
@@ -151,7 +150,7 @@ def summary(cells: Sequence[Cell]) -> Table:
 
 
 def by_workload(cells: Sequence[Cell]) -> Table:
-    names = [name for name in SCHEMES if any(cell["scheme"] == name for cell in cells)]
+    names = [name for name in TRIALS if any(cell["scheme"] == name for cell in cells)]
     table = Table("workload", "failed", "bound", *names, title="slow-down, mean of jobs", title_justify="left")
     places = sorted({(cell["workload"], cell["failed_spines"], cell["bound"]) for cell in cells})
     for workload, failed, bound in places:
@@ -193,7 +192,7 @@ def main(
     folder: Annotated[
         Path, typer.Option("--workloads", help="A folder of published workloads.", exists=True, file_okay=False)
     ],
-    schemes: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(SCHEMES),
+    schemes: Annotated[str, typer.Option(help="Names, separated by ';'.")] = ";".join(TRIALS),
     failed: Annotated[str, typer.Option(help="Numbers of failed spines.")] = ",".join(map(str, FAILED)),
     iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = ITERATIONS,
     as_json: AsJson = False,
@@ -208,7 +207,7 @@ def main(
     ]
     made = [
         {"scheme": name, "workload": str(workload.relative_to(folder))}
-        | run(SCHEMES[name], workload, intact, number, iterations)
+        | run(TRIALS[name], workload, intact, number, iterations)
         for name, workload, number in track(places, "training", console=Console(stderr=True), transient=True)
     ]
     cells = sorted({_key(cell): cell for cell in (*_kept(), *made)}.values(), key=_key)

@@ -1,11 +1,11 @@
 """What an operator should look at, as typed values; put into words only where people read them.
 
-The control loop raises them (``core/raised_alarms.py``); the API and the log word them with ``text``.
+The control loop raises them (``core/status_and_alarms.py``); the API and the log word them with ``text``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -57,55 +57,36 @@ class Alarm:
 
 def text(alarm: Alarm) -> str:
     """The alarm in a sentence."""
-    return _TEXTS[alarm.kind](alarm.subject, alarm.facts)
+    facts = alarm.facts
+    match alarm.kind:
+        case AlarmKind.FLOWS_WITHOUT_PATH:
+            flows = [f"{src} > {dst}" for src, dst in facts["flows"]]
+            return f"{len(flows)} flows have no path: {', '.join(flows[:4])}"
+        case AlarmKind.HOSTS_MISSING:
+            hosts = list(facts["hosts"])
+            return f"job {alarm.subject} waits for {len(hosts)} hosts: {', '.join(hosts[:4])}"
+        case AlarmKind.RULES_REFUSED:
+            refused = (f"{'a rule' if n == 1 else f'{n} rules'} ({reason})" for reason, n in facts["reasons"].items())
+            return f"{alarm.subject} refused {' and '.join(refused)}; what was to be pinned stays on ECMP"
+        case kind:
+            return _TEXTS[kind].format(subject=alarm.subject, **facts)
 
 
-def _list(names: list[str]) -> str:
-    """The first few."""
-    return ", ".join(names[:4])
-
-
-def _refused(subject: str, facts: Mapping[str, Any]) -> str:
-    rules = [f"{'a rule' if count == 1 else f'{count} rules'} ({reason})" for reason, count in facts["reasons"].items()]
-    return f"{subject} refused {' and '.join(rules)}; what was to be pinned stays on ECMP"
-
-
-_TEXTS: Mapping[AlarmKind, Callable[[str, Mapping[str, Any]], str]] = {
-    AlarmKind.PLAN_WORSE_THAN_ECMP: lambda _, facts: (
-        f"the plan's worst level {facts['level']:.2f} is worse than ECMP's mean {facts['ecmp']:.2f}"
-    ),
-    AlarmKind.FLOWS_WITHOUT_PATH: lambda _, facts: (
-        f"{len(facts['flows'])} flows have no path: {_list([f'{src} > {dst}' for src, dst in facts['flows']])}"
-    ),
-    AlarmKind.RULES_REFUSED: _refused,
-    AlarmKind.MASTERSHIP_LOST: lambda switch, _: (
-        f"another controller has become the master of {switch}; the switch is left alone until it connects again"
-    ),
-    AlarmKind.DUPLICATE_DPID: lambda switch, facts: (
-        f"a second switch, at {facts['peer']}, has the dpid of {switch} ({facts['dpid']:#x}); it is refused"
-    ),
-    AlarmKind.FOREIGN_RULES: lambda switch, facts: f"{switch} holds {facts['rules']} foreign rules",
-    AlarmKind.LLDP_MALFORMED: lambda port, _: f"{port} sends malformed LLDP with Signalbox's TLV; it is ignored",
-    AlarmKind.LLDP_FORGED: lambda port, _: (
-        f"{port} sends LLDP with Signalbox's TLV and a wrong signature: a host that invents links, or another "
-        "controller's fabric; it is ignored"
-    ),
-    AlarmKind.LLDP_REPLAYED: lambda port, _: (
-        f"{port} sends LLDP probes that were used before or are too old: a host that repeats what it received, or a "
-        "switch with a long delay; they are ignored"
-    ),
-    AlarmKind.LLDP_REFLECTED: lambda port, _: (
-        f"{port} sends LLDP back into the port that it left: a loop, or a host that repeats what it received; it is "
-        "ignored"
-    ),
-    AlarmKind.PUNT_LIMIT_EXCEEDED: lambda port, facts: (
-        f"{facts['port_kind']} {port} sends more to the controller than its limit: "
-        f"{facts['packets']} packets dropped in the last {facts['seconds']:.0f} s"
-    ),
-    AlarmKind.ADDRESSES_CLAIMED: lambda port, _: (
-        f"{port} claims addresses of hosts at other ports; the claims are refused"
-    ),
-    AlarmKind.HOSTS_MISSING: lambda job, facts: (
-        f"job {job} waits for {len(facts['hosts'])} hosts: {_list(list(facts['hosts']))}"
-    ),
+_TEXTS: Mapping[AlarmKind, str] = {
+    AlarmKind.PLAN_WORSE_THAN_ECMP: "the plan's worst level {level:.2f} is worse than ECMP's mean {ecmp:.2f}",
+    AlarmKind.MASTERSHIP_LOST: "another controller has become the master of {subject}; the switch is left alone until "
+    "it connects again",
+    AlarmKind.DUPLICATE_DPID: "a second switch, at {peer}, has the dpid of {subject} ({dpid:#x}); it is refused",
+    AlarmKind.FOREIGN_RULES: "{subject} holds {rules} foreign rules",
+    AlarmKind.LLDP_MALFORMED: "{subject} sends malformed LLDP with Signalbox's TLV; it is ignored",
+    AlarmKind.LLDP_FORGED: "{subject} sends LLDP with Signalbox's TLV and a wrong signature: a host that invents "
+    "links, or another controller's fabric; it is ignored",
+    AlarmKind.LLDP_REPLAYED: "{subject} sends LLDP probes that were used before or are too old: a host that repeats "
+    "what it received, or a switch with a long delay; they are ignored",
+    AlarmKind.LLDP_REFLECTED: "{subject} sends LLDP back into the port that it left: a loop, or a host that repeats "
+    "what it received; it is ignored",
+    AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
+    "packets dropped in the last {seconds:.0f} s",
+    AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
 }
+"""Format strings, with the alarm's subject and its facts."""

@@ -20,7 +20,7 @@ from rich.live import Live
 
 from controller import config
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.commands import analysis, offline, simulate, tables
+from controller.commands import analysis, offline, tables
 from controller.commands.output import Address, AsJson, console, fields, show, waiting
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput, SignalboxError
@@ -28,14 +28,13 @@ from controller.jobs.spec import JobSpec
 from controller.serving import preflight
 
 app = typer.Typer(
-    help="Signalbox routes the traffic of distributed training: every elephant flow gets a track of its own.",
+    help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 jobs = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
 app.add_typer(jobs, name="jobs")
 app.add_typer(offline.commands)
-app.add_typer(simulate.commands)
 app.add_typer(analysis.commands)
 
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
@@ -138,7 +137,7 @@ def register_job(
         with Client(address) as client:
             found = fields(client.register_job(spec))
     except InvalidInput as error:
-        raise InvalidInput(tuple(_in_file(file, problem) for problem in error.problems)) from None
+        raise error.within(file) from None
     show(found, lambda: tables.registered(found), as_json)
 
 
@@ -174,7 +173,7 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(
-    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for what becomes of it.")] = False,
+    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -264,7 +263,3 @@ def _read(file: Path) -> Any:
         return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except ValueError as error:
         raise InvalidInput((FieldProblem("", str(error)),)) from None
-
-
-def _in_file(file: Path, problem: FieldProblem) -> FieldProblem:
-    return FieldProblem(f"{file}: {problem.path}" if problem.path else str(file), problem.message)

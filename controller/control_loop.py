@@ -12,18 +12,16 @@ from collections.abc import Iterable
 from controller.config import Config
 from controller.core import state
 from controller.core.derived import Derived
-from controller.core.intake import Intake
+from controller.core.intake import NOTHING, Effects, Intake, Work, at_once
 from controller.core.messages import Command, Message
-from controller.core.pending import NOTHING, Effects, Work, at_once
 from controller.core.phases import Input
-from controller.core.published import AlarmTimes
-from controller.core.sending import Sending
+from controller.core.status_and_alarms import AlarmTimes
 from controller.fabric.topology import Fabric
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import SavedState, SaveState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
-from controller.tables.narrowing import narrowed
+from controller.tables.lost_next_hops import narrowed
 
 
 class ControlLoop:
@@ -34,7 +32,6 @@ class ControlLoop:
         self.state = state.initial(config, saved, declared, now)
         self.derived = Derived(config, self.state)
         self._intake = Intake(config, self.state, self.derived)
-        self._sending = Sending(self.state, self.derived)
         self._alarm_times = AlarmTimes()
         self._pending = at_once(Work.RULES)
 
@@ -51,11 +48,13 @@ class ControlLoop:
     def handle(self, messages: Iterable[Message], now: float) -> list[Command]:
         """Take in what has happened since the last call, in order, and return what follows from all of it together.
         Errors of a request become its reply; anything else that raises is a bug."""
+        s = self.state
         taken = self._take(messages, now)
         sent = self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
-        return [*sent, *self._save(now), *taken, *self._sending.due_replies(self._rules_due(now), now)]
+        replies = s.sending.due_replies(self._rules_due(now), s.cycle.cycles_done, s.losses, now)
+        return [*sent, *self._save(now), *taken, *replies]
 
     def status(self, now: float) -> Status:
         """Everything that others may see."""
@@ -110,13 +109,15 @@ class ControlLoop:
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
+        s, d = self.state, self.derived
         sent: list[Command] = []
         if self._is_due(Work.STAGE, now):
-            sent = self._sending.next_stage()
+            sent = s.sending.next_stage(s.wanted.rules)
             self._pending |= self._intake.links_came(now)
         elif not self.urgent:
             return []
-        self._sending.take_confirmed(now)
+        if s.sending.is_confirmed(now):
+            s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), s.jobs)
         return sent
 
     def _save(self, now: float) -> list[Command]:

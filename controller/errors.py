@@ -1,15 +1,17 @@
 """Errors that reach a user: which field, what was wrong, what would be right.
 
-``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field.
+``field_problems`` words what pydantic found wrong with a file or a request, a ``FieldProblem`` per field. pydantic
+itself is not imported: ``mn`` loads this file with the system's Python, see ``offline.topologies``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from pydantic import BaseModel, ValidationError
+if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class InvalidInput(SignalboxError):
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
+
+    def within(self, place: object) -> InvalidInput:
+        """The same problems, each with ``place`` (a file) before its path."""
+        return InvalidInput(
+            tuple(FieldProblem(f"{place}: {p.path}" if p.path else str(place), p.message) for p in self.problems)
+        )
 
 
 class NotFound(SignalboxError):
@@ -90,8 +98,8 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
     errors: list[Any] = list(error.errors(include_url=False))
     # pydantic counts only the right items of a list: "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
-    told = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
-    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in told)
+    shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
+    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
@@ -126,6 +134,6 @@ def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     """The model that a field holds, itself or in a tuple."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and hasattr(annotation, "model_fields"):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,4 +1,4 @@
-"""The one frozen picture of the controller that everybody else reads.
+"""The one frozen picture of the controller that all readers share.
 
 The control loop publishes a new ``Status`` after every message that changed something; gRPC reads, watch streams
 and metrics take it from ``StatusBoard`` and never see the loop's own state.
@@ -13,8 +13,8 @@ from typing import Literal
 
 from controller.alarms import Alarm
 from controller.config import Strategy
+from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
-from controller.fabric.samples import LinkStatus as LinkStatus
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.efficiency import network_efficiency
@@ -62,8 +62,8 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
-    """``foreign_rules``: flows, groups and meters of somebody else. ``healed_rules``: of ours that somebody
-    changed, since the start."""
+    """``foreign_rules``: flows, groups and meters of others. ``healed_rules``: rules of Signalbox that others
+    changed and that were restored, since the start."""
 
     in_sync: bool
     rules: int
@@ -73,7 +73,7 @@ class SwitchStatus:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """New paths for ``flows`` flows whose own had gone, found in ``plan_ms`` milliseconds."""
+    """New paths for ``flows`` flows whose paths were lost, found in ``plan_ms`` milliseconds."""
 
     flows: int
     plan_ms: float

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Open vSwitch on a machine where no init system runs it.
 #
-#   scripts/openvswitch.sh run COMMAND...   run the command with Open vSwitch up; whoever started it stops it again
+#   scripts/openvswitch.sh run COMMAND...   run the command with Open vSwitch up; stop it again if this started it
 #   scripts/openvswitch.sh start | stop     by hand; stop does nothing to daemons that this script did not start
 #   scripts/openvswitch.sh status
 #
@@ -27,7 +27,7 @@ quietly() {
 
 running() { "$ovs_ctl" status >/dev/null 2>&1; }
 
-# The marker holds the process it is about: daemons that somebody started since are not ours.
+# The marker holds the process it is about: daemons that were started since are not ours.
 started_by_us() { [[ -e $marker ]] && cmp -s "$marker" "$rundir/ovs-vswitchd.pid"; }
 
 need_root() {
@@ -94,7 +94,7 @@ case ${1:-} in
     run)
         shift
         [[ $# -gt 0 ]] || die "run what?  $0 run COMMAND..."
-        if running && ! started_by_us; then # somebody else's: nothing to start, nothing to stop
+        if running && ! started_by_us; then # foreign daemons: nothing to start, nothing to stop
             exec "$@"
         fi
         run "$@"

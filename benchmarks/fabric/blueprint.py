@@ -1,4 +1,4 @@
-"""What the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
+"""The fabric that the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
 
 In: a fabric on paper (``offline.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
 Out: the name of every bridge and port, the controller's configuration and inventory, ``JobSpec``s whose ring

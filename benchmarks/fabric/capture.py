@@ -1,8 +1,8 @@
 """Records the OpenFlow messages between switches and controller, from packets on the loopback interface.
 
-A process of its own reads every TCP segment from and to the controller's port, with the time at which the kernel handed
-it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). Neither side is disturbed. ``Recorder`` starts
-the process and hands what it records to ``Observed``.
+A separate process reads every TCP segment from and to the controller's port, with the time at which the kernel passed
+it from one socket to the other (packet(7), SO_TIMESTAMPNS in socket(7)). ``Recorder`` starts the process and passes the
+recorded messages to ``Observed``.
 
     python -m benchmarks.fabric.capture PORT FILE
 
@@ -71,7 +71,8 @@ KEPT: dict[int, int] = {
 
 @dataclass(slots=True)
 class _Direction:
-    """What one side of a connection sends. ``expected``: the next sequence number. ``waiting``: segments after it."""
+    """The bytes that one side of a connection sends. ``expected``: the next sequence number. ``waiting``: later
+    segments."""
 
     expected: int
     waiting: dict[int, bytes] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class Capture:
 
     def packet(self, data: bytes, at_ns: int, into: bytearray) -> int:
         """Appends the records of messages that this IPv4 packet completes. Returns how many packets must have been
-        lost before it. Raises ``ValueError`` for what is no OpenFlow."""
+        lost before it. Raises ``ValueError`` for bytes that are not OpenFlow."""
         tcp = (data[0] & 0x0F) * 4
         source, target, number = struct.unpack_from("!HHI", data, tcp)
         to_controller = target == self._port
@@ -207,7 +208,7 @@ def _copy(packets: socket.socket, capture: Capture, out: BinaryIO) -> None:
             return
 
 
-# ---- its parent
+# ---- the parent process
 
 
 @dataclass
@@ -234,7 +235,7 @@ class Recorder:
         return cls(process, file.open("rb"))
 
     def read(self, into: Observed) -> None:
-        """Hands on the messages recorded since the last call."""
+        """Passes on the messages recorded since the last call."""
         while data := self._stream.read(_CHUNK):
             data = self._rest + data
             at = 0
@@ -254,7 +255,7 @@ class Recorder:
 
     @property
     def cpu_s(self) -> float:
-        """What observing has cost so far."""
+        """CPU time of the capture so far."""
         return usage(self._process).cpu_s
 
     def stop(self) -> None:

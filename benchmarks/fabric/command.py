@@ -25,18 +25,13 @@ from benchmarks.fabric.run import Settings, running
 from benchmarks.fabric.steps import measure
 from benchmarks.measures import report
 from controller.commands.output import AsJson, waiting
-from controller.errors import FieldProblem
 from controller.fabric.topology import Fabric
-from controller.offline.fabric_options import LARGEST_SEED, FabricKind, WrongUsage
-from controller.offline.fabrics import fat_tree, leaf_spine
-
-LINK_BPS = 100e9
+from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
+from controller.offline.scenario import build_fabric
 
 
 def main(
-    kind: Annotated[FabricKind, typer.Option("--fabric", help="What the other numbers describe.")] = (
-        FabricKind.LEAF_SPINE
-    ),
+    kind: Annotated[FabricKind, typer.Option("--fabric", help="The kind of fabric.")] = (FabricKind.LEAF_SPINE),
     leaves: Annotated[int | None, typer.Option(min=2, help="Leaf-spine: leaves.")] = None,
     spines: Annotated[int | None, typer.Option(min=1, help="Leaf-spine: spines.")] = None,
     hosts_per_leaf: Annotated[
@@ -48,7 +43,7 @@ def main(
         typer.Option("--workload", metavar="DIR", help="Workload files, one per job.", show_default="generated ones"),
     ] = None,
     quiet_s: Annotated[
-        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning all the time.")
+        float, typer.Option(min=1, metavar="S", help="Look for false link-downs for so long, planning continuously.")
     ] = 120.0,
     idle_s: Annotated[float, typer.Option(min=1, metavar="S", help="Measure CPU time for so long.")] = 60.0,
     settled_s: Annotated[
@@ -60,7 +55,11 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Run the controller on a fabric of Open vSwitch bridges (root): discovery, install, repair, restart, cost."""
-    network = _network(kind, leaves, spines, hosts_per_leaf, k)
+    if kind is FabricKind.LEAF_SPINE and hosts_per_leaf is None:
+        hosts_per_leaf = spines or 1
+    network = build_fabric(
+        FabricOptions(workload=Path(), fabric=kind, leaves=leaves, spines=spines, hosts_per_leaf=hosts_per_leaf, k=k)
+    )
     found = _measured(network, folder, Settings(quiet_s, idle_s, settled_s, cuts, seed), out)
     report(found.data(), out / "fabric.json", lambda: _table(found), as_json)
     if found.problems:
@@ -83,24 +82,6 @@ def _measured(network: Fabric, folder: Path | None, settings: Settings, out: Pat
             if (files / "controller.log").exists():
                 shutil.copy(files / "controller.log", out / "fabric.log")
     return run.figures
-
-
-def _network(
-    kind: FabricKind, leaves: int | None, spines: int | None, hosts_per_leaf: int | None, k: int | None
-) -> Fabric:
-    given = {"--leaves": leaves, "--spines": spines, "--hosts-per-leaf": hosts_per_leaf, "--k": k}
-    foreign = ("--k",) if kind is FabricKind.LEAF_SPINE else ("--leaves", "--spines", "--hosts-per-leaf")
-    needed = ("--leaves", "--spines") if kind is FabricKind.LEAF_SPINE else ("--k",)
-    problems = [FieldProblem(name, f"does not apply to a {kind}") for name in foreign if given[name] is not None]
-    problems += [FieldProblem(name, "is needed to know the fabric") for name in needed if given[name] is None]
-    if problems:
-        raise WrongUsage(tuple(problems))
-    if kind is FabricKind.FAT_TREE:
-        assert k is not None
-        return fat_tree(k, LINK_BPS, LINK_BPS)
-    assert leaves is not None
-    assert spines is not None
-    return leaf_spine(leaves, spines, hosts_per_leaf or spines, LINK_BPS, LINK_BPS)
 
 
 @contextmanager

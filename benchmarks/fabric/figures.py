@@ -33,7 +33,7 @@ def links_in_use(observed: Observed, ends: Iterable[PortRef]) -> int:
 
 
 def shrunk(changes: Iterable[Change]) -> int:
-    """Group-mods that take a next hop out of a group that stays, or take away a group of next hops."""
+    """Group-mods that remove a next hop from a group, or a group with next hops."""
     count = 0
     for change in changes:
         if isinstance(change.what, GroupChange) and isinstance(change.before, GroupChange):
@@ -60,7 +60,7 @@ def install(changes: Sequence[Change]) -> Install | None:
 
 @dataclass(frozen=True)
 class Dead:
-    """What has to change because cables were cut: groups with next hops that are gone, and pins through these."""
+    """The rules that have to change because cables were cut: groups with lost next hops, and pins through these."""
 
     groups: Mapping[tuple[Dpid, int], frozenset[PortNo]]
     pins: frozenset[tuple[Dpid, FlowId]]
@@ -99,7 +99,7 @@ class Left(NamedTuple):
 
 
 def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
-    """The group-mods by which no group sends to what is gone any more, all confirmed; None while some group does."""
+    """The group-mods after which no group sends to a lost next hop, all confirmed; None while some group does."""
     groups = dict(dead.groups)
     left: list[Left] = []
     for change in changes:
@@ -112,7 +112,7 @@ def left_alone(dead: Dead, changes: Iterable[Change]) -> Left | None:
 
 
 def moved(dead: Dead, changes: Iterable[Change]) -> float | None:
-    """When the last pin through what is gone was confirmed elsewhere; None without any, and while some are left."""
+    """When the last pin through a lost next hop was confirmed on another path; None without any, or before."""
     pins = set(dead.pins)
     at: float | None = None
     for change in changes:

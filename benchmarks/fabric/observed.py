@@ -1,4 +1,4 @@
-"""What switches were told and what they confirmed, rebuilt from the messages that passed.
+"""The rules that switches were sent and confirmed, rebuilt from the messages.
 
 In: the messages that ``capture`` records. Out: per switch the flows and groups that it holds, every change with the
 time it was sent and the time the barrier after it was answered, and when switches connected, lost ports and told their
@@ -29,12 +29,12 @@ from controller.fabric.topology import Dpid, PortNo
 from controller.tables.rules import Table
 
 READ_BACK = (Multipart.FLOW, Multipart.GROUP_DESC)
-"""What a controller has to ask for to know what a switch holds."""
+"""The bodies that a controller reads to know the rules of a switch."""
 _ALL_GROUPS = 0xFFFF_FFFC
 
 
 class FlowId(NamedTuple):
-    """What identifies a flow entry (section 6.4)."""
+    """Identifies a flow entry (section 6.4)."""
 
     table: int
     priority: int
@@ -43,7 +43,7 @@ class FlowId(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """A flow-mod, group-mod or meter-mod. ``before``: what the entry was, None when it is new. ``confirmed``: when the
+    """A flow-mod, group-mod or meter-mod. ``before``: the entry until then, None for a new one. ``confirmed``: when the
     barrier after it was answered, None until then."""
 
     dpid: Dpid
@@ -128,7 +128,7 @@ class Observed:
                 switch.told[body] = at
 
     def _connected(self, at: float, switch: SwitchState) -> None:
-        """What was under way is lost with the old connection."""
+        """Open requests are lost with the old connection."""
         switch.connected = at
         switch.open = []
         switch.barriers.clear()
@@ -158,7 +158,7 @@ class Observed:
             switch.flows[key] = flow
         self._changed(switch, Change(dpid, at, flow, before))
 
-    # ---- what figures ask for
+    # ---- for figures
 
     def pins(self) -> int:
         """Entries of the pinned table that lead to a group."""

@@ -1,8 +1,8 @@
-"""The fabric on Open vSwitch: bridges and patch cables, made in few transactions and always taken away again.
+"""The fabric on Open vSwitch: bridges and patch cables, made in few transactions and always removed again.
 
 In: a blueprint. Out: a running fabric whose cables can be cut and plugged in. A patch port whose peer does not exist is
-up all the same: those are the hosts' ports. Every bridge is marked with the process that made it (its id and start
-time), so that a later run removes what a dead one left and nothing else.
+up nevertheless: those are the hosts' ports. Every bridge is marked with the process that made it (its id and start
+time), so that a later run removes the bridges of a killed one and no others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice, product
@@ -23,6 +22,7 @@ from benchmarks.fabric.blueprint import Blueprint, Cable
 from benchmarks.openflow_bytes import Type, message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, PortRef
+from mininet_topos.lab.record import run
 
 MARK = "signalbox-bench"
 MAX_BACKOFF_MS = 1000
@@ -40,21 +40,12 @@ def rundir() -> Path:
 
 
 def command(*argv: str) -> str:
-    """What a command prints. It runs in a session of its own: a Ctrl-C meant for us does not end it in the middle.
-    Raises ``SignalboxError`` with what it said."""
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S)
-    except FileNotFoundError:
-        raise SignalboxError(f"{argv[0]} is not installed; run scripts/bootstrap.sh") from None
-    except subprocess.TimeoutExpired:
-        raise SignalboxError(f"no answer within {DEADLINE_S:.0f} s: {' '.join(argv)[:200]}") from None
-    if done.returncode:
-        raise SignalboxError(f"{' '.join(argv)[:200]}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
+    """Returns its output. Raises ``LabError`` with its error message."""
+    return run(*argv, deadline_s=DEADLINE_S)
 
 
 def check() -> None:
-    """Raises ``SignalboxError`` saying what to do when bridges cannot be made here."""
+    """Raises ``SignalboxError`` with instructions when bridges cannot be made here."""
     if os.geteuid():
         raise SignalboxError("the fabric benchmark needs root: it makes Open vSwitch bridges")
     command("ovs-vsctl", "--version")
@@ -99,8 +90,8 @@ class Bridges:
         self._peer = {end: other for a, b in blueprint.cables for end, other in ((a, b), (b, a))}
 
     def build(self) -> Iterator[int]:
-        """Makes everything; yields how many ports are done now and then. Controllers come last: nobody tries to
-        connect while ports are being made."""
+        """Makes everything; yields now and then how many ports are made. Controllers are set last, so that no switch
+        tries to connect while ports are being made."""
         made: list[str] = []
         for dpid in self.blueprint.dpids:
             made += self._add_bridge(dpid)
@@ -119,7 +110,7 @@ class Bridges:
             _transaction(word for bridge in names for word in ("--", "set", "Controller", bridge, setting))
 
     def _check_made(self, ends: Iterable[PortRef]) -> None:
-        """ovs-vsctl only warns of what could not be made."""
+        """ovs-vsctl only warns of ports that could not be made."""
         found = json.loads(command("ovs-vsctl", "--format=json", "--columns=name,ofport", "list", "Interface"))
         made = dict(found["data"])
         failed = [self.blueprint.interface(end) for end in ends if made.get(self.blueprint.interface(end)) != end.port]
@@ -140,7 +131,7 @@ class Bridges:
         _transaction(word for cable in cables for end in cable for word in self._add_port(end))
 
     def drop_lldp(self, ends: Iterable[PortRef]) -> None:
-        """What arrives at these ports is lost when it is LLDP, by a rule of nobody's that comes before all others."""
+        """LLDP that arrives at these ports is dropped by a foreign rule of the highest priority."""
         for end in ends:
             rule = f"cookie={FOREIGN_COOKIE:#x},priority=65535,in_port={end.port},dl_type=0x88cc,actions=drop"
             command("ovs-ofctl", "-O", "OpenFlow13", "add-flow", self.blueprint.bridge(end.dpid), rule)
@@ -220,7 +211,7 @@ def bridges(blueprint: Blueprint, port: int) -> Iterator[Bridges]:
 
 
 def remove_leftovers() -> int:
-    """Takes away the bridges of runs that are dead; how many there were."""
+    """Removes the bridges of killed runs. Returns how many there were."""
     found = command("ovs-vsctl", "--format=json", "--columns=name,external_ids", "find", "Bridge")
     dead = [name for name, ids in json.loads(found)["data"] if (owner := dict(ids[1]).get(MARK)) and not _lives(owner)]
     remove(dead)

@@ -1,7 +1,6 @@
-"""One run from the first bridge to the last: what is measured in which order.
+"""One run: the fabric, its controller, the capture, and how to wait for conditions.
 
-In: a blueprint, jobs and how long to measure. Out: ``Figures``. A step that does not get where it should leaves its
-figures empty and a sentence among ``problems``; the run goes on, and whatever happens the fabric is taken away again.
+In: a blueprint, jobs and how long to measure. Out: ``Run``, on which the steps work. The fabric is always removed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ DEADLINE_S = 180.0
 
 
 class StepFailed(SignalboxError):
-    """What was waited for did not happen."""
+    """A condition was not reached in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Settings:
 
 
 class Run:
-    """What the steps share. ``tell``: hears what is being done."""
+    """Shared by the steps. ``tell``: shows the current step."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Run:
         self._recorder = Recorder.start(self._file, self.controller.openflow_port)
 
     def read(self) -> None:
-        """Take in what was observed since."""
+        """Take in the messages captured since the last call."""
         if self._recorder is not None:
             self._recorder.read(self.observed)
 
@@ -97,7 +96,7 @@ class Run:
             self._recorder = None
 
     def wait(self, done: Callable[[], bool], what: str, deadline_s: float = DEADLINE_S, poll_s: float = POLL_S) -> None:
-        """Returns once ``done``, which is asked with everything observed taken in. Raises ``StepFailed`` after
+        """Returns once ``done``, after taking in all messages captured so far. Raises ``StepFailed`` after
         ``deadline_s``."""
         ends = time.monotonic() + deadline_s
         while True:
@@ -106,11 +105,11 @@ class Run:
                 return
             self.controller.check()
             if time.monotonic() > ends:
-                raise StepFailed(f"waited {deadline_s:.0f} s in vain for {what}")
+                raise StepFailed(f"not reached within {deadline_s:.0f} s: {what}")
             time.sleep(poll_s)
 
     def wait_quiet(self, quiet_s: float, what: str) -> None:
-        """Until nothing was changed for so long and all changes are confirmed."""
+        """Until there was no change for ``quiet_s`` and all changes are confirmed."""
         state = {"changes": len(self.observed.changes), "since": time.monotonic()}
 
         def quiet() -> bool:
@@ -122,7 +121,7 @@ class Run:
         self.wait(quiet, what)
 
     def wait_settled(self, client: Client, what: str) -> None:
-        """Until the controller says that it has all links and that all switches are in sync."""
+        """Until the API reports all links, and all switches in sync."""
         said = "no answer"
 
         def settled() -> bool:
@@ -156,13 +155,13 @@ def running(
     folder: Path,
     tell: Callable[[str], None],
 ) -> Iterator[Run]:
-    """A fabric that is up, under an observer, with a controller that is not started yet; afterwards nothing is left."""
+    """A fabric that is up and captured, with a controller that is not started yet; removed afterwards."""
     inventory = folder / "inventory.toml"
     inventory.write_text(blueprint.inventory())
     controller = ControllerProcess(folder, settings=blueprint.settings(inventory))
     with ExitStack() as stack:
         switches = stack.enter_context(bridges(blueprint, controller.openflow_port))
-        stack.callback(tell, "taking the fabric down")
+        stack.callback(tell, "removing the fabric")
         run = Run(blueprint, jobs, settings, switches, controller, tell)
         stack.callback(run.stop)
         started = time.monotonic()
@@ -176,7 +175,7 @@ def running(
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures depend on."""
+    """Hardware and software that the figures depend on."""
     return {
         "cores": os.cpu_count() or 0,
         "python": platform.python_version(),

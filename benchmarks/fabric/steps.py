@@ -1,6 +1,6 @@
 """The steps of a run, in order; each fills in its figures.
 
-In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when what it waits for does not happen.
+In: a ``Run``. Out: its ``figures``. A step raises ``StepFailed`` when its condition is not reached.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from controller.fabric.topology import Dpid
 from mininet_topos.controller_process import STOP_S, start
 
 QUIET_S = 1.0
-"""Without any change: what was to be done is done."""
+"""Without any change: then a step is complete."""
 ECHO_INTERVAL_S = 0.01
 ECHO_SETTLED_S = 1.0
-"""After that it is a switch like any other."""
+"""Echoes count from then on, when the switch has its rules."""
 STATUS_S = 0.2
 SILENT_LINKS = 3
 REPAIR_S = 30.0
@@ -66,9 +66,9 @@ def discovery(run: Run) -> None:
             run.wait_complete("rules that use all links")
         finally:
             run.figures.links_found = figures.links_in_use(run.observed, run.blueprint.ends)
-        connected = run.observed.last_connected()  # asked last: what is observed may be known a moment late
+        connected = run.observed.last_connected()  # last: the capture may be a moment late
         if connected is None:
-            raise StepFailed("the observer did not see all switches connect")
+            raise StepFailed("the capture did not see all switches connect")
         done = max(
             change.confirmed
             for change in run.observed.changes
@@ -90,12 +90,12 @@ def install(run: Run) -> None:
             if job.missing_hosts:
                 raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
 
-        time.sleep(QUIET_S)  # neither asks nor takes in what is observed: the cores are the controller's
+        time.sleep(QUIET_S)  # leaves the cores to the controller
         _wait_pinned(run)
         run.figures.flows = sum(job.virtual_links for job in client.list_jobs())
     found = figures.install(run.observed.changes[known:])
     if found is None or found.last is None:
-        raise StepFailed("the observer saw no pins confirmed")
+        raise StepFailed("the capture saw no pins confirmed")
     run.figures.pins = run.observed.pins()
     run.figures.install_s = found.last - found.first
     run.figures.install_from_call_s = found.last - called
@@ -113,7 +113,7 @@ def idle(run: Run) -> None:
 
 
 def planning(run: Run) -> None:
-    """Plans back to back: do links stay, and are switches answered?"""
+    """Plans one after the other: whether links stay, and how soon switches are answered."""
     run.read()
     known = len(run.observed.changes)
     plans: list[float] = []
@@ -138,8 +138,8 @@ def planning(run: Run) -> None:
 
 @contextmanager
 def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
-    """A switch of its own asks for echoes; afterwards the list has (when, seconds until the answer). Raises
-    ``StepFailed`` when the controller threw it out."""
+    """An additional switch asks for echoes; afterwards the list has (when, seconds until the answer). Raises
+    ``StepFailed`` when the controller ended its connection."""
     spare_dpid = max(run.blueprint.dpids) + 1
     words = (str(run.controller.openflow_port), str(spare_dpid), str(ECHO_INTERVAL_S))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -156,7 +156,7 @@ def _echoes(run: Run) -> Iterator[list[tuple[float, float]]]:
 
 
 def _dropped_links(run: Run, client: Client, until: float) -> int:
-    """How many links the API tells to have gone, until then."""
+    """Sum of the decreases of the number of links in the API, until then."""
     drops, links = 0, run.figures.links_expected
     while time.monotonic() < until:
         now = client.get_status().links
@@ -169,7 +169,7 @@ def _dropped_links(run: Run, client: Client, until: float) -> int:
 def _plan_until(run: Run, until: float, plans: list[float]) -> None:
     with run.client() as client:
         while time.monotonic() < until:
-            with suppress(SignalboxError):  # the status loop tells when the controller is gone
+            with suppress(SignalboxError):  # the status loop fails when the controller has ended
                 client.replan()
                 plans.append(time.monotonic())
 
@@ -178,7 +178,7 @@ def silent_loss(run: Run) -> None:
     """Probes are lost on a few links, one way, while their ports are up."""
     cuts = list(islice(run.blueprint.draw_cuts(run.settings.seed + 1), SILENT_LINKS))
     if not cuts:
-        raise StepFailed("there is no cable that all hosts can do without")
+        raise StepFailed("no cable can be lost without longer paths")
     ends = [cut.cable.b for cut in cuts]
     run.read()
     lost = lost_hops(run.hops, cuts[-1].after)
@@ -222,7 +222,7 @@ def restart(run: Run) -> None:
     before = _rules(run)
     wrong = [run.blueprint.bridge(dpid) for dpid, (_, groups) in before.items() if not _agrees(run, dpid, groups)]
     if wrong:
-        run.figures.problems.append(f"the observer has not seen all groups of {', '.join(wrong)}")
+        run.figures.problems.append(f"the capture has not seen all groups of {', '.join(wrong)}")
     known = len(run.observed.changes)
     run.controller.kill()
     started = run.controller.start()
@@ -237,7 +237,7 @@ def restart(run: Run) -> None:
 
 
 def _rules(run: Run) -> dict[Dpid, Rules]:
-    """What all switches hold, with nothing changed while they were asked."""
+    """The rules of all switches, read while none of them changed."""
     found: dict[Dpid, Rules] = {}
 
     def asked() -> bool:
@@ -251,7 +251,7 @@ def _rules(run: Run) -> dict[Dpid, Rules]:
 
 
 def repairs(run: Run) -> None:
-    """One cable after the other is cut; all are plugged in again at the end."""
+    """Cables are cut one after the other; all are plugged in again at the end."""
     cut: list[Cable] = []
     repairs = run.figures.repairs
     try:
@@ -262,7 +262,7 @@ def repairs(run: Run) -> None:
             repairs.append(_repair(run, drawn))
             time.sleep(max(0.0, due - time.monotonic()))
         if not cut:
-            raise StepFailed("there is no cable that all hosts can do without")
+            raise StepFailed("no cable can be lost without longer paths")
     finally:
         run.figures.cuts = len(repairs)
         for name in REPAIRS:
@@ -294,7 +294,7 @@ def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
     returned = time.monotonic()
     run.wait(repaired, f"{run.blueprint.interface(cut.cable.a)} to be repaired", REPAIR_S)
     if dead.pins:
-        with suppress(StepFailed):  # routes_repaired tells that some did not come
+        with suppress(StepFailed):  # routes_repaired does not count this cut
             run.wait(lambda: repaired() and found[0].routes_s is not None, "new routes", ROUTES_S)
     (repair,) = found
     seconds = {
@@ -306,7 +306,7 @@ def _repair(run: Run, cut: Cut) -> dict[str, float | None]:
     return {name: None if of is None else MILLI * of for name, of in seconds.items()}
 
 
-# ---- what several steps need
+# ---- shared by several steps
 
 
 def _resynced(run: Run, since: float) -> float:
@@ -337,7 +337,7 @@ def _memory(run: Run) -> None:
 
 
 def _agrees(run: Run, dpid: Dpid, groups: frozenset[str]) -> bool:
-    """The groups that the switch holds are those that were observed."""
+    """Whether the switch holds exactly the groups that were observed."""
     held = {}
     for line in groups:
         number = re.search(r"group_id=(\d+)", line)

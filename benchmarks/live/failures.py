@@ -1,9 +1,9 @@
-"""What failures cost while three jobs train: cables, spines, leaves and the controller itself, on real switches.
+"""The cost of failures while three jobs train: of cables, spines, leaves and the controller, on Open vSwitch.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks failures [--times N] [--out DIR] [--json]
 
-The demo's fabric and its three rings. Before each failure two pinned pairs that certainly use what is about to fail
-are looked up and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
+The demo's fabric and its three rings. Before each failure two pinned pairs that use the element about to fail are
+selected and probed every millisecond; all other pairs, and idle ones that are hashed, every 10 ms. Out: a table,
 and ``failures.json`` with every single event; ``--json`` prints that instead. Ends with 1 when a job had to restart.
 """
 
@@ -38,8 +38,8 @@ from mininet_topos.trainer.log import read_rank_log
 
 CLOSE_S, WIDE_S = 0.001, 0.010
 QUIET_S = 3.0
-"""Seconds between the probes of the pairs looked at and of the others, and how long they are watched after everything
-is in order again: a new plan moves flows back within this time."""
+"""Seconds between the probes of the selected pairs and of the others, and how long to measure after the network is in
+order again: a new plan moves flows back within this time."""
 POLL_S = 0.05
 SETTLE_TIMEOUT_S = 60.0
 RAW = "raw"
@@ -48,8 +48,8 @@ KINDS = ("cable", "spine", "leaf", "controller", "cable without controller")
 
 @dataclass
 class Scene:
-    """A fabric with jobs and probes on it, and what was done to it so far. ``routes``: the pins' paths, as switch
-    names, that the switches have confirmed."""
+    """A fabric with jobs and probes on it, and the events so far. ``routes``: the pins' paths, as switch names, that
+    the switches have confirmed."""
 
     lab: Lab
     controller: ControllerProcess
@@ -119,7 +119,7 @@ class Scene:
 
 
 def run_kind(scene: Scene, kind: str, turn: int) -> None:
-    """One failure of a kind and the way back."""
+    """One failure of a kind and its end."""
     {
         "cable": _cable,
         "spine": _spine,
@@ -177,7 +177,7 @@ def _controller(scene: Scene, turn: int) -> None:
 
 
 def _cable_without_controller(scene: Scene, turn: int) -> None:
-    """Only the switches' own failover: who sends into the dead cable's leaf has nobody who tells it."""
+    """Only the switches' own failover: switches that send down into the dead cable are not informed."""
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
     with scene.closely((up, down)):
@@ -191,7 +191,7 @@ def _cable_without_controller(scene: Scene, turn: int) -> None:
 
 def _start(scene: Scene, switch: str) -> None:
     scene.lab.start_switch(switch)
-    prioritise_probes(scene.lab)  # its links' queues were made anew
+    prioritise_probes(scene.lab)  # its links have new queues
 
 
 def _pick_cable(scene: Scene, turn: int) -> tuple[tuple[str, str], Pair, Pair, dict[Pair, Role]]:
@@ -256,7 +256,7 @@ def main(
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/failures"),
     as_json: AsJson = False,
 ) -> None:
-    """Break things under load and measure for how long traffic stops."""
+    """Cause failures under load and measure for how long traffic stops."""
     kinds = only.split(",")
     if unknown := set(kinds) - set(KINDS):
         raise typer.BadParameter(f"no such failure: {', '.join(sorted(unknown))}")

@@ -24,8 +24,8 @@ ROLES: tuple[Role, ...] = ("close 1", "close 2", "uses it", "elsewhere", "hashed
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something done to the network at ``start``, done with at ``done``, dealt with by the controller at ``dealt_with``
-    and watched until ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
+    """A change of the network from ``start`` to ``done``, handled by the controller at ``dealt_with``, measured until
+    ``end``. ``drops``: packets that some queue or buffer lost meanwhile."""
 
     what: str
     element: str
@@ -40,7 +40,7 @@ class Event:
 def build_report(
     events: Sequence[Event], streams: Mapping[Pair, Stream], overflows: int, logs: Sequence[RankLog]
 ) -> dict[str, Any]:
-    """``failures.json``: every event with every pair, and what became of the jobs."""
+    """``failures.json``: every event with every pair, and the figures of the jobs."""
     told = [_event(event, streams, logs) for event in events]
     return {"summary": _summary(told), "jobs": _jobs(logs), "late_probes": overflows, "events": told}
 

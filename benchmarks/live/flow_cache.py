@@ -2,9 +2,9 @@
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks flow-cache [--times N] [--rules N]
 
-One probed flow, no controller: ``ovs-ofctl mod-flows``, which ends with a barrier, sends it to the other of a leaf's
-two uplinks and back, and whoever listens at the old one sees when its last packet left. Out: a line. Who deletes old
-rules sooner after a barrier than that has to know that somebody else carries the stragglers.
+One probed flow, no controller: ``ovs-ofctl mod-flows``, which ends with a barrier, moves it between a leaf's two
+uplinks; packets are captured at the old one. Out: a line with the time of the last packet there. Until then old rules
+may only be deleted if other rules forward the packets that are still in flight.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from mininet_topos.probe.queues import large_socket_buffers
 
 INTERVAL_S = 0.001
 PAUSE_S = 0.6
-"""Between moves: longer than the half second after which Open vSwitch looks at its cache anyway."""
+"""Between moves: longer than the half second after which Open vSwitch revalidates its cache anyway."""
 ETH_P_ALL = 3
 PACKET_OUTGOING = 4
-"""packet(7), netpacket: what the interface itself sends."""
+"""packet(7): packets that the interface sends."""
 OFCTL = ("ovs-ofctl", "-O", "OpenFlow13")
 
 
@@ -92,7 +92,7 @@ def main(
     times: Annotated[int, typer.Option(min=2, help="moves")] = 60,
     rules: Annotated[int, typer.Option(min=0, help="other rules in the switch's tables")] = 0,
 ) -> None:
-    """Measure how far the flow cache lags behind barriers."""
+    """Measure how long the flow cache forwards by old rules after a barrier."""
     topo = LeafSpine(2, 2, 1, prefix="fc")
     with large_socket_buffers(), tempfile.TemporaryDirectory() as raw, Lab(topo, None) as lab:
         install_static_routes(lab)

@@ -1,4 +1,4 @@
-"""What it costs to move every pinned flow to another path and back, many times, under traffic.
+"""The cost of moving every pinned flow to another path and back, many times, under traffic.
 
     sudo scripts/openvswitch.sh run .venv/bin/python -m benchmarks moves [--times N] [--out DIR] [--json]
 
@@ -49,8 +49,8 @@ LOAD = 0.5
 PAUSE_S = 0.15
 """After each move, with traffic on the new paths. The switches' flow caches follow within it."""
 QUEUE_S = 1.0
-"""Half a load needs no queue. One that holds what a process sends at once after it has waited for a processor keeps the
-machine's own losses out of the count."""
+"""Long enough for the packets that a process sends at once after it has waited for a processor, so that the machine's
+own losses are not counted."""
 TIMEOUT_S = 60.0
 POLL_S = 0.02
 LEASE_S = 3600.0
@@ -242,7 +242,7 @@ def main(
     out: Annotated[Path, typer.Option(help="directory for the results")] = Path("out/bench/moves"),
     as_json: AsJson = False,
 ) -> None:
-    """Move every pinned flow under traffic and count what arrives."""
+    """Move every pinned flow under traffic and count the packets that arrive."""
     out.mkdir(parents=True, exist_ok=True)
     mbps = RATE_BPS / 1e6
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps, prefix="mv")

@@ -37,7 +37,8 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """``failure``: what went wrong first, empty when nothing did; ``at``: the number of the message after which."""
+    """``failure``: the first one, empty without any; ``at``: the number of the message before it. ``thrown_out``:
+    connections that the controller ended."""
 
     seed: int
     first: int
@@ -72,7 +73,7 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
                         break
                 hostile.close()
                 seconds = time.monotonic() - began
-                after, served = usage(controller.process), good.served
+                after = usage(controller.process)
             exit_status = controller.stop()
         if not failure and exit_status != 0:
             failure = f"the controller ended with {exit_status}"
@@ -87,9 +88,9 @@ def fuzz(seed: int, count: int, first: int = 0, with_coverage: bool = False) -> 
         at=at,
         connections=hostile.connections,
         thrown_out=hostile.thrown_out,
-        good_echo_ms=Spread.of(served.echo_ms),
-        good_rules_ms=Spread.of(served.rules_ms),
-        good_barriers=served.barriers,
+        good_echo_ms=Spread.of([1000 * took for _, took in good.answered]),
+        good_rules_ms=Spread.of(good.rules_ms),
+        good_barriers=good.barriers,
         rss_mb=(before.rss_bytes / MEBI, after.rss_bytes / MEBI),
         tracebacks=tracebacks,
         reached=reached,
@@ -101,10 +102,9 @@ def _failure(controller: ControllerProcess, good: GoodSwitch) -> str:
         controller.check()
     except SignalboxError as error:
         return str(error)
-    if good.served.connection_lost:
+    if good.connection_lost:
         return "the good switch lost its connection"
-    since = good.waits_since
-    if since is not None and time.monotonic() - since > STUCK_S:
+    if any(time.monotonic() - since > STUCK_S for since in good.unanswered):
         return f"the good switch waits {STUCK_S:g} s for an echo"
     return ""
 
@@ -121,7 +121,7 @@ def table_of(result: Result) -> Group:
         parts.append(lines)
     parts.append(
         f"{result.count} messages of seed {result.seed} in {result.seconds:.0f} s, {result.connections} connections, "
-        f"{result.thrown_out} thrown out; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
+        f"{result.thrown_out} ended by the controller; memory {result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f} MB, "
         f"{result.tracebacks} tracebacks in the log"
     )
     for what, times in (("echo", result.good_echo_ms), ("rules for a port", result.good_rules_ms)):

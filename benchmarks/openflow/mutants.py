@@ -1,7 +1,7 @@
-"""OpenFlow messages of a switch, built well and then broken in a way that a seed repeats.
+"""OpenFlow messages of a switch, built correctly and then broken; the same for the same seed.
 
-Out: ``Mutant``s. Well-formed bodies come from Ryu's own serialisers where it has them; the mutations know what a length
-looks like, because that is what loops and overruns are made of.
+Out: ``Mutant``s. Ryu's serialisers build the bodies where it has them. Many mutations change lengths, because wrong
+lengths cause endless loops and overruns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MULTIPART = {
     "meter config": ofp.OFPMP_METER_CONFIG,
     "meter stats": ofp.OFPMP_METER,
 }
-"""What the controller asks for once it knows a switch."""
+"""The multipart bodies that the controller requests from a connected switch."""
 
 PORT_DESC = "port desc"
 INSTEAD_OF_HELLO = ("hello", "early error")

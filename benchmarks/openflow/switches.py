@@ -1,7 +1,7 @@
 """The two switches of the fuzzer: one sends mutants, the other must be served as usual meanwhile.
 
-Both speak to a real controller over loopback. In: mutants. Out: what became of each, and how long the good switch
-waited for echoes and for rules.
+Both speak to a real controller over loopback. In: mutants. Out: how many connections the controller ended,
+and how long the good switch waited for echoes and for rules.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from dataclasses import dataclass, field
 
 from benchmarks.openflow.mutants import HANDSHAKE, INSTEAD_OF_HELLO, MULTIPART, PORT_DESC, Mutant
 from benchmarks.openflow_bytes import Multipart, Type, message, multipart_kind, port_desc, xid_of
-from benchmarks.openflow_switch import Connection, PlainSwitch
+from benchmarks.openflow_switch import Connection, EchoingSwitch, PlainSwitch
 
 GOOD_DPID = 1
 HOSTILE_DPID = 2
 PORTS = 2
 ANSWER_S = 5.0
-QUIET_S = 15.0
-"""The good switch hears something more often than this."""
+PORT_EVERY_S = 0.5
 ASK_S = 1.0
 _READ_BACK = frozenset(MULTIPART[name] for name in ("flow stats", "aggregate stats", "group desc", "meter config"))
 _ASKED_ONCE = _READ_BACK - {MULTIPART["flow stats"]}
@@ -32,80 +30,35 @@ _ADDED = 0
 # ---- the good one
 
 
-@dataclass(slots=True)
-class Served:
-    """Milliseconds. ``rules_ms``: from the news of a port to the first rule for it."""
-
-    echo_ms: list[float] = field(default_factory=list)
-    rules_ms: list[float] = field(default_factory=list)
-    barriers: int = 0
-    connection_lost: bool = False
-
-
-class GoodSwitch:
-    """A context. Answers everything; asks for an echo every 10 ms; every half second it has one port more."""
+class GoodSwitch(EchoingSwitch):
+    """Has one port more every half second. ``rules_ms``: from the news of a port to the first rule for it."""
 
     def __init__(self, port: int) -> None:
-        self.served = Served()
-        self._switch = PlainSwitch(GOOD_DPID, PORTS)
-        self._connection = Connection(port, QUIET_S)
-        self._sending = threading.Lock()
-        self._stopping = threading.Event()
-        self._asked_at: dict[int, float] = {}
-        self._port_told_at: float | None = None
-        self._threads = [threading.Thread(target=self._listen), threading.Thread(target=self._speak)]
+        super().__init__(port, GOOD_DPID, PORTS)
+        self.rules_ms: list[float] = []
+        self.barriers = 0
+        self._told_at: float | None = None
+        self._next_port = PORTS + 1
+        self._threads.append(threading.Thread(target=self._add_ports))
 
-    def __enter__(self) -> GoodSwitch:
-        self._connection.send(message(Type.HELLO, 0))
-        for thread in self._threads:
-            thread.start()
-        return self
+    def __exit__(self, *details: object) -> None:
+        super().__exit__(*details)
+        self._threads[-1].join()
 
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._threads[1].join()
-        self._connection.shut()
-        self._threads[0].join()
-        self._connection.close()
+    def _take(self, heard: bytes, now: float) -> None:
+        if heard[1] in (Type.FLOW_MOD, Type.METER_MOD) and self._told_at:
+            self.rules_ms.append((now - self._told_at) * 1000)
+            self._told_at = None
+        self.barriers += heard[1] == Type.BARRIER_REQUEST
+        super()._take(heard, now)
 
-    @property
-    def waits_since(self) -> float | None:
-        """Monotonic seconds when the oldest echo was asked for that is not answered."""
-        return min(self._asked_at.values(), default=None)
-
-    def _listen(self) -> None:
-        try:
-            while True:
-                self._take(self._connection.hear())
-        except (EOFError, OSError):
-            self.served.connection_lost = not self._stopping.is_set()
-
-    def _take(self, heard: bytes) -> None:
-        now, kind = time.monotonic(), heard[1]
-        if kind == Type.ECHO_REPLY and (asked_at := self._asked_at.pop(xid_of(heard), None)):
-            self.served.echo_ms.append((now - asked_at) * 1000)
-        elif kind in (Type.FLOW_MOD, Type.METER_MOD) and self._port_told_at:
-            self.served.rules_ms.append((now - self._port_told_at) * 1000)
-            self._port_told_at = None
-        if answer := self._switch.answer(heard):
-            self._send(answer)
-        self.served.barriers += kind == Type.BARRIER_REQUEST
-
-    def _speak(self) -> None:
-        turn = 0
-        while not self._stopping.wait(0.01):
-            turn += 1
-            self._asked_at[turn] = time.monotonic()
-            self._send(message(Type.ECHO_REQUEST, turn))
-            if turn % 50 == 0 and self._port_told_at is None:
-                number = PORTS + turn // 50
-                self._port_told_at = time.monotonic()
-                added = struct.pack("!B7x", _ADDED) + port_desc(number, f"eth{number}")
+    def _add_ports(self) -> None:
+        while not self._stopping.wait(PORT_EVERY_S) and not self.connection_lost:
+            if self._told_at is None:
+                added = struct.pack("!B7x", _ADDED) + port_desc(self._next_port, f"eth{self._next_port}")
+                self._next_port += 1
+                self._told_at = time.monotonic()
                 self._send(message(Type.PORT_STATUS, 0, added))
-
-    def _send(self, data: bytes) -> None:
-        with self._sending:
-            self._connection.send(data)
 
 
 # ---- the hostile one
@@ -184,7 +137,7 @@ class HostileSwitch:
             self._take(connection, connection.hear())
 
     def _xid(self, mutant: Mutant) -> int:
-        """Of the request that it answers. What follows a last part answers nothing."""
+        """Of the request that it answers. Messages after a last part answer no request."""
         kind = MULTIPART.get(mutant.kind, -1)
         xid = self._waiting.get(kind, 0)
         more = mutant.data[11:12] == b"\1"

@@ -22,13 +22,13 @@ from controller.jobs.workload import WorkloadJob
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, without
 from controller.offline.generator import generate, jobs_of
-from controller.offline.options import problem_of
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation, first_difference
+from controller.offline.scenario import problem_of
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.planning.whole import cpsat
+from controller.planning.whole_flows import cpsat
 
 Change = Literal["cable fails", "job leaves"]
 PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}
@@ -44,7 +44,7 @@ class ChangeRow:
     """``before_level``: of the plan that ran. ``displaced``: flows whose path has gone; their new paths are no moves.
     ``repair_*``: of the repair, which moves nothing else; times in ms, medians. ``moves``: of the plan after it;
     ``fewest``: whether no routing with the same levels moves fewer, as far as proven. ``scratch_*``: of a plan that
-    knows nothing of what runs, and how many flows would move for it."""
+    ignores the running routes, and how many flows would move for it."""
 
     group: str
     workload: str
@@ -133,7 +133,7 @@ def is_fewest(problem: Problem, answer: Plan, limits: PlanLimits) -> bool:
         return True
     if any(flow.max_subflows > 1 for flow in problem.flows) or sizes(problem)[1] > _MOST_VARIABLES:
         return False
-    bounds = level_bounds(problem, Valuation(problem))
+    bounds = level_bounds(problem)
     running = {flow.id: flow.current for flow in problem.flows if flow.current}
     capped = cpsat.solve(problem, limits, bounds, running, answer.moves - 1)
     if capped is None:

@@ -7,7 +7,8 @@ measured; in any case ``plan.json`` and pictures in a folder. docs/benchmarks.md
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -18,13 +19,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks.plan.changes import Change, changed, changes_of, small_settings
-from benchmarks.plan.measure import FLOWS, Case, GrowthRow, cases, grown, measure, undisturbed
-from benchmarks.plan.results import ChangeLine, Line, Results, Target, change_lines, lines, targets
+from benchmarks.plan.measure import FLOWS, Case, cases, grown, measure, undisturbed
+from benchmarks.plan.results import Line, Results, change_lines, growth_lines, plan_lines, targets
 from benchmarks.plan.workloads import FAILURES, GENERATED, Setting, Workloads, few, workloads
 from controller.commands.output import AsJson, show
 from controller.errors import SignalboxError
+from controller.planning.baselines import SCHEMES
 from controller.planning.problem import PlanLimits
-from controller.planning.strategies import STRATEGIES
 
 SAVED_EVERY_S = 10.0
 QUICK_STRATEGIES = ("planned", "ecmp", "greedy")
@@ -57,7 +58,7 @@ def main(
 ) -> None:
     """Plan every workload under every scheme and failure: levels beside what is proven, pieces, times, moves."""
     draw = _plots()
-    schemes = _chosen("--strategies", strategies, STRATEGIES, QUICK_STRATEGIES if quick else STRATEGIES)
+    schemes = _chosen("--strategies", strategies, SCHEMES, QUICK_STRATEGIES if quick else SCHEMES)
     breaks = _chosen("--failures", failures, FAILURES, QUICK_FAILURES if quick else FAILURES)
     found = workloads(folder, GENERATED if generated else 0, irregular)
     found = few(found) if quick else found
@@ -157,97 +158,26 @@ def _run(steps: list[Step], results: Results, file: Path) -> None:
 
 # ---- the tables
 
-_PLANS = ("workloads", "proven", "level", "worst", "mean of jobs", "bound", "pieces", "least", "most", "ms", "longest")
-_CHANGES = (
-    "workloads",
-    "displaced",
-    "repair",
-    "ms",
-    "level",
-    "bound",
-    "proven",
-    "moves",
-    "most",
-    "fewest proven",
-    "ms",
-)
-_GROWTH = ("level", "bound", "pieces", "snapshot ms", "build ms", "solve ms", "check ms", "total ms", "peak MiB")
-
 
 def report(results: Results, written: str) -> RenderableType:
     """Tables of plans, changes, growth and targets. ``written``: the files of this run."""
-    tables: list[RenderableType] = []
-    if results.rows:
-        tables.append(_plan_table(lines(results.rows, results.missing)))
-    if results.changes:
-        tables.append(_change_table(change_lines(results.changes)))
-    if results.growth:
-        tables.append(_growth_table(results.growth))
-    tables.append(_target_table(targets(results.rows, results.changes, results.growth)))
-    return Group(*tables, f"written: {escape(written)}")
+    found = targets(results.rows, results.changes, results.growth)
+    judged = [{name: str(value) for name, value in asdict(target).items()} for target in found]
+    tables = {
+        "worst levels, means over workloads": plan_lines(results.rows, results.missing),
+        "changes of a running network": change_lines(results.changes),
+        "growth, 512 leaves and 128 spines": growth_lines(results.growth),
+        "targets": judged,
+    }
+    shown = [_table(title, lines) for title, lines in tables.items() if lines]
+    return Group(*shown, f"written: {escape(written)}")
 
 
-def _plan_table(found: Iterable[Line]) -> Table:
-    table = _table("worst levels, means over workloads", ("group", "failed", "scheme"), _PLANS)
-    before = None
-    for line in found:
-        if before not in (None, (line.group, line.failure)):
-            table.add_section()
-        before = (line.group, line.failure)
-        count = f"{line.workloads}, {line.missing} without" if line.missing else str(line.workloads)
-        levels = (line.level, line.worst_level, line.mean_level, line.bound, line.pieces, line.least)
-        times = (f"{line.total_ms:.1f}", f"{line.worst_ms:.0f}")
-        where = (line.group, line.failure, line.scheme)
-        table.add_row(*where, count, str(line.proven), *map(_level, levels), str(line.most_pieces), *times)
+def _table(title: str, lines: Sequence[Line]) -> Table:
+    """Texts are on the left, numbers on the right."""
+    table = Table(title=title, title_justify="left")
+    for column, text in lines[0].items():
+        table.add_column(column, justify="right" if text[:1].isdigit() else "left")
+    for line in lines:
+        table.add_row(*map(escape, line.values()))
     return table
-
-
-def _change_table(found: Iterable[ChangeLine]) -> Table:
-    table = _table("changes of a running network", ("group", "change", "flows"), (*_CHANGES, "moves from scratch"))
-    for line in found:
-        table.add_row(
-            line.group,
-            line.change,
-            f"up to {line.pieces} pieces" if line.pieces > 1 else "whole",
-            str(line.workloads),
-            f"{line.displaced:.1f}",
-            _level(line.repair_level),
-            f"{line.repair_ms:.1f}",
-            _level(line.level),
-            _level(line.bound),
-            str(line.proven),
-            f"{line.moves:.1f}",
-            str(line.most_moves),
-            str(line.fewest),
-            f"{line.total_ms:.1f}",
-            f"{line.scratch_moves:.1f}",
-        )
-    return table
-
-
-def _growth_table(rows: Iterable[GrowthRow]) -> Table:
-    table = _table("growth, 512 leaves and 128 spines", ("flows", "up to", "certificate"), _GROWTH)
-    for row in rows:
-        levels = (row.level, row.bound, row.subflows)
-        times = (row.snapshot_ms, row.build_ms, row.solve_ms, row.check_ms, row.total_ms, row.peak_mib)
-        pieces = f"{row.pieces} piece{'s' * (row.pieces > 1)}"
-        table.add_row(f"{row.flows:,}", pieces, row.certificate, *map(_level, levels), *(f"{of:.0f}" for of in times))
-    return table
-
-
-def _target_table(found: Iterable[Target]) -> Table:
-    table = _table("targets", ("target",), ("cases", "met", "worst"))
-    for target in found:
-        table.add_row(escape(target.name), str(target.cases), str(target.met), target.worst)
-    return table
-
-
-def _table(title: str, texts: Iterable[str], numbers: Iterable[str]) -> Table:
-    table = Table(*texts, title=title, title_justify="left")
-    for column in numbers:
-        table.add_column(column, justify="right")
-    return table
-
-
-def _level(number: float) -> str:
-    return f"{number:.3f}"

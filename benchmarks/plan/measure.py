@@ -22,16 +22,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean, median
 
+from benchmarks.plan.piece_bound import least_pieces
 from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
+from benchmarks.random_flows import random_flows
 from controller.errors import SignalboxError
 from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import jobs_of, random_flows
-from controller.offline.options import problem_of
-from controller.planning.bounds.piece_bound import least_pieces
+from controller.offline.generator import jobs_of
+from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.strategies import STRATEGIES
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""
@@ -191,7 +192,7 @@ def measure(case: Case, limits: PlanLimits) -> Row | Missing:
         limits = replace(limits, ecmp_draws=0)
     fabric = failed(setting, failure)
     jobs = in_pieces(setting.jobs, case.pieces)
-    timed = timed_runs(lambda: problem_of(fabric, jobs), STRATEGIES[case.strategy], limits, case.runs)
+    timed = timed_runs(lambda: problem_of(fabric, jobs), SCHEMES[case.strategy], limits, case.runs)
     answer = timed.answer
     if isinstance(answer, NoPlan):
         return Missing(setting.group, setting.name, case.failure, case.strategy, case.pieces, answer.reason)
@@ -317,7 +318,7 @@ def sizes(problem: Problem) -> tuple[int, int]:
 
 def closed_form(problem: Problem, setting: Setting, failure: Failure, split: bool) -> float | None:
     """The best worst level on an even leaf-spine with S spines left whose fullest leaf has D flows out or in
-    (docs/planning.md: pigeonhole and König for whole flows, intervals of a colouring for split ones)."""
+    (docs/explanation/planning.md: pigeonhole and König for whole flows, intervals of a colouring for split ones)."""
     if not setting.even or failure.cables or failure.of_one_job:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]

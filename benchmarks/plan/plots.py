@@ -31,11 +31,10 @@ _COLOURS = {
 }
 _INK, _QUIET = "#333333", "#8a8a8a"
 _FORMATS = ("png", "svg")
-_STAGES = {"build_ms": "bounds", "solve_ms": "routes", "check_ms": "check"}
 
 
 def draw(folder: Path, rows: Sequence[Row], growth: Sequence[GrowthRow]) -> list[Path]:
-    """Writes what there is something to show for. Raises ``OSError``."""
+    """Writes the pictures for which there are rows. Raises ``OSError``."""
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Path] = []
     spines = [row for row in rows if row.closed_form is not None]
@@ -69,7 +68,7 @@ def _slow_down(rows: Sequence[Row]) -> Figure:
 
 
 def _panel(axes: Axes, group: str, rows: Sequence[Row]) -> None:
-    """Published schemes are thin and dashed, on top: where they are as good as ours both are seen."""
+    """Published schemes are thin and dashed, on top, so that equal lines are both visible."""
     failed = sorted({row.failed_spines for row in rows})
     for name, colour in _COLOURS.items():
         of = [row for row in rows if scheme(row) == name]

@@ -1,7 +1,7 @@
-"""What ``plan`` has measured so far: saved, summed up and compared with targets.
+"""The measurements of ``plan`` so far: saved, summed up and compared with targets.
 
-In: rows. Out: ``plan.json``, which is replaced as a whole; ``Line``s, one per group, failure and scheme; ``Target``s,
-each with how many cases meet it and the worst case.
+In: rows. Out: ``plan.json``, which is replaced as a whole; ``Line``s of tables; ``Target``s, each with how
+many cases meet it and the worst case.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from benchmarks.plan.workloads import FAILURES, IRREGULAR, ONE_JOB, WHOLE_SPINES
 
 @dataclass(slots=True)
 class Results:
-    """``asked``: the options of the run. ``finished``: nothing is missing any more."""
+    """``asked``: the options of the run. ``finished``: all steps are done."""
 
     asked: dict[str, Any]
     rows: list[Row] = field(default_factory=list)
@@ -59,112 +59,88 @@ class Results:
         fresh.replace(file)
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Over the workloads of a group. ``level``: mean of the worst levels, and the worst of them; ``mean_level``: mean
-    over jobs, then workloads. ``pieces``, ``least``: per flow, means. ``total_ms``: median, and the longest.
-    ``missing``: workloads without a plan."""
+# ---- sums
 
-    group: str
-    failure: str
-    scheme: str
-    workloads: int
-    proven: int
-    level: float
-    worst_level: float
-    mean_level: float
-    bound: float
-    pieces: float
-    least: float
-    most_pieces: int
-    total_ms: float
-    worst_ms: float
-    missing: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeLine:
-    """Over the workloads of a group. Levels: means; ``moves``, ``scratch_moves``: means, and the most; ``repair_ms``,
-    ``total_ms``: medians. ``fewest``: workloads for which the moves are proven to be the fewest."""
-
-    group: str
-    change: str
-    pieces: int
-    workloads: int
-    displaced: float
-    repair_level: float
-    repair_ms: float
-    level: float
-    bound: float
-    proven: int
-    moves: float
-    most_moves: int
-    fewest: int
-    scratch_moves: float
-    total_ms: float
+Line = dict[str, str]
+"""Of a table: texts by column."""
 
 
 def scheme(row: Row | Missing) -> str:
     return f"{row.strategy}, split" if row.pieces > 1 else row.strategy
 
 
-def lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
-    """In the order in which their first rows came; nothing for what has no row at all."""
+def plan_lines(rows: Iterable[Row], missing: Iterable[Missing]) -> list[Line]:
+    """One per group, failure and scheme that has rows. Levels and pieces are means over the workloads, "mean of jobs"
+    over jobs, then workloads; "ms" is a median."""
     grouped: defaultdict[tuple[str, str, str], list[Row]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.failure, scheme(row)].append(row)
-    lost: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-    for gone in missing:
-        lost[gone.group, gone.failure, scheme(gone)] += 1
-    return [_line(key, of, lost[key]) for key, of in grouped.items()]
+    lost = Counter((gone.group, gone.failure, scheme(gone)) for gone in missing)
+    return [
+        {
+            "group": group,
+            "failed": failure,
+            "scheme": name,
+            "workloads": f"{len(of)}, {count} without" if (count := lost[group, failure, name]) else f"{len(of)}",
+            "proven": f"{sum(row.proven for row in of)}",
+            "level": f"{fmean(row.level for row in of):.3f}",
+            "worst": f"{max(row.level for row in of):.3f}",
+            "mean of jobs": f"{fmean(row.mean_level for row in of):.3f}",
+            "bound": f"{fmean(row.bound for row in of):.3f}",
+            "pieces": f"{fmean(row.subflows for row in of):.3f}",
+            "least": f"{fmean(row.least_subflows for row in of):.3f}",
+            "most": f"{max(row.most_subflows for row in of)}",
+            "ms": f"{median(row.total_ms for row in of):.1f}",
+            "longest": f"{max(row.total_ms for row in of):.0f}",
+        }
+        for (group, failure, name), of in grouped.items()
+    ]
 
 
-def _line(key: tuple[str, str, str], rows: Sequence[Row], missing: int) -> Line:
-    group, failure, name = key
-    times_ms = [row.total_ms for row in rows]
-    return Line(
-        group=group,
-        failure=failure,
-        scheme=name,
-        workloads=len(rows),
-        proven=sum(row.proven for row in rows),
-        level=fmean(row.level for row in rows),
-        worst_level=max(row.level for row in rows),
-        mean_level=fmean(row.mean_level for row in rows),
-        bound=fmean(row.bound for row in rows),
-        pieces=fmean(row.subflows for row in rows),
-        least=fmean(row.least_subflows for row in rows),
-        most_pieces=max(row.most_subflows for row in rows),
-        total_ms=median(times_ms),
-        worst_ms=max(times_ms),
-        missing=missing,
-    )
-
-
-def change_lines(rows: Iterable[ChangeRow]) -> list[ChangeLine]:
-    """In the order in which their first rows came."""
+def change_lines(rows: Iterable[ChangeRow]) -> list[Line]:
+    """One per group, change and number of pieces. Levels and moves are means over the workloads, times medians."""
     grouped: defaultdict[tuple[str, str, int], list[ChangeRow]] = defaultdict(list)
     for row in rows:
         grouped[row.group, row.change, row.pieces].append(row)
     return [
-        ChangeLine(
-            group=group,
-            change=change,
-            pieces=pieces,
-            workloads=len(of),
-            displaced=fmean(row.displaced for row in of),
-            repair_level=fmean(row.repair_level for row in of),
-            repair_ms=median(row.repair_ms for row in of),
-            level=fmean(row.level for row in of),
-            bound=fmean(row.bound for row in of),
-            proven=sum(row.certificate == "optimal" for row in of),
-            moves=fmean(row.moves for row in of),
-            most_moves=max(row.moves for row in of),
-            fewest=sum(row.fewest for row in of),
-            scratch_moves=fmean(row.scratch_moves for row in of),
-            total_ms=median(row.total_ms for row in of),
-        )
+        {
+            "group": group,
+            "change": change,
+            "flows": f"up to {pieces} pieces" if pieces > 1 else "whole",
+            "workloads": f"{len(of)}",
+            "displaced": f"{fmean(row.displaced for row in of):.1f}",
+            "repair": f"{fmean(row.repair_level for row in of):.3f}",
+            "repair ms": f"{median(row.repair_ms for row in of):.1f}",
+            "level": f"{fmean(row.level for row in of):.3f}",
+            "bound": f"{fmean(row.bound for row in of):.3f}",
+            "proven": f"{sum(row.certificate == 'optimal' for row in of)}",
+            "moves": f"{fmean(row.moves for row in of):.1f}",
+            "most": f"{max(row.moves for row in of)}",
+            "fewest proven": f"{sum(row.fewest for row in of)}",
+            "ms": f"{median(row.total_ms for row in of):.1f}",
+            "moves from scratch": f"{fmean(row.scratch_moves for row in of):.1f}",
+        }
         for (group, change, pieces), of in grouped.items()
+    ]
+
+
+def growth_lines(rows: Iterable[GrowthRow]) -> list[Line]:
+    return [
+        {
+            "flows": f"{row.flows:,}",
+            "up to": f"{row.pieces} piece{'s' * (row.pieces > 1)}",
+            "certificate": row.certificate,
+            "level": f"{row.level:.3f}",
+            "bound": f"{row.bound:.3f}",
+            "pieces": f"{row.subflows:.3f}",
+            "snapshot ms": f"{row.snapshot_ms:.0f}",
+            "build ms": f"{row.build_ms:.0f}",
+            "solve ms": f"{row.solve_ms:.0f}",
+            "check ms": f"{row.check_ms:.0f}",
+            "total ms": f"{row.total_ms:.0f}",
+            "peak MiB": f"{row.peak_mib:.0f}",
+        }
+        for row in rows
     ]
 
 
@@ -192,7 +168,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """``of``: which rows it is about. ``met``: whether one does. ``figure``: the larger the worse; ``words``: it."""
+    """``of``: selects rows. ``met``: whether one meets it. ``figure``: larger is worse; ``words``: its format."""
 
     name: str
     of: Callable[[Row], bool]
@@ -202,7 +178,7 @@ class _Rule:
 
 
 def _off(row: Row) -> float:
-    """Level / what it could be."""
+    """Level / the best known level."""
     return row.level / (row.closed_form or row.bound)
 
 
@@ -291,8 +267,8 @@ _RULES = (
 
 
 def targets(rows: Sequence[Row], changes: Sequence[ChangeRow], growth: Sequence[GrowthRow]) -> list[Target]:
-    ours = [row for row in rows if row.strategy == PLANNED]
-    judged = [_judged(rule, [row for row in ours if rule.of(row)]) for rule in _RULES]
+    planned = [row for row in rows if row.strategy == PLANNED]
+    judged = [_judged(rule, [row for row in planned if rule.of(row)]) for rule in _RULES]
     return [target for target in (*judged, *_of_changes(changes), *_of_growth(growth)) if target.cases]
 
 

@@ -1,4 +1,4 @@
-"""What ``plan`` measures planning on: workloads on fabrics, and failures.
+"""The workloads, fabrics and failures that ``plan`` measures planning on.
 
 In: a folder of published workloads, or none. Out: ``Setting``s, each with the names of the ``Failure``s that apply to
 it, in groups:
@@ -25,7 +25,7 @@ from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
 from controller.offline.generator import generate, jobs_of
 from controller.offline.workloads import read_workload, workload_folders
-from controller.planning.efficiency import ideal_communication_s
+from controller.planning.problem import ideal_communication_s
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """The fabric that the published workloads are made for (arXiv 2503.05324); generated ones too."""
@@ -48,7 +48,7 @@ IRREGULAR = (_TWO_SIZES, _THREE_SIZES, _OVERSUBSCRIBED, _TWO_CABLES, _TWO_NIC_RA
 
 class Failure(NamedTuple):
     """``spines``: so many, the highest-numbered ones as in the publication. ``cables``: so many of the others, drawn.
-    ``of_one_job``: so many at each leaf that the first job has for itself. ``pieces``: what split flows may have."""
+    ``of_one_job``: so many at each leaf that only the first job uses. ``pieces``: of split flows, at most."""
 
     spines: int = 0
     cables: int = 0

@@ -53,7 +53,7 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
 }
 
 _REASONS = {
-    "Connection refused": "nobody listens there; is it running?",
+    "Connection refused": "no process listens there; is the controller running?",
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
     "lookup failed": "the name cannot be resolved",
@@ -63,7 +63,7 @@ _REASONS = {
 
 
 class Unreachable(SignalboxError):
-    """Nobody answers at the address, or not in time."""
+    """No answer from the address, or not in time."""
 
 
 class Client:
@@ -117,7 +117,7 @@ class Client:
         return convert.seconds(response.lease_left)
 
     def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
-        messages = [convert.iteration_message(iteration) for iteration in iterations]
+        messages = [convert.message_of(pb.Iteration, iteration) for iteration in iterations]
         self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
 
     def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:

@@ -11,23 +11,23 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 
 from controller.alarms import text
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.collectives import MAX_VIRTUAL_LINKS, check
+from controller.jobs.collectives import MAX_VIRTUAL_LINKS, PortClass, check, port_classes
 from controller.jobs.messages import IterationTime
-from controller.jobs.source_ports import PortClass, port_classes
 from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec, Transport
 from controller.planning.messages import ReplanOutcome, StrategySet
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route
-from controller.status import JobState, JobStatus, Status
+from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
 
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 """Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
@@ -148,6 +148,14 @@ def _in_proto_words(problem: FieldProblem) -> FieldProblem:
 
 # ---- to the wire
 
+Wire = TypeVar("Wire", bound=Message)
+
+
+def message_of(kind: type[Wire], source: object, /, **converted: Any) -> Wire:
+    """The message with the ``converted`` fields; every other field is the attribute of ``source`` with its name."""
+    names = (field.name for field in kind.DESCRIPTOR.fields if field.name not in converted)
+    return kind(**{name: getattr(source, name) for name in names}, **converted)
+
 
 def duration(value_s: float) -> Duration:
     """Nothing below zero: a lease that is over has nothing left."""
@@ -156,28 +164,13 @@ def duration(value_s: float) -> Duration:
 
 
 def spec_message(spec: JobSpec) -> pb.JobSpec:
-    return pb.JobSpec(
-        job_id=spec.job_id,
-        endpoints=spec.endpoints,
-        groups=[pb.ParallelGroup(name=g.name, ranks=g.ranks) for g in spec.groups],
-        collectives=[
-            pb.Collective(
-                algorithm=_ALGORITHM_VALUES[c.algorithm],
-                groups=c.groups,
-                bytes_per_iteration=c.bytes_per_iteration,
-                phase=c.phase,
-            )
-            for c in spec.collectives
-        ],
+    return message_of(
+        pb.JobSpec,
+        spec,
+        groups=[message_of(pb.ParallelGroup, group) for group in spec.groups],
+        collectives=[message_of(pb.Collective, c, algorithm=_ALGORITHM_VALUES[c.algorithm]) for c in spec.collectives],
         lease=duration(spec.lease_s),
-        max_subflows=spec.max_subflows,
         transport=_TRANSPORT_VALUES[spec.transport],
-    )
-
-
-def iteration_message(iteration: IterationTime) -> pb.Iteration:
-    return pb.Iteration(
-        index=iteration.index, duration_s=iteration.duration_s, communication_s=iteration.communication_s
     )
 
 
@@ -187,20 +180,13 @@ def strategy_value(value: Strategy) -> pb.Strategy:
 
 def job_message(job: JobStatus, now: float) -> pb.Job:
     """``now``: monotonic seconds, for what is left of the lease."""
-    return pb.Job(
+    return message_of(
+        pb.Job,
+        job,
         spec=spec_message(job.spec),
         state=_JOB_STATES[job.state],
-        missing_hosts=job.missing_hosts,
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
-        pinned=job.pinned,
-        level=job.level,
-        efficiency_predicted=job.efficiency_predicted,
-        efficiency_measured=job.efficiency_measured,
-        ideal_communication_s=job.ideal_communication_s,
-        iterations=job.iterations,
-        last_communication_s=job.last_communication_s,
-        subflows=job.subflows,
     )
 
 
@@ -225,39 +211,33 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 
 
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
-    """``status`` says whose flows the plan routes and names the switches."""
+    """``status``: for the jobs of the flows and the names of the switches."""
     owner: dict[FlowId, JobId] = {flow: job_id for job_id, job in status.jobs.items() for flow in job.routes}
     classes = {job_id: port_classes(job.spec.max_subflows) for job_id, job in status.jobs.items()}
 
     def planned(flow: FlowId, route: Route) -> pb.PlannedRoute:
         job_id = owner.get(flow, JobId(""))
-        told = classes[job_id] if job_id else port_classes(len(route))  # its job has left since it was planned
-        return pb.PlannedRoute(job_id=job_id, route=_route(flow, route, told, status.fabric))
+        of_job = classes[job_id] if job_id else port_classes(len(route))  # its job has left since it was planned
+        return pb.PlannedRoute(job_id=job_id, route=_route(flow, route, of_job, status.fabric))
 
-    return pb.Plan(
-        generation=plan.generation,
-        max_level=plan.max_level,
-        bound=plan.bound,
-        gap=plan.gap,
-        certificate=plan.certificate,
-        levels_proven=plan.levels_proven,
-        solver=plan.solver,
-        moves=plan.moves,
+    return message_of(
+        pb.Plan,
+        plan,
         ecmp_level_mean=plan.ecmp.mean if plan.ecmp else 0.0,
         ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
         plan_ms=plan.times.total_ms,
-        job_level={str(job_id): level for job_id, level in plan.job_level.items()},
         routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=_by_flow)],
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
-        subflows=plan.subflows,
         baseline_level=status.baseline_levels if plan is status.plan else {},
     )
 
 
 def status_message(status: Status, now: float, version: str) -> pb.GetStatusResponse:
     """``now``: monotonic seconds, for the age of the counters (0 before the first)."""
-    return pb.GetStatusResponse(
+    return message_of(
+        pb.GetStatusResponse,
+        status,
         version=version,
         strategy=_STRATEGY_VALUES[status.strategy],
         switches=len(status.fabric.switches),
@@ -266,24 +246,20 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         hosts=len(status.fabric.hosts),
         jobs=len(status.jobs),
         jobs_pending=sum(job.state == "pending" for job in status.jobs.values()),
-        pins=status.pins,
         rules=sum(switch.rules for switch in status.switches.values()),
-        moved_flows_total=status.moved_flows_total,
-        network_efficiency=status.network_efficiency,
         counters_age_s=0.0 if status.counters_at is None else max(0.0, now - status.counters_at),
         alarms=map(text, status.alarms),
-        adopting=status.adopting,
     )
 
 
 def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
     plan = outcome.plan
     message = plan_message(plan, status, plan is status.plan and status.plan_installed) if plan else None
-    return pb.ReplanResponse(outcome=outcome.outcome, reason=outcome.reason, plan=message)
+    return message_of(pb.ReplanResponse, outcome, plan=message)
 
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
-    return pb.SetStrategyResponse(strategy=_STRATEGY_VALUES[done.strategy], install_s=done.install_s, pins=done.pins)
+    return message_of(pb.SetStrategyResponse, done, strategy=_STRATEGY_VALUES[done.strategy])
 
 
 def _by_flow(item: tuple[FlowId, object]) -> FlowId:
@@ -312,36 +288,31 @@ def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
 
 
 def _switches(status: Status) -> list[pb.Switch]:
-    found = []
-    for dpid, switch in sorted(status.fabric.switches.items()):
-        state = status.switches.get(dpid)
-        found.append(
-            pb.Switch(
-                dpid=dpid,
-                name=switch.name,
-                ports=[pb.Port(number=p.number, name=p.name, up=p.up) for _, p in sorted(switch.ports.items())],
-                in_sync=bool(state and state.in_sync),
-                rules=state.rules if state else 0,
-                foreign_rules=state.foreign_rules if state else 0,
-            )
+    unknown = SwitchStatus(in_sync=False, rules=0, foreign_rules=0)
+    return [
+        message_of(
+            pb.Switch,
+            status.switches.get(dpid, unknown),
+            dpid=dpid,
+            name=switch.name,
+            ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
         )
-    return found
+        for dpid, switch in sorted(status.fabric.switches.items())
+    ]
 
 
 def _links(status: Status) -> list[pb.Link]:
-    found = []
-    for link_id, link in sorted(status.fabric.links.items()):
-        load = status.links.get(link_id)
-        found.append(
-            pb.Link(
-                src_dpid=link.src.dpid,
-                src_port=link.src.port,
-                dst_dpid=link.dst.dpid,
-                dst_port=link.dst.port,
-                name=status.fabric.link_name(link_id),
-                capacity_bps=link.capacity_bps,
-                rate_bps=load.rate_bps if load else 0.0,
-                background_bps=load.background_bps if load else 0.0,
-            )
+    unknown = LinkStatus(bytes_total=0, rate_bps=0.0, background_bps=0.0)
+    return [
+        message_of(
+            pb.Link,
+            status.links.get(link_id, unknown),
+            src_dpid=link.src.dpid,
+            src_port=link.src.port,
+            dst_dpid=link.dst.dpid,
+            dst_port=link.dst.port,
+            name=status.fabric.link_name(link_id),
+            capacity_bps=link.capacity_bps,
         )
-    return found
+        for link_id, link in sorted(status.fabric.links.items())
+    ]

@@ -1,28 +1,33 @@
 """The converter for ``Explain`` and ``WhatIf``, beside ``convert``.
 
-In from the wire: requests, checked. Out to the wire: results of ``planning.analysis``, with their answers in sentences
-(``analysis_words``). Parts of results have the fields of their messages.
+In from the wire: requests, checked. Out to the wire: results of ``planning.analysis``, with their answers in sentences;
+levels in them have two decimals. Parts of results have the fields of their messages.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 
-from controller.api.analysis_words import failure_sentences, job_sentences
+from controller.api.convert import message_of
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
-from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Explain, FailureKind, WhatIf
-from controller.planning.analysis.results import Case, FailureAnalysis, JobAnalysis, Outcome
+from controller.planning.analysis.requests import FailureKind, WhatIf
+from controller.planning.analysis.results import Case, FailureAnalysis, JobAnalysis, LeafCut, Outcome, Verdict
+from controller.planning.efficiency import LEVEL_TOLERANCE
 
 WITHIN_S = 60.0
 MOST_S = 120.0
 """Less than clients wait."""
-
-
-def explain_request(request: pb.ExplainRequest) -> Explain:
-    return Explain(JobId(request.job_id))
+MEASURED_TOLERANCE = 0.1
+"""A measured efficiency that differs by less (relative) counts as predicted."""
+_KINDS = {
+    FailureKind.SPINE: ("switch without hosts", "switches without hosts"),
+    FailureKind.CABLE: ("cable", "cables"),
+    FailureKind.BUNDLE: ("bundle of cables", "bundles of cables"),
+}
 
 
 def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
@@ -42,37 +47,17 @@ def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
 
 
 def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
-    return pb.ExplainResponse(
-        job_id=found.job_id,
-        verdict=found.verdict,
-        answer=job_sentences(found),
-        level=found.level,
-        efficiency_predicted=found.efficiency_predicted,
-        efficiency_measured=found.efficiency_measured,
-        least_level=found.least_level,
-        nic_level=found.nic_level,
-        flows=found.flows,
-        flows_inside_a_leaf=found.flows_inside_a_leaf,
-        flows_hashed=found.flows_hashed,
-        flows_without_a_path=found.flows_without_a_path,
-        equally_full_links=found.equally_full_links,
-        fullest_links=[pb.BusyLink(**asdict(link)) for link in found.fullest_links],
-        cut=pb.LeafCut(**asdict(found.cut)) if found.cut else None,
-        best=pb.FoundRoutes(**asdict(found.best)) if found.best else None,
-        split=pb.FoundRoutes(**asdict(found.split)) if found.split else None,
-    )
+    answer = filter(None, (_whether(found), _where(found), _gain(found), _splitting(found), _measured(found)))
+    return pb.ExplainResponse(answer=answer, efficiency_predicted=found.efficiency_predicted, **asdict(found))
 
 
 def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
     present = found.present
+    planned = "" if found.pinned else "No flow is pinned now: these results are for the routes that would be planned."
     return pb.WhatIfResponse(
-        answer=failure_sentences(found),
-        now=pb.NetworkLevels(
-            level=present.level,
-            bound=present.fluid_bound,
-            integer_bound=present.integer_bound,
-            ecmp_level=pb.EcmpLevels(**asdict(present.ecmp)),
-            unrouted=present.unrouted,
+        answer=filter(None, (planned, _present(found), _computed(found), _worst(found), _lost(found))),
+        now=message_of(
+            pb.NetworkLevels, present, bound=present.fluid_bound, ecmp_level=message_of(pb.EcmpLevels, present.ecmp)
         ),
         outcomes=map(_outcome, found.outcomes),
         failures=sum(len(case.failures) for case in (*found.felt, *found.unfelt)),
@@ -82,23 +67,217 @@ def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
 
 
 def _outcome(outcome: Outcome) -> pb.FailureOutcome:
-    return pb.FailureOutcome(
+    return message_of(
+        pb.FailureOutcome,
+        outcome,
         kind=outcome.case.kind,
         example=outcome.example.name,
         failures=_names(outcome.case),
-        computed=outcome.computed,
-        level=outcome.level,
-        repaired_level=outcome.repaired_level,
         bound=outcome.fluid_bound,
-        integer_bound=outcome.integer_bound,
-        proven=outcome.proven,
-        ecmp_level=pb.EcmpLevels(**asdict(outcome.ecmp)) if outcome.ecmp else None,
-        lost=outcome.lost,
+        ecmp_level=message_of(pb.EcmpLevels, outcome.ecmp) if outcome.ecmp else None,
         rerouted_fewest=outcome.rerouted[0],
         rerouted_most=outcome.rerouted[1],
-        moved=outcome.moved,
     )
 
 
 def _names(case: Case) -> list[str]:
     return [failure.name for failure in case.failures]
+
+
+# ---- sentences about one job
+
+
+def _whether(found: JobAnalysis) -> str:
+    job, level = found.job_id, found.level
+    if found.verdict is Verdict.CUT_OFF:
+        lost = _count(found.flows_without_a_path, "flow has", "flows have")
+        others = found.flows - found.flows_without_a_path
+        rest = f" The level of the other {others:,} is {level:.2f}." if others else ""
+        return f"The network stops {job}: {lost} no path.{rest}"
+    if found.verdict is Verdict.NOTHING:
+        inside = " All of its flows stay inside a leaf." if found.flows_inside_a_leaf == found.flows else ""
+        return (
+            f"The network does not slow {job}: none of its links is loaded above its capacity, so it communicates as "
+            f"fast as its own NICs allow (level {level:.2f}).{inside}"
+        )
+    nic = found.verdict is Verdict.NIC
+    what = f"A NIC that it shares slows {job}, not the fabric" if nic else f"The network slows {job}"
+    mean = ", on average over hash draws" if found.flows_hashed else ""
+    return (
+        f"{what}: its communication takes up to {level:.2f} times as long as on an idle fabric{mean} "
+        f"(efficiency {found.efficiency_predicted:.1%})."
+    )
+
+
+def _where(found: JobAnalysis) -> str:
+    if found.level <= 1 + LEVEL_TOLERANCE or not found.fullest_links:
+        return ""
+    worst = found.fullest_links[0]
+    if worst.load < found.level * (1 - LEVEL_TOLERANCE):
+        hashed = _count(found.flows_hashed, "of its flows is hashed", "of its flows are hashed")
+        return f"{hashed}: the switches choose the links."
+    own = sum(share.flows for share in worst.jobs if share.job_id == found.job_id)
+    others = [f"{share.flows} of {share.job_id}" for share in worst.jobs if share.job_id != found.job_id]
+    flows = _listed([f"{own} of its own flows{' alone' if own > 1 and not others else ''}", *others])
+    many = f" (one of {found.equally_full_links:,})" if found.equally_full_links > 1 else ""
+    taken = f"; unannounced traffic takes {worst.background:.0%} of it" if worst.background >= 0.01 else ""
+    return f"Its fullest link is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {flows}{taken}."
+
+
+def _gain(found: JobAnalysis) -> str:
+    best = found.best
+    if found.verdict is Verdict.CUT_OFF:
+        return "Routing can gain nothing before cables or switches are repaired."
+    if found.verdict is Verdict.NOTHING or best is None:
+        return "Routing can gain nothing."
+    if found.verdict is Verdict.NIC:
+        return "Routing can gain nothing: the load of a NIC does not depend on routes."
+    if found.verdict is Verdict.FABRIC:
+        return f"Routing can gain nothing. {_limit(found, found.level)}"
+    if found.verdict is Verdict.ROUTING:
+        moved = f", with {_count(best.moves, 'flow', 'flows')} moved" if best.moves else ""
+        return (
+            f"Routing can gain {1 - best.level / found.level:.0%}: the planner's routes reduce its level to "
+            f"{best.level:.2f}{moved}. {_limit(found, best.level)}"
+        )
+    return (
+        "Whether routing can gain anything is open: the planner found nothing better within its time limit, and only "
+        f"levels below {found.least_level:.2f} are ruled out."
+    )
+
+
+def _limit(found: JobAnalysis, level: float) -> str:
+    """Why the job's level is not smaller."""
+    reached = level * (1 - LEVEL_TOLERANCE)
+    if level <= 1 + LEVEL_TOLERANCE:
+        return "That is what its own NICs allow."
+    if found.nic_level >= reached:
+        return "The rest is a NIC that it shares, whose load does not depend on routes."
+    why = _cut_reason(found, found.cut, reached) if found.cut and found.cut.level >= reached else ""
+    if found.least_level >= reached:
+        return why or "No routes give it a smaller level, even if it were alone."
+    if found.best and found.best.best_for_all:
+        return f"{why} Routes that are better for it are worse for another job than the planner's.".lstrip()
+    return f"{why} Only levels below {found.least_level:.2f} are ruled out.".lstrip()
+
+
+def _cut_reason(found: JobAnalysis, cut: LeafCut, reached: float) -> str:
+    spread = cut.fluid_level >= reached
+    flows = sum(job.flows for job in cut.jobs)
+    others = [job.job_id for job in cut.jobs if job.job_id != found.job_id]
+    mixed = f" (those of {_listed(others)} among them)" if others else ""
+    verb, whole = "sends" if cut.direction == "out" else "receives", "" if spread else "whole "
+    what = f"{cut.leaf} {verb} {_count(flows, f'{whole}flow', f'{whole}flows')}{mixed}"
+    links = _count(cut.links, "link", "links")
+    if cut.other_leaf is None:
+        have = "has" if cut.failed == 1 else "have"
+        over = f"over {links}" + (f" ({cut.failed} more {have} failed)" if cut.failed else "")
+    else:
+        to, there = ("to", "there") if cut.direction == "out" else ("from", "here")
+        over = f"{to} {cut.other_leaf} over the {links} that still {'leads' if cut.links == 1 else 'lead'} {there}"
+    if spread:
+        return f"{what} {over}: {cut.fluid_level:.2f} times their capacity."
+    return f"{what} {over}: with any routes one of these is loaded to {cut.whole_level:.2f} times its capacity."
+
+
+def _splitting(found: JobAnalysis) -> str:
+    split, best = found.split, found.best
+    if split is None or best is None or found.verdict in (Verdict.NIC, Verdict.CUT_OFF):
+        return ""
+    unsplit = min(found.level, best.level)
+    if split.level < unsplit * (1 - LEVEL_TOLERANCE):
+        proven = ", which is proven best for all jobs together" if split.best_for_all else ""
+        return (
+            f"Splitting flows would gain {1 - split.level / unsplit:.0%}: level {split.level:.2f} if all jobs' flows "
+            f"may be split, into at most {split.most_pieces} pieces each{proven}."
+        )
+    if split.best_for_all:
+        return "Splitting flows would gain nothing either."
+    return f"The planner gained nothing by splitting flows; only levels below {split.worst_bound:.2f} are ruled out."
+
+
+def _measured(found: JobAnalysis) -> str:
+    measured, predicted = found.efficiency_measured, found.efficiency_predicted
+    if measured is None:
+        return ""
+    text = f"The measured efficiency is {measured:.1%}"
+    if measured < predicted * (1 - MEASURED_TOLERANCE):
+        return (
+            f"{text}, the predicted one {predicted:.1%}: the difference is not the routing. Look for slow ranks, lost "
+            "packets, or unannounced traffic."
+        )
+    if measured > predicted * (1 + MEASURED_TOLERANCE):
+        return (
+            f"{text}, better than the predicted {predicted:.1%}: the jobs that it shares links with do not always send "
+            "when it does."
+        )
+    return f"{text}, about as predicted."
+
+
+# ---- sentences about single failures
+
+
+def _present(found: FailureAnalysis) -> str:
+    now = found.present
+    lost = f" {len(now.unrouted):,} flows have no path already." if now.unrouted else ""
+    proven = _proven(now.level, now.bound)
+    return f"Now the worst job's level is {now.level:.2f} ({proven}); under ECMP {now.ecmp.mean:.2f} on average.{lost}"
+
+
+def _computed(found: FailureAnalysis) -> str:
+    unfelt = sum(len(case.failures) for case in found.unfelt)
+    if not found.felt:
+        none = "There is nothing that can fail."
+        return f"{_kinds(found.unfelt)} can fail, and no flow uses any." if unfelt else none
+    spared = f"; {unfelt:,} more that no flow uses change nothing" if unfelt else ""
+    bounded = sum(outcome.computed == "bound" for outcome in found.outcomes)
+    late = f" The time was over before {_count(bounded, 'case was', 'cases were')} computed; only bounds are known."
+    return (
+        f"{_kinds(found.felt)} can fail, in {_count(len(found.felt), 'case', 'cases')} (failures of interchangeable "
+        f"switches are one case){spared}.{late if bounded else ''}"
+    )
+
+
+def _worst(found: FailureAnalysis) -> str:
+    if not found.outcomes:
+        return ""
+    worst = found.outcomes[0]
+    alike = len(worst.case.failures) - 1
+    which = f"{worst.example.name} (or {alike:,} like it)" if alike else worst.example.name
+    if worst.level is None or worst.ecmp is None:
+        return f"The worst is {which} with a level of at least {worst.bound:.2f}."
+    return (
+        f"The worst is {which} with a level of {worst.level:.2f} after planning ({_proven(worst.level, worst.bound)}); "
+        f"under ECMP {worst.ecmp.mean:.2f} on average."
+    )
+
+
+def _lost(found: FailureAnalysis) -> str:
+    cut = [outcome for outcome in found.outcomes if outcome.lost]
+    if not cut:
+        return "No failure leaves a flow without a path."
+    failures = sum(len(outcome.case.failures) for outcome in cut)
+    most = max(len(outcome.lost) for outcome in cut)
+    return f"{_count(failures, 'failure leaves', 'failures leave')} flows without a path, up to {most:,}."
+
+
+def _proven(level: float, bound: float) -> str:
+    if level <= bound * (1 + LEVEL_TOLERANCE):
+        return "no routing is better"
+    return f"at most {level / bound - 1:.1%} above the best"
+
+
+def _kinds(cases: Sequence[Case]) -> str:
+    number: Counter[FailureKind] = Counter()
+    for case in cases:
+        number[case.kind] += len(case.failures)
+    return " and ".join(_count(count, *_KINDS[kind]) for kind, count in number.items())
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _listed(items: Sequence[str]) -> str:
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last

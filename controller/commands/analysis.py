@@ -20,10 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from controller.api.client import DEFAULT_ADDRESS, Client
-from controller.commands.offline import PARTLY_ROUTED
 from controller.commands.output import Address, AsJson, fields, show, waiting
-from controller.commands.scenario import may_take_fabric
-from controller.errors import SignalboxError
+from controller.commands.scenario import PARTLY_ROUTED, OptionalFabricCommand, scheme_named
 from controller.jobs.spec import JobId
 from controller.offline.fabric_options import FabricOptions
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
@@ -63,10 +61,9 @@ TimeLimit = Annotated[
 commands = typer.Typer()
 
 
-@commands.command("what-if")
-@may_take_fabric
+@commands.command("what-if", cls=OptionalFabricCommand)
 def what_if(
-    options: FabricOptions | None,
+    ctx: typer.Context,
     fail: Annotated[
         str, typer.Option(metavar="KIND,…", help="What fails: spines, cables, bundles (of parallel cables).")
     ] = "spines,cables,bundles",
@@ -81,6 +78,7 @@ def what_if(
     as_json: AsJson = False,
 ) -> None:
     """Compute the effect of each single failure of a spine or cable on ECMP, the plan and its bound; worst first."""
+    options: FabricOptions | None = ctx.obj
     kinds = _kinds(fail)
     if options is None:
         _only_offline(time_limit=time_limit)
@@ -99,10 +97,9 @@ def what_if(
         raise typer.Exit(PARTLY_ROUTED)
 
 
-@commands.command("explain")
-@may_take_fabric
+@commands.command("explain", cls=OptionalFabricCommand)
 def explain(
-    options: FabricOptions | None,
+    ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; offline its file's name without .txt.")],
     strategy: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose routes to explain.", show_default="planned")
@@ -112,6 +109,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say whether the network slows a job: which link, shared with which jobs, and what routing can still gain."""
+    options: FabricOptions | None = ctx.obj
     if options is None:
         _only_offline(strategy=strategy, time_limit=time_limit)
         with waiting("the controller is planning"), Client(address) as client:
@@ -137,20 +135,15 @@ def _only_offline(**given: object) -> None:
 
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
     """The network of the options, with the strategy's routes in force."""
-    from controller.offline.options import scenario
-    from controller.planning.plan import NoPlan
+    from controller.offline.scenario import scenario
+    from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
 
-    if strategy not in STRATEGIES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
-        raise typer.BadParameter(message, param_hint="--strategy")
+    scheme = scheme_named(strategy)
     limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, seed=options.seed)
     with waiting("planning"):
         known = scenario(options)
-        plan = STRATEGIES[strategy](known.problem(), replace(limits, ecmp_draws=0))
-        if isinstance(plan, NoPlan):
-            raise SignalboxError(f"no plan: {plan.reason}")
+        plan = answered(scheme(known.problem(), replace(limits, ecmp_draws=0)))
         return Network(known.problem(plan.routes), known.fabric, known.intact, limits, known.names)
 
 

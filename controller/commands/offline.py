@@ -1,15 +1,18 @@
-"""Commands that need no controller, no network and no root: ``plan-file`` and ``generate-workload``.
+"""Commands that need no controller, no network and no root: ``plan-file``, ``simulate`` and ``generate-workload``.
 
-In: workload files and a description of a fabric. Out: tables for people, JSON and CSV for programs; exit status 3 when
-something could not be routed and the rest was. docs/reference/json-output.md describes the formats.
+In: workload files, a description of a fabric, and for ``simulate`` what the controller does in the middle of training.
+Out: tables for people, JSON and CSV for programs; exit status 3 when some flows had no path and the others had one.
+docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training.
 """
 
 from __future__ import annotations
 
+import csv
 import gc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -17,15 +20,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
-from controller.commands.scenario import takes_fabric
-from controller.errors import SignalboxError
-from controller.offline.fabric_options import FabricOptions, Placement
+from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
+from controller.offline.fabric_options import FabricOptions, Placement, failure_option
+from controller.simulator.options import Options, Replan, Sharing
 
-PARTLY_ROUTED = 3
-"""Exit status when flows are left without a route."""
+if TYPE_CHECKING:
+    from controller.offline.scenario import Names
+    from controller.planning.plan import Plan
+    from controller.planning.problem import Problem
+
 MAX_UNROUTED_SHOWN = 10
+LEVEL_DIGITS = 12
+"""Significant digits of levels in the summary: further ones depend on the order of additions."""
+CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
+
+_DEFAULTS = Options()
 
 StrategyName = Annotated[
     str,
@@ -38,10 +49,9 @@ StrategyName = Annotated[
 TimeLimit = Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that the solver may take.")]
 
 
-@commands.command("plan-file")
-@takes_fabric
+@commands.command("plan-file", cls=FabricCommand)
 def plan_file(
-    options: FabricOptions,
+    ctx: typer.Context,
     strategy: StrategyName = "planned",
     time_limit: TimeLimit = 2.0,
     deterministic: Annotated[
@@ -52,30 +62,108 @@ def plan_file(
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.options import scenario
-    from controller.offline.plan_report import summary, write_csv
-    from controller.planning.plan import NoPlan
+    from controller.offline.scenario import scenario
+    from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
-    from controller.planning.strategies import STRATEGIES
 
-    if strategy not in STRATEGIES:
-        message = f"there is no strategy '{strategy}'; choose {', '.join(STRATEGIES)}"
-        raise typer.BadParameter(message, param_hint="--strategy")
+    options: FabricOptions = ctx.obj
+    scheme = scheme_named(strategy)
     with waiting("planning"):
         known = scenario(options)
         problem = known.problem()
         limits = PlanLimits(time_limit_s=time_limit, seed=options.seed, deterministic=deterministic)
         # The garbage collector's first full run looks at all of this: 40 to 60 ms, in the middle of planning.
         gc.freeze()
-        plan = STRATEGIES[strategy](problem, limits)
-    if isinstance(plan, NoPlan):
-        raise SignalboxError(f"no plan: {plan.reason}")
+        plan = answered(scheme(problem, limits))
     if export:
-        write_csv(export, known.names, problem, plan)
-    found = summary(strategy, known.names, problem, plan)
+        _write_csv(export, known.names, problem, plan)
+    found = _plan_report(strategy, known.names, problem, plan)
     show(found, lambda: _summary(found, export), as_json)
     if found["unrouted"]:
         raise typer.Exit(PARTLY_ROUTED)
+
+
+@commands.command("simulate", cls=FabricCommand)
+def simulate_command(
+    ctx: typer.Context,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME,…", help="How to route; several give a row each.", show_default="planned"),
+    ] = None,
+    iterations: Annotated[int, typer.Option(min=1, help="Of every job.")] = _DEFAULTS.iterations,
+    random_starts: Annotated[
+        float | None,
+        typer.Option(min=0, max=1e6, metavar="S", help="Draw start times from 0 to this.", show_default="the files'"),
+    ] = _DEFAULTS.random_starts_s,
+    replan: Annotated[
+        Replan,
+        typer.Option(
+            help="published: at every start and end of an all-reduce, for the jobs that send then; hysteresis: as the "
+            "controller does, only for a gain; never: once, for all jobs."
+        ),
+    ] = _DEFAULTS.replan,
+    sharing: Annotated[
+        Sharing,
+        typer.Option(
+            help="Of full links. paced: flows alike, their pieces in step; weighted: flows by demand; "
+            "equal: all pieces alike."
+        ),
+    ] = _DEFAULTS.sharing,
+    lose_sent: Annotated[
+        bool,
+        typer.Option(
+            "--lose-sent", metavar="", help="A rerouted flow resends part of its step, as in the published simulator."
+        ),
+    ] = _DEFAULTS.lose_sent,
+    fail_at: Annotated[float, failure_option(min=0, metavar="S", help="When the failures happen.")] = 0.0,
+    repair_at: Annotated[float | None, failure_option(min=0, metavar="S", help="When they are over.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds that one plan may take.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Train a workload on paper: all-reduce times and slow-downs of every job. Exit status 3: a job had no path."""
+    options: FabricOptions = ctx.obj
+    how = Options(
+        iterations=iterations,
+        random_starts_s=random_starts,
+        replan=replan,
+        sharing=sharing,
+        lose_sent=lose_sent,
+        seed=options.seed,
+    )
+    if repair_at is not None and repair_at <= fail_at:
+        raise typer.BadParameter(f"must be after --fail-at ({fail_at:g})", param_hint="--repair-at")
+    found = _trained(options, strategy or ["planned"], how, time_limit, (fail_at, repair_at))
+    show(found, lambda: _slow_downs(found), as_json)
+    if any(job["cut_off"] for strategy in found["strategies"] for job in strategy["jobs"]):
+        raise typer.Exit(PARTLY_ROUTED)
+
+
+def _trained(
+    options: FabricOptions, names: list[str], how: Options, time_limit_s: float, failed_s: tuple[float, float | None]
+) -> dict[str, Any]:
+    """The report. ``failed_s``: when the failures begin and end."""
+    # The solver takes half a second to import, which no other command needs.
+    from controller.offline.scenario import problem_of, scenario
+    from controller.planning.bounds import level_bounds
+    from controller.planning.problem import PlanLimits
+    from controller.simulator.training import Outcome, Stage, report, simulate
+
+    names = [name.strip() for text in names for name in text.split(",")]
+    schemes = {name: scheme_named(name) for name in names}
+    known = scenario(options)
+    failed, intact = known.problem(), problem_of(known.intact, known.jobs)
+    fail_s, repair_s = failed_s
+    stages = [Stage(0.0, intact), Stage(fail_s, failed)] if fail_s else [Stage(0.0, failed)]
+    if repair_s is not None:
+        stages.append(Stage(repair_s, intact))
+    limits = PlanLimits(time_limit_s=time_limit_s, ecmp_draws=0, seed=options.seed)
+
+    def outcome_of(name: str) -> Outcome:
+        with waiting(f"training under {name}"):
+            return simulate(stages, known.jobs, lambda problem: schemes[name](problem, limits), how)
+
+    bound = level_bounds(failed).fluid
+    return report(how, bound, [(name, outcome_of(name)) for name in schemes])
 
 
 @commands.command("generate-workload")
@@ -104,13 +192,67 @@ def generate_workload(
     typer.echo(f"{folder}: " + ", ".join(f"{name} ({count} flows)" for name, count in flows.items()))
 
 
+# ---- reports for programs (docs/reference/json-output.md)
+
+
+def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[str, Any]:
+    """A plan as plain data. ``flows`` counts all flows of the workload, ``subflows`` the pieces of those that are
+    routed. Levels are those of the jobs that have a routed flow; they are 1 when nothing is routed. ``ecmp_level`` is
+    None when the plan has no draws."""
+    levels = {job: _rounded(level) for job, level in plan.job_level.items()}
+    flows = {flow.id: flow for flow in problem.flows}
+    ecmp = plan.ecmp
+    return {
+        "strategy": strategy,
+        "flows": len(flows),
+        "subflows": plan.subflows,
+        "max_subflows_of_a_flow": max(map(len, plan.routes.values()), default=0),
+        "max_level": _rounded(plan.max_level),
+        "bound": _rounded(plan.fluid_bound),
+        "integer_bound": _rounded(plan.integer_bound),
+        "gap": round(plan.gap, LEVEL_DIGITS),
+        "levels_proven": plan.levels_proven,
+        "certificate": plan.certificate,
+        "plan_ms": {
+            "build": plan.times.build_ms,
+            "solve": plan.times.solve_ms,
+            "check": plan.times.check_ms,
+            "total": plan.times.total_ms,
+        },
+        "job_level": levels,
+        "mean_job_level": _rounded(fmean(levels.values())) if levels else 1.0,
+        "max_job_level": _rounded(plan.max_level),
+        "ecmp_level": {"mean": _rounded(ecmp.mean), "p95": _rounded(ecmp.p95)} if ecmp else None,
+        "unrouted": [names.flow(flows[flow_id]) for flow_id in plan.unrouted],
+    }
+
+
+def _write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
+    """A row per piece of every routed flow. ``flow_id`` counts all flows of the workload from 0, in the order of the
+    files and their lines; ``share`` is written so that reading it gives the same number. Raises ``OSError``."""
+    with file.open("w", newline="", encoding="utf-8") as out:
+        rows = csv.writer(out, lineterminator="\n")
+        rows.writerow(CSV_HEADER)
+        for number, flow in enumerate(problem.flows):
+            ends = (names.host(flow.id.src_ip), names.host(flow.id.dst_ip))
+            for piece, (path, share) in enumerate(plan.routes.get(flow.id, ())):
+                rows.writerow((number, flow.job_id, *ends, piece, share, names.path(flow.src_leaf, path)))
+
+
+def _rounded(level: float) -> float:
+    return float(f"{level:.{LEVEL_DIGITS}g}")
+
+
+# ---- tables
+
+
 def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
     proven, jobs, ecmp = found["levels_proven"], found["job_level"], found["ecmp_level"]
     facts = {
         "strategy": found["strategy"],
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
-        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; no routing of whole flows is below "
-        f"{found['integer_bound']:.4g}, none of split ones below {found['bound']:.4g}",
+        "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible without splitting: "
+        f"{found['integer_bound']:.4g}, with splitting: {found['bound']:.4g}",
         "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),
@@ -133,3 +275,32 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
 def _some(names: list[str]) -> str:
     rest = len(names) - MAX_UNROUTED_SHOWN
     return "\n".join([*names[:MAX_UNROUTED_SHOWN], *([f"and {rest} more"] if rest > 0 else [])])
+
+
+def _slow_downs(found: Mapping[str, Any]) -> RenderableType:
+    table = Table("strategy", "job")
+    for column in ("iterations", "ideal s", "mean s", "slow-down", "best", "worst", "plans", "moves"):
+        table.add_column(column, justify="right")
+    for strategy in found["strategies"]:
+        for job in strategy["jobs"]:
+            table.add_row(escape(strategy["strategy"]), escape(job["job"]), *_times(job))
+        counts = map(str, (strategy["plans"], strategy["moves"]))
+        table.add_row("", "mean of jobs", "", "", "", _number(strategy["mean_slow_down"]), "", "", *counts)
+        table.add_section()
+    bound = f"With the failures and all jobs at once, however routed, the slowest is at {found['bound']:.4g} or above."
+    return Group(table, bound)
+
+
+def _times(job: Mapping[str, Any]) -> list[str]:
+    times = [iteration["all_reduce_s"] for iteration in job["iterations"]]
+    count = f"{len(times)}, cut off" if job["cut_off"] else str(len(times))
+    if not times:
+        return [count, f"{job['ideal_s']:.3f}"]
+    slow = [iteration["slow_down"] for iteration in job["iterations"]]
+    mean_s = sum(times) / len(times)
+    numbers = (job["mean_slow_down"], min(slow), max(slow))
+    return [count, f"{job['ideal_s']:.3f}", f"{mean_s:.3f}", *map(_number, numbers)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

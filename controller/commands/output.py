@@ -1,4 +1,4 @@
-"""How all commands speak: tables for people, JSON for programs, a spinner on a terminal; and whom they ask."""
+"""What all commands share: tables for people, JSON for programs, a spinner on a terminal, the controller's address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 PIPE_COLUMNS = 160
-"""Width of tables when nobody says how wide the terminal is."""
+"""Width of tables when the width of the terminal is not known."""
 
 AsJson = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON for programs instead of a table.")]
 

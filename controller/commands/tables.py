@@ -175,7 +175,7 @@ def status_line(found: Fields) -> str:
 
 
 def pins(count: int) -> str:
-    """More than there are pinned flows: the way back of a flow is pinned too, unless a flow of its own takes it."""
+    """More than the pinned flows: the reverse direction of a flow is pinned too, unless it is announced itself."""
     return f"{count} pins (acknowledgements have their own)" if count else "no pins"
 
 
@@ -194,7 +194,7 @@ def _facts(facts: Mapping[str, object]) -> Table:
 
 
 def _baselines(level: Mapping[str, float]) -> str:
-    """ECMP has a line of its own."""
+    """ECMP has a separate line."""
     others = (f"{name} {level[name]:.3f}" for name in sorted(level.keys() - {"ecmp"}))
     return ", ".join(others) or "not compared"
 

@@ -12,16 +12,15 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm
 from controller.config import Config
-from controller.core.confirmed import ConfirmedPins
-from controller.core.published import JobStatuses, raised_alarms, status
+from controller.core.sending import ConfirmedPins
 from controller.core.state import State
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.core.status_and_alarms import JobStatuses, raised_alarms, status
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey
-from controller.planning.problem import Flow, Problem
-from controller.planning.snapshot import Flows, Pairs, capacities, missing_hosts
+from controller.planning.problem import Flow, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
@@ -82,7 +81,7 @@ class Derived:
         self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, self.confirmed_pins()))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (s.jobs.jobs, self.missing(), s.fabric,
-                                                                  s.confirmed.routes, s.confirmed.generation,
+                                                                  s.sending.routes, s.sending.generation,
                                                                   s.cycle.levels))
         # fmt: on
         # Not kept: what they follow from changes all the time.

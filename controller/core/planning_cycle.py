@@ -16,11 +16,10 @@ from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
-from controller.planning.baselines.ecmp import ecmp_job_levels
+from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, decide
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.replan_policy import decide, needs_repair, running
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes, in_place
 
@@ -81,7 +80,7 @@ class PlanningCycle:
         """``problem``: of all jobs whose hosts are known, with generation ``self.generation + 1``."""
         self._next_at = now + self._config.interval_s
         self.generation = problem.generation
-        if not needs_repair(problem):
+        if not problem.broken:
             self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted, self.baseline_levels = None, False, {}
@@ -142,7 +141,7 @@ class PlanningCycle:
         self._routes.replace(repair.routes)
         self.levels = repair.job_level
         self.adopted = False
-        self._solving = running(problem, repair.routes)
+        self._solving = problem.with_routes(repair.routes)
 
     def _conclude(self, problem: Problem, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1

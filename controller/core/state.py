@@ -11,14 +11,14 @@ from functools import partial
 from typing import NamedTuple
 
 from controller.config import Config, Strategy
-from controller.core.confirmed import Confirmed, Waiting
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
+from controller.core.sending import Sending
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad, Uses
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.tables.counters import CounterIntake
@@ -45,9 +45,9 @@ class State:
     and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``routes``: the running
     routes. ``load``: samples of counters, and the measured background. ``counters``: which counter counts what.
     ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold. ``sync``: what every
-    switch holds, and changes under way. ``confirmed``: the wanted pins and routes that switches have confirmed.
+    switch holds, and changes under way. ``sending``: confirmed pins and routes, and replies that wait for confirmation.
     ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far what is known of the network can be
-    trusted. ``refusals``: packets and connections that were refused. ``waiting``: replies that wait for switches."""
+    trusted. ``refusals``: packets and connections that were refused."""
 
     strategy: Strategy
     saved: SavedState
@@ -60,13 +60,12 @@ class State:
     cycle: PlanningCycle
     wanted: Wanted
     sync: SwitchSync
-    confirmed: Confirmed
+    sending: Sending
     losses: LinkLosses
     phases: Phases
     adoption: Adoption
     departures: Departures
     refusals: Refusals
-    waiting: Waiting
 
     @property
     def fabric(self) -> Fabric:
@@ -95,6 +94,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         jobs.register(spec, now)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
+    sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()
     is_restart = saved != SavedState()
     return State(
         strategy=saved.strategy or config.planning.strategy,
@@ -107,14 +107,13 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         counters=CounterIntake(load),
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted((), {}),
-        sync=SwitchSync(config.openflow.audit_interval_s),
-        confirmed=Confirmed(),
+        sync=sync,
+        sending=Sending(sync, topology, phases),
         losses=LinkLosses(),
-        phases=Phases(),
+        phases=phases,
         adoption=Adoption(config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, is_restart, now),
         departures=Departures(),
         refusals=Refusals(),
-        waiting=Waiting(),
     )
 
 

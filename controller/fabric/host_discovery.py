@@ -19,7 +19,7 @@ from itertools import islice
 
 from controller.fabric.messages import ArpSeen, SendArpReply, SendArpRequest
 from controller.fabric.topology import PortRef
-from controller.fabric.topology_update import Learned, TopologyState
+from controller.fabric.topology_state import Learned, TopologyState
 
 ASK_AGAIN_S = 1.0
 WAIT_S = 3.0

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.samples import Floats, LinkFigures, RecentFigures, Rows, Samples
+from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
 
@@ -151,7 +151,7 @@ class LinkLoad:
 
     def _lasting_excess_bps(self, rows: Rows, noise_bps: Floats) -> Floats:
         """Per link what it carried in every part of the window beyond all of its possible users; 0 when that is not
-        known for one of them, and when it is noise. Only links that carry more than noise at all are worked out."""
+        known for one of them, and when it is noise. Only links that carry more than noise are evaluated."""
         excess = np.zeros(len(rows))
         place = np.full(len(self._links.row_of), -1)
         place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)

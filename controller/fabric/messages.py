@@ -84,8 +84,8 @@ PacketRefusal = Literal["foreign", "malformed", "forged", "replayed", "reflected
 
 
 class RefusedPacket(NamedTuple):
-    """A packet that came in at ``at`` and is not believed. ``foreign``: LLDP of somebody else. ``malformed``: our LLDP,
-    not whole. ``forged``: not signed with this process's key. ``replayed``: a probe that was used before, or that is
+    """A packet that came in at ``at`` and is refused. ``foreign``: LLDP of other senders. ``malformed``: our LLDP,
+    incomplete. ``forged``: not signed with this process's key. ``replayed``: a probe that was used before, or that is
     old. ``reflected``: sent back into the port it left. ``not_a_port``: from or to a port that is not up.
     ``malformed_arp``: not whole, or in another station's name."""
 

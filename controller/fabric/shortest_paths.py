@@ -1,23 +1,25 @@
-"""Shortest paths towards destinations: what every switch's next hops are, kept up as links come and go.
+"""Equal-cost shortest paths in the switch multigraph: every switch's next hops, and whole paths.
 
-In: ``Fabric`` snapshots. Out: per destination the next hops of every switch and how far away it is. Only switches
-forward; hosts never do. A link that comes or goes changes the next hops of one switch towards most destinations, and
-distances towards few: only towards those a search begins anew, and what did not change stays the same object.
+In: ``Fabric`` snapshots. Out: per destination the next hops of every switch and its distance, kept up to date as links
+come and go (``ShortestPaths``); per pair of switches the candidate paths of the planner (``CandidatePaths``). Only
+switches forward; hosts never do.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId
+from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
 
 Hops = Mapping[Dpid, tuple[LinkId, ...]]
 """Towards one destination: per switch that reaches it the links out of it that lie on a shortest path, sorted. The
 destination has no entry; parallel cables are separate next hops."""
 
-_LinksInto = Mapping[Dpid, Sequence[tuple[Dpid, LinkId]]]
+_LinksInto = Mapping[Dpid, Sequence[LinkId]]
 
 
 class Towards(NamedTuple):
@@ -34,7 +36,11 @@ def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
 
 
 class ShortestPaths:
-    """Those of the last fabric are remembered."""
+    """The next hops of one fabric snapshot after the other.
+
+    A link that comes or goes changes the next hops of one switch towards most destinations, and distances towards few.
+    Only towards those a new search is made; for the others the same object is returned where nothing changed.
+    """
 
     def __init__(self) -> None:
         self._links: Mapping[LinkId, Link] = {}
@@ -43,12 +49,11 @@ class ShortestPaths:
     def towards(self, fabric: Fabric, destinations: Iterable[Dpid]) -> Mapping[Dpid, Towards]:
         """Of each destination; the same object as before where nothing changed."""
         before, self._links = self._links, fabric.links
-        gone = (
-            [link for link in before.values() if self._links.get(link.id) != link] if before is not self._links else []
-        )
-        new = (
-            [link for link in self._links.values() if before.get(link.id) != link] if before is not self._links else []
-        )
+        gone: list[Link] = []
+        new: list[Link] = []
+        if before is not self._links:
+            gone = [link for link in before.values() if self._links.get(link.id) != link]
+            new = [link for link in self._links.values() if before.get(link.id) != link]
         into: _LinksInto | None = None
         towards = {}
         for dst in destinations:
@@ -88,24 +93,157 @@ def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
 
 
 def _links_into(links: Mapping[LinkId, Link]) -> _LinksInto:
-    """Per switch where its links come from, and which they are."""
-    into: defaultdict[Dpid, list[tuple[Dpid, LinkId]]] = defaultdict(list)
+    """The links into each switch."""
+    into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
     for link_id, link in links.items():
-        into[link.dst.dpid].append((link.src.dpid, link_id))
+        into[link.dst.dpid].append(link_id)
     return into
 
 
 def _search(into: _LinksInto, dst: Dpid) -> Towards:
-    """Level by level from the destination: links from switches that were not reached before lead one level closer."""
+    """Breadth first from the destination: links from switches that were not reached before are next hops."""
     hops: dict[Dpid, tuple[LinkId, ...]] = {}
     distance, level = {dst: 0}, [dst]
     while level:
         found: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         for dpid in level:
-            for src, link in into.get(dpid, ()):
-                if src not in distance:
-                    found[src].append(link)
+            for link in into.get(dpid, ()):
+                if link.dpid not in distance:
+                    found[link.dpid].append(link)
         hops |= {dpid: tuple(sorted(links)) for dpid, links in found.items()}
         distance |= dict.fromkeys(found, distance[level[0]] + 1)
         level = list(found)
     return Towards(dict(sorted(hops.items())), distance)
+
+
+class CandidatePaths:
+    """The equal-cost shortest paths of one fabric snapshot, found when they are asked for and then remembered.
+
+    ``far_end``: the switch that each fabric link leads to. ``max_paths``: candidates per pair of switches more than two
+    links apart, of which there may be exponentially many.
+    """
+
+    def __init__(self, fabric: Fabric, max_paths: int) -> None:
+        self._fabric = fabric
+        self._max_paths = max_paths
+        self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
+        self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
+        self._direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
+        for link_id in sorted(fabric.links):
+            self._out[link_id.dpid].append(link_id)
+            self._into[self.far_end[link_id]].append(link_id)
+            self._direct[link_id.dpid, self.far_end[link_id]].append(link_id)
+        self._next = {dpid: frozenset(self.far_end[link] for link in links) for dpid, links in self._out.items()}
+        self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
+        self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
+        self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
+        self._searched: dict[Dpid, Towards] = {}
+
+    def without(self, links: Collection[LinkId]) -> CandidatePaths:
+        """The candidate paths of the same fabric without these links."""
+        left = {link_id: link for link_id, link in self._fabric.links.items() if link_id not in links}
+        return CandidatePaths(replace(self._fabric, links=left), self._max_paths)
+
+    def between(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        """The shortest paths; empty when there is none, the one empty path from a switch to itself.
+
+        The order is deterministic, and goes round the next hops at every switch: the first k paths use as many
+        different first links as k paths can, so a cap cuts fairly instead of keeping the paths through one spine.
+        """
+        found = self._found.get((src, dst))
+        if found is None:
+            found = self._found[src, dst] = self._find(src, dst)
+        return found
+
+    def ends(self, src: Dpid, dst: Dpid) -> tuple[Collection[LinkId], Collection[LinkId]]:
+        """The links that paths begin with, and those that they end with; without finding paths of two links."""
+        if self.distance(src, dst) != 2:
+            paths = [path for path in self.between(src, dst) if path]
+            return dict.fromkeys(path[0] for path in paths), dict.fromkeys(path[-1] for path in paths)
+        first, last = self._out[src], self._into[dst]
+        via = self._next[src] & self._previous[dst]
+        if len(via) < len(self._next[src]):
+            first = [link for link in first if self.far_end[link] in via]
+        if len(via) < len(self._previous[dst]):
+            last = [link for link in last if link.dpid in via]
+        return first, last
+
+    def leads(self, path: Path, src: Dpid, dst: Dpid) -> bool:
+        """Whether the path is there, and a shortest one from ``src`` to ``dst``."""
+        here = src
+        for link in path:
+            if link.dpid != here or link not in self.far_end:
+                return False
+            here = self.far_end[link]
+        return here == dst and self.is_shortest(len(path), src, dst)
+
+    def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
+        """Whether a path of so many links that leads from ``src`` to ``dst`` is a shortest one."""
+        if length == 2 and src != dst:
+            return (src, dst) not in self._direct
+        return length == self.distance(src, dst)
+
+    def connected(self, src: Dpid, dst: Dpid) -> bool:
+        """Whether there is a path."""
+        return self.distance(src, dst) is not None
+
+    def distance(self, src: Dpid, dst: Dpid) -> int | None:
+        """Links on a shortest path; None where there is none."""
+        pair = (src, dst)
+        if pair not in self._distances:
+            self._distances[pair] = self._measure(src, dst)
+        return self._distances[pair]
+
+    def links_from(self, dpid: Dpid) -> Sequence[LinkId]:
+        """The fabric links out of a switch, in port order."""
+        return self._out.get(dpid, ())
+
+    def links_into(self, dpid: Dpid) -> Sequence[LinkId]:
+        """The fabric links into a switch, in the order of where they come from."""
+        return self._into.get(dpid, ())
+
+    def links_between(self, src: Dpid, dst: Dpid) -> Sequence[LinkId]:
+        """The cables from one switch to the next, in port order."""
+        return self._direct.get((src, dst), ())
+
+    def _measure(self, src: Dpid, dst: Dpid) -> int | None:
+        if src == dst:
+            return 0
+        if (src, dst) in self._direct:
+            return 1
+        if not self._next.get(src, frozenset()).isdisjoint(self._previous.get(dst, ())):
+            return 2
+        return self._towards(dst).distance.get(src)
+
+    def _find(self, src: Dpid, dst: Dpid) -> tuple[Path, ...]:
+        """Neighbours and neighbours of neighbours without a search: all there is on a leaf-spine."""
+        if src == dst:
+            return ((),)
+        if direct := self._direct.get((src, dst)):
+            return tuple((link,) for link in direct)
+        seconds = [(link, self._direct.get((self.far_end[link], dst), ())) for link in self._out.get(src, ())]
+        rounds = max((len(rest) for _, rest in seconds), default=0)
+        if rounds:
+            return tuple((link, rest[r]) for r in range(rounds) for link, rest in seconds if r < len(rest))
+        return tuple(islice(self._paths(self._towards(dst).hops, src, dst), self._max_paths))
+
+    def _towards(self, dst: Dpid) -> Towards:
+        if dst not in self._searched:
+            self._searched[dst] = _search(self._into, dst)
+        return self._searched[dst]
+
+    def _paths(self, hops: Hops, src: Dpid, dst: Dpid) -> Iterator[Path]:
+        """The shortest paths from ``src``, lazily: there may be exponentially many."""
+        if src == dst:
+            yield ()
+            return
+        waiting = [(link, self._paths(hops, self.far_end[link], dst)) for link in hops.get(src, ())]
+        while waiting:
+            still = []
+            for link, rests in waiting:
+                rest = next(rests, None)
+                if rest is not None:
+                    yield (link, *rest)
+                    still.append((link, rests))
+            waiting = still

@@ -1,6 +1,6 @@
 """The fabric as one frozen snapshot: switches, directed links, hosts.
 
-Owns the vocabulary that every later stage uses. A snapshot is made by ``topology_update``; nobody else makes
+Owns the vocabulary that every later stage uses. A snapshot is made by ``topology_state``; nothing else makes
 or changes one. The fabric is a multigraph: two cables between two switches are two links, and a path names
 ports, never only switches.
 """

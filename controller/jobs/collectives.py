@@ -1,8 +1,14 @@
-"""Virtual links: what the collectives of a job send from host to host.
+"""Virtual links: what the collectives of a job send from host to host, and how the subflows of one are distinguished.
 
 Owns the formulas. In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, destination, phase), with the bytes of one
 iteration. Every number of bytes is rounded up, per collective and pair, so that what is announced is never less than
 what is sent. M is the collective's ``bytes_per_iteration`` and n the number of ranks in a group.
+
+A job that may split its flows opens one connection per subflow, each from a source port of that subflow's class. The
+classes follow from the job's ``max_subflows`` alone, so they stay while its routes change: class i of K has the value i
+in the bits above bit 0, as many of them as K needs. Bit 0 cannot be used: Linux gives connect() even ports and bind(0)
+odd ones (measured, 200 of 200). When K is no power of two, some ports belong to no class: their packets are hashed by
+ECMP, like those of classes without a subflow.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
+from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.spec import Algorithm, JobSpec
@@ -143,3 +150,29 @@ def _ring(ranks: Sequence[int], sent: int) -> Iterator[Transfer]:
 def _share(size: int, parts: int) -> int:
     """``size / parts``, rounded up."""
     return -(-size // parts)
+
+
+# ---- source-port classes
+
+
+class PortClass(NamedTuple):
+    """The transport ports p with ``p & mask == value``."""
+
+    value: int
+    mask: int
+
+    def holds(self, port: int) -> bool:
+        return port & self.mask == self.value
+
+
+def exactly(port: int) -> PortClass:
+    """The class of one port."""
+    return PortClass(port, 0xFFFF)
+
+
+def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
+    """One class per subflow, disjoint, in the order of the subflows; none for flows that stay whole."""
+    if max_subflows == 1:
+        return ()
+    mask = ((1 << (max_subflows - 1).bit_length()) - 1) << 1
+    return tuple(PortClass(number << 1, mask) for number in range(max_subflows))

@@ -97,7 +97,7 @@ class StateStore:
 
 
 def _lock(state_dir: Path, wait: bool) -> int | None:
-    """The descriptor of a lock, which goes with the process whatever ends it; None when somebody else has it."""
+    """The descriptor of a lock, which ends with the process; None when another process holds it."""
     try:
         state_dir.mkdir(parents=True, exist_ok=True)
         lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)

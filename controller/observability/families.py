@@ -1,8 +1,8 @@
 """Every metric that Prometheus reads, and how it follows from the published ``Status``.
 
-``FAMILIES`` is the whole list. The controller keeps no other state for Prometheus, so the series of a switch, link or
-job end when it leaves. Names follow the rules of Prometheus: base units (bytes, seconds, ratios), ``_total`` for
-counters, names as labels rather than ids.
+``FAMILIES`` is the whole list; nothing else in the controller counts or times anything for Prometheus, so a switch,
+link or job that leaves takes its series with it. Names follow the Prometheus rules: base units (bytes, seconds,
+ratios), ``_total`` for counters, names as labels rather than ids.
 """
 
 from __future__ import annotations
@@ -42,72 +42,78 @@ class Snapshot:
 
 
 Sample = tuple[tuple[str, ...], float]
-Samples = Callable[[Snapshot], Iterable[Sample]]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric. ``samples`` gives label values, in the order of ``labels``, and the value. A counter's ``name`` ends
-    in ``_total``. A label must not be called ``job``: Prometheus adds its own to every series."""
+    """One metric: a counter if its name ends in ``_total``, else a gauge. ``samples`` gives label values, in the order
+    of ``labels``, and the value. A label must not be called ``job``: Prometheus puts its own on every series."""
 
     name: str
     help: str
-    samples: Samples
+    samples: Callable[[Snapshot], Iterable[Sample]]
     labels: tuple[str, ...] = ()
 
-    @property
-    def kind(self) -> Literal["gauge", "counter"]:
-        return "counter" if self.name.endswith("_total") else "gauge"
+
+# ---- families of one shape, each from a value
 
 
-def _one(value: Callable[[Status], float]) -> Samples:
-    return lambda snapshot: [((), value(snapshot.status))]
+def _one(name: str, text: str, value: Callable[[Status], float]) -> Family:
+    return Family(name, text, lambda snapshot: [((), value(snapshot.status))])
 
 
-def _plan(value: Callable[[Plan], float | None]) -> Samples:
-    """No sample before the first plan, or when the plan has no such value."""
+def _plan(name: str, text: str, value: Callable[[Plan], float | None]) -> Family:
+    """No series before the first plan, or where it has no such value."""
 
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
         plan = snapshot.status.plan
         if plan and (known := value(plan)) is not None:
             yield (), known
 
-    return samples
+    return Family(name, text, samples)
 
 
-def _per_switch(value: Callable[[SwitchStatus], float]) -> Samples:
-    return lambda snapshot: [
-        ((snapshot.status.fabric.name(dpid),), value(switch)) for dpid, switch in snapshot.status.switches.items()
-    ]
+def _per_job(name: str, text: str, value: Callable[[JobStatus], float | None]) -> Family:
+    """No series for jobs without a value."""
+
+    def samples(snapshot: Snapshot) -> Iterator[Sample]:
+        for job_id, job in snapshot.status.jobs.items():
+            if (known := value(job)) is not None:
+                yield (job_id,), known
+
+    return Family(name, text, samples, ("job_id",))
 
 
-def _per_port(counts: Callable[[Status], Iterable[tuple[PortRef, tuple[str, ...], int]]]) -> Samples:
-    """Only of switches that are connected. ``counts``: the values of further labels, and the count."""
+def _per_switch(name: str, text: str, value: Callable[[SwitchStatus], float]) -> Family:
+    def samples(snapshot: Snapshot) -> Iterator[Sample]:
+        for dpid, switch in snapshot.status.switches.items():
+            yield (snapshot.status.fabric.name(dpid),), value(switch)
+
+    return Family(name, text, samples, ("switch",))
+
+
+def _per_port(name: str, text: str, counts: Callable[[Status], Mapping[PortRef, int]]) -> Family:
+    """Of switches that are connected."""
 
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
         fabric = snapshot.status.fabric
-        for at, labels, count in counts(snapshot.status):
+        for at, count in counts(snapshot.status).items():
             if at.dpid in fabric.switches:
-                yield (fabric.name(at.dpid), str(at.port), *labels), count
+                yield (fabric.name(at.dpid), str(at.port)), count
 
-    return samples
-
-
-def _per_job(value: Callable[[JobStatus], float]) -> Samples:
-    return lambda snapshot: [((job_id,), value(job)) for job_id, job in snapshot.status.jobs.items()]
+    return Family(name, text, samples, ("switch", "port"))
 
 
-def _per_known_job(value: Callable[[JobStatus], float]) -> Samples:
-    """Only jobs whose value is not 0, which stands for unknown in the status."""
-    return lambda snapshot: [(labels, known) for labels, known in _per_job(value)(snapshot) if known]
+def _per_link(name: str, text: str, value: Callable[[LinkStatus], float]) -> Family:
+    def samples(snapshot: Snapshot) -> Iterator[Sample]:
+        for link_id, link in snapshot.status.links.items():
+            if link_id in snapshot.links:
+                yield snapshot.links[link_id][0], value(link)
+
+    return Family(name, text, samples, LinkLabels._fields)
 
 
-def _per_link(value: Callable[[LinkStatus], float]) -> Samples:
-    return lambda snapshot: [
-        (snapshot.links[link_id][0], value(link))
-        for link_id, link in snapshot.status.links.items()
-        if link_id in snapshot.links
-    ]
+# ---- samples of the others
 
 
 def _link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
@@ -115,8 +121,16 @@ def _link_capacity(snapshot: Snapshot) -> Iterator[Sample]:
         yield labels, capacity_bps / BITS_PER_BYTE
 
 
+def _refused_packets(snapshot: Snapshot) -> Iterator[Sample]:
+    """Of switches that are connected."""
+    fabric = snapshot.status.fabric
+    for (at, reason), count in snapshot.status.refused_packets.items():
+        if at.dpid in fabric.switches:
+            yield (fabric.name(at.dpid), str(at.port), reason), count
+
+
 def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
-    """Every reason has a series, also without refusals: ``increase`` needs the 0 before the first."""
+    """Every reason has a series, also without refusals: an increase needs the 0 before it."""
     for reason in get_args(RefusalReason):
         yield (reason,), snapshot.status.refused_connections.get(reason, 0)
 
@@ -126,11 +140,6 @@ def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
     states = Counter(job.state for job in snapshot.status.jobs.values())
     for state in get_args(JobState):
         yield (state,), states[state]
-
-
-def _strategy(snapshot: Snapshot) -> Iterator[Sample]:
-    for strategy in Strategy:
-        yield (strategy.value,), strategy == snapshot.status.strategy
 
 
 def _plan_duration(snapshot: Snapshot) -> Iterator[Sample]:
@@ -157,178 +166,110 @@ def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
         yield (), snapshot.now - snapshot.status.counters_at
 
 
-_SWITCH, _PORT, _LINK, _JOB = ("switch",), ("switch", "port"), LinkLabels._fields, ("job_id",)
-
 FAMILIES: tuple[Family, ...] = (
     Family("signalbox_build_info", "Always 1; the version is a label.", lambda _: [((VERSION,), 1)], ("version",)),
-    Family("signalbox_strategy", "1 for the strategy in force, 0 for the others.", _strategy, ("strategy",)),
     Family(
-        "signalbox_adopting",
-        "1 while a restarted controller adopts the rules it finds and removes none.",
-        _one(lambda s: s.adopting),
+        "signalbox_strategy",
+        "1 for the strategy in force, 0 for the others.",
+        lambda snapshot: [((strategy.value,), strategy == snapshot.status.strategy) for strategy in Strategy],
+        ("strategy",),
     ),
-    Family("signalbox_alarms", "Active alarms; signalbox status lists them.", _one(lambda s: len(s.alarms))),
-    Family(
+    _one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
+    _one("signalbox_alarms", "Alarms that are active; signalbox status lists them.", lambda s: len(s.alarms)),
+    _one(
         "signalbox_network_efficiency_ratio",
         "Predicted efficiency of the worst job; 1 without jobs.",
-        _one(lambda s: s.network_efficiency),
+        lambda s: s.network_efficiency,
     ),
     # switches
-    Family("signalbox_switches", "Connected switches.", _one(lambda s: len(s.fabric.switches))),
-    Family(
-        "signalbox_switch_in_sync",
-        "1 when the switch holds exactly its rules.",
-        _per_switch(lambda s: s.in_sync),
-        _SWITCH,
-    ),
-    Family(
-        "signalbox_switch_rules",
-        "Flows, groups and meters of Signalbox on the switch.",
-        _per_switch(lambda s: s.rules),
-        _SWITCH,
-    ),
-    Family(
+    _one("signalbox_switches", "Connected switches.", lambda s: len(s.fabric.switches)),
+    _per_switch("signalbox_switch_in_sync", "1 when the switch holds exactly its rules.", lambda s: s.in_sync),
+    _per_switch("signalbox_switch_rules", "Flows, groups and meters of Signalbox on the switch.", lambda s: s.rules),
+    _per_switch(
         "signalbox_switch_foreign_rules",
         "Foreign flows, groups and meters on the switch; Signalbox never changes them.",
-        _per_switch(lambda s: s.foreign_rules),
-        _SWITCH,
+        lambda s: s.foreign_rules,
     ),
-    Family(
+    _per_switch(
         "signalbox_healed_rules_total",
         "Rules of Signalbox that others removed, changed or added and that were restored.",
-        _per_switch(lambda s: s.healed_rules),
-        _SWITCH,
+        lambda s: s.healed_rules,
     ),
-    Family(
-        "signalbox_refused_connections_total",
-        "OpenFlow connections that the controller ended because of the peer.",
-        _refused_connections,
-        ("reason",),
-    ),
+    Family("signalbox_refused_connections_total", "Refused OpenFlow connections.", _refused_connections, ("reason",)),
     Family(
         "signalbox_refused_packets_total",
         "LLDP and ARP packets from the port that were rejected.",
-        _per_port(lambda s: ((at, (reason,), count) for (at, reason), count in s.refused_packets.items())),
-        (*_PORT, "reason"),
+        _refused_packets,
+        ("switch", "port", "reason"),
     ),
-    Family(
+    _per_port(
         "signalbox_refused_host_claims_total",
         "ARP packets from the port that claimed the address of a host at another port.",
-        _per_port(lambda s: ((at, (), count) for at, count in s.refused_claims.items())),
-        _PORT,
+        lambda s: s.refused_claims,
     ),
-    Family(
+    _per_port(
         "signalbox_punt_drops_total",
-        "Packets of the port to the controller that exceeded the limit; only ports with drops.",
-        _per_port(lambda s: ((at, (), packets) for at, packets in s.punt_drops.items())),
-        _PORT,
+        "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
+        lambda s: s.punt_drops,
     ),
-    Family(
-        "signalbox_counters_age_seconds",
-        "Age of the latest counters of the switch that answered least recently.",
-        _counters_age,
-    ),
+    Family("signalbox_counters_age_seconds", "Age of the oldest switch's latest counters.", _counters_age),
     # links
-    Family("signalbox_hosts", "Known hosts.", _one(lambda s: len(s.fabric.hosts))),
-    Family("signalbox_links", "Directed links between switches in use.", _one(lambda s: len(s.fabric.links))),
-    Family("signalbox_link_capacity_bytes_per_second", "Capacity of the link.", _link_capacity, _LINK),
-    Family(
-        "signalbox_link_bytes_total",
-        "Bytes sent over the link, from the port counter of the switch.",
-        _per_link(lambda link: link.bytes_total),
-        _LINK,
-    ),
-    Family(
+    _one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
+    _one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
+    Family("signalbox_link_capacity_bytes_per_second", "Capacity of the link.", _link_capacity, LinkLabels._fields),
+    _per_link("signalbox_link_bytes_total", "Bytes sent over the link.", lambda link: link.bytes_total),
+    _per_link(
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced.",
-        _per_link(lambda link: link.background_bps / BITS_PER_BYTE),
-        _LINK,
+        lambda link: link.background_bps / BITS_PER_BYTE,
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),
-    Family("signalbox_job_flows", "Virtual links of the job.", _per_job(lambda j: len(j.routes)), _JOB),
-    Family(
-        "signalbox_job_pinned_flows",
-        "Virtual links of the job that are pinned to a path.",
-        _per_job(lambda j: j.pinned),
-        _JOB,
-    ),
-    Family(
-        "signalbox_job_subflows",
-        "Subflows of the pinned virtual links of the job; a whole one counts as one.",
-        _per_job(lambda j: j.subflows),
-        _JOB,
-    ),
-    Family(
-        "signalbox_job_missing_hosts",
-        "Endpoints of the job that are not found yet.",
-        _per_job(lambda j: len(j.missing_hosts)),
-        _JOB,
-    ),
-    Family(
+    _per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
+    _per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
+    _per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
+    _per_job("signalbox_job_missing_hosts", "Hosts of the job that are not found yet.", lambda j: len(j.missing_hosts)),
+    # Of a job the status gives 0 for what is unknown.
+    _per_job(
         "signalbox_job_level",
         "Predicted slow-down of the job's communication against an idle fabric; 1 is ideal.",
-        _per_known_job(lambda j: j.level),
-        _JOB,
+        lambda j: j.level or None,
     ),
-    Family(
-        "signalbox_job_efficiency_predicted_ratio",
-        "1 / level of the job.",
-        _per_known_job(lambda j: j.efficiency_predicted),
-        _JOB,
-    ),
-    Family(
+    _per_job("signalbox_job_efficiency_predicted_ratio", "1 / job level.", lambda j: j.efficiency_predicted or None),
+    _per_job(
         "signalbox_job_efficiency_measured_ratio",
         "Ideal over reported communication time of the job.",
-        _per_known_job(lambda j: j.efficiency_measured),
-        _JOB,
+        lambda j: j.efficiency_measured or None,
     ),
-    Family(
+    _per_job(
         "signalbox_job_ideal_communication_seconds",
         "Communication time of one iteration, alone on an idle fabric.",
-        _per_known_job(lambda j: j.ideal_communication_s),
-        _JOB,
+        lambda j: j.ideal_communication_s or None,
     ),
-    Family(
+    _per_job(
         "signalbox_job_communication_seconds",
         "Communication time of the latest reported iteration.",
-        _per_known_job(lambda j: j.last_communication_s),
-        _JOB,
+        lambda j: j.last_communication_s or None,
     ),
-    Family("signalbox_job_iterations_total", "Iterations reported.", _per_job(lambda j: j.iterations), _JOB),
+    _per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
     # the planner
-    Family("signalbox_plans_total", "Plans made.", _one(lambda s: s.plans_total)),
+    _one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(
-        "signalbox_plan_info",
-        "Always 1; the stage that found the latest plan, and what is proven about it.",
-        _plan_info,
-        ("solver", "certificate"),
+        "signalbox_plan_info", "Always 1; stage that found the plan, and proof.", _plan_info, ("solver", "certificate")
     ),
-    Family("signalbox_plan_level", "Worst job level of the latest plan.", _plan(lambda p: p.max_level)),
-    Family("signalbox_plan_bound", "No routing has a smaller worst level.", _plan(lambda p: p.bound)),
-    Family("signalbox_plan_gap_ratio", "Level of the plan / its bound, minus 1.", _plan(lambda p: p.gap)),
-    Family(
-        "signalbox_plan_levels_proven",
-        "How many job levels, from the worst, are proven optimal.",
-        _plan(lambda p: p.levels_proven),
-    ),
-    Family(
-        "signalbox_plan_unrouted_flows",
-        "Virtual links that the latest plan has no path for.",
-        _plan(lambda p: len(p.unrouted)),
-    ),
-    Family("signalbox_plan_subflows", "Subflows of all flows in the latest plan.", _plan(lambda p: p.subflows)),
-    Family(
-        "signalbox_plan_installed",
-        "1 when the latest plan is the one on the switches.",
-        _one(lambda s: s.plan_installed),
-    ),
+    _plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
+    _plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
+    _plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
+    _plan("signalbox_plan_levels_proven", "Job levels, from the worst, proven optimal.", lambda p: p.levels_proven),
+    _plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
+    _plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
+    _one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
     Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),
-    Family("signalbox_repairs_total", "Repairs made.", _one(lambda s: s.repairs_total)),
-    Family(
+    _one("signalbox_repairs_total", "Repairs made.", lambda s: s.repairs_total),
+    _one(
         "signalbox_repaired_flows_total",
-        "Virtual links that got new paths from a repair because links of theirs were lost.",
-        _one(lambda s: s.repaired_flows_total),
+        "Virtual links that got new paths by a repair because theirs were lost.",
+        lambda s: s.repaired_flows_total,
     ),
     Family(
         "signalbox_repair_duration_seconds",
@@ -336,26 +277,22 @@ FAMILIES: tuple[Family, ...] = (
         _repair_duration,
         ("stage",),
     ),
-    Family(
+    _plan(
         "signalbox_ecmp_level_mean",
-        "Worst job level under ECMP for the same input, mean over hash draws.",
-        _plan(lambda p: p.ecmp.mean if p.ecmp else None),
+        "Worst job level under ECMP on the same snapshot, mean over hash draws.",
+        lambda p: p.ecmp.mean if p.ecmp else None,
     ),
-    Family(
+    _plan(
         "signalbox_ecmp_level_p95",
-        "Worst job level under ECMP for the same input, 95th percentile over hash draws.",
-        _plan(lambda p: p.ecmp.p95 if p.ecmp else None),
+        "Worst job level under ECMP on the same snapshot, 95th percentile over hash draws.",
+        lambda p: p.ecmp.p95 if p.ecmp else None,
     ),
     Family(
         "signalbox_baseline_level",
-        "Worst job level under published schemes for the input of the latest plan.",
+        "Worst job level under published schemes on the snapshot of the latest plan.",
         lambda snapshot: [((name,), level) for name, level in snapshot.status.baseline_levels.items()],
         ("strategy",),
     ),
-    Family(
-        "signalbox_pins",
-        "Pins on the switches: of virtual links and of their acknowledgements.",
-        _one(lambda s: s.pins),
-    ),
-    Family("signalbox_moved_flows_total", "Pinned flows moved.", _one(lambda s: s.moved_flows_total)),
+    _one("signalbox_pins", "Pins on the switches: of virtual links and of their acknowledgements.", lambda s: s.pins),
+    _one("signalbox_moved_flows_total", "Pinned flows moved.", lambda s: s.moved_flows_total),
 )

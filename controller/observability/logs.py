@@ -1,7 +1,7 @@
-"""Configures logging: the format of log lines and their destination.
+"""How log lines look and where they go: the one place that configures logging.
 
-Everything goes to stderr; stdout is for the output of commands. The controller logs with structlog, libraries log with
-the standard library; both use one handler and one format.
+Everything goes to stderr, so that stdout stays for answers. Ours come from structlog, those of libraries from the
+standard library; both take the same way out and look the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import structlog
 from structlog.typing import Processor
 
-# At INFO they repeat what the controller logs itself.
+# They tell at INFO what our own lines tell better.
 QUIET_LOGGERS = ("ryu", "os_ken", "eventlet", "grpc", "asyncio")
 
 

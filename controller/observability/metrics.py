@@ -1,4 +1,4 @@
-"""Serves the metrics of ``families`` over HTTP, computed from the published ``Status`` at scrape time.
+"""What Prometheus reads, over HTTP: the metrics of ``families``, computed from the published ``Status`` at scrape time.
 
 In: the ``StatusBoard``. Out: ``/metrics``.
 """
@@ -24,7 +24,7 @@ from controller.status import StatusBoard
 
 
 class StatusCollector(Collector):
-    """Computes ``FAMILIES`` from the newest status, in the thread of the scrape. ``clock``: monotonic seconds."""
+    """Renders ``FAMILIES`` from the newest status, in the thread of the scrape. ``clock``: monotonic seconds."""
 
     def __init__(self, board: StatusBoard, clock: Callable[[], float] = time.monotonic) -> None:
         self._board = board
@@ -35,16 +35,15 @@ class StatusCollector(Collector):
         status = replace(status, fabric=_with_unique_names(status.fabric))
         snapshot = Snapshot(status, self._clock(), _links(status.fabric))
         for family in FAMILIES:
-            metric = (CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily)(
-                family.name, family.help, labels=family.labels
-            )
+            kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
+            metric = kind(family.name, family.help, labels=family.labels)
             for labels, value in family.samples(snapshot):
                 metric.add_metric(labels, value)
             yield metric
 
 
 def _with_unique_names(fabric: Fabric) -> Fabric:
-    """Appends the dpid to names that several switches have: their series would be one."""
+    """Two switches of one name would make two series one: theirs get the dpid behind."""
     count = Counter(switch.name for switch in fabric.switches.values())
     if max(count.values(), default=0) <= 1:
         return fabric
@@ -70,7 +69,7 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
 
 
 class MetricsServer:
-    """Serves ``/metrics`` from its own threads: ``FAMILIES``, and the memory and CPU time of the process."""
+    """Serves ``/metrics`` in separate threads, with the process's memory and CPU time."""
 
     def __init__(self, config: MetricsConfig, board: StatusBoard) -> None:
         self._config = config
@@ -80,7 +79,7 @@ class MetricsServer:
         self._running: tuple[WSGIServer, Thread] | None = None
 
     def start(self) -> int:
-        """Returns the port. Raises ``InvalidInput`` when the address cannot be listened on."""
+        """Returns the port that is listened on. Raises ``InvalidInput`` when the address cannot be had."""
         host, port = self._config.host, self._config.port
         try:
             server, thread = start_http_server(port, addr=host, registry=self._registry)

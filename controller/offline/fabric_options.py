@@ -1,20 +1,25 @@
-"""What the offline commands have in common, as plain values: cheap to import, so that no other command waits for it.
+"""The options that the offline commands share: plain values, in a file that imports quickly because every command
+reads it.
 
-``options`` makes a ``Scenario`` of it.
+Each is declared once, with its help. ``commands.scenario`` takes them from a command line, ``scenario`` reads them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from controller.errors import InvalidInput
 
 LEAST_GBPS, MOST_GBPS = 1e-6, 1e6
-"""Rates that a mistyped exponent would leave; far beyond, arithmetic overflows."""
+"""Limits of rates: beyond them the exponent is mistyped, and far beyond them arithmetic overflows."""
 LARGEST_SEED = 2**31 - 1
-"""What every generator and solver takes as a seed, from 0."""
+"""Every generator and solver accepts seeds from 0 to this."""
 
 
 class WrongUsage(InvalidInput):
@@ -36,29 +41,49 @@ class FabricKind(StrEnum):
     FAT_TREE = "fat-tree"
 
 
+_fabric_option = partial(typer.Option, rich_help_panel="Fabric")
+failure_option = partial(typer.Option, rich_help_panel="Failures")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricOptions:
-    """What the offline commands have in common.
+    """The options that the offline commands share, in the order of their help.
 
-    ``leaves``, ``spines``, ``hosts_per_leaf``, ``cables`` are for a leaf-spine, ``k`` for a fat-tree, ``graph`` is a
-    file (see ``graph_file``) and has rates of its own. ``link_gbps``: of NICs, and of fabric links unless
-    ``uplink_gbps`` is given. ``fail_spines``: numbers or names; ``fail_links``: ``leaf5:spine2`` or ``leaf5:spine2:0``;
-    ``fail_random_links``: so many of the cables that are left, drawn with ``seed``. ``max_subflows``: pieces that a
-    flow may be cut into.
+    ``graph`` is a file (see ``graph_file``) with its own rates; it takes the place of ``fabric``. ``link_gbps``: of
+    NICs, and of fabric links unless ``uplink_gbps`` is given. ``fail_spines``: numbers or names.
     """
 
-    workload: Path
-    fabric: FabricKind = FabricKind.LEAF_SPINE
-    leaves: int | None = None
-    spines: int | None = None
-    hosts_per_leaf: int | None = None
-    cables: int = 1
-    k: int | None = None
-    graph: Path | None = None
-    link_gbps: float = 100.0
-    uplink_gbps: float | None = None
-    fail_spines: tuple[str, ...] = ()
-    fail_links: tuple[str, ...] = ()
-    fail_random_links: int = 0
-    max_subflows: int = 1
-    seed: int = 1
+    workload: Annotated[Path, typer.Option(help="Folder of workload files, one per job.", metavar="DIR")]
+    fabric: Annotated[FabricKind, _fabric_option(help="What the other numbers describe.")] = FabricKind.LEAF_SPINE
+    leaves: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: leaves.")] = None
+    spines: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: spines.")] = None
+    hosts_per_leaf: Annotated[int | None, _fabric_option(min=1, help="Leaf-spine: hosts on every leaf.")] = None
+    cables: Annotated[int, _fabric_option(min=1, help="Leaf-spine: cables from every leaf to every spine.")] = 1
+    k: Annotated[int | None, _fabric_option("--k", min=2, help="Fat-tree: k.")] = None
+    graph: Annotated[
+        Path | None,
+        _fabric_option(help="Any fabric: networkx node-link JSON with capacities.", metavar="FILE"),
+    ] = None
+    link_gbps: Annotated[float, _fabric_option(help="Gbit/s of every NIC and link, each way.")] = 100.0
+    uplink_gbps: Annotated[
+        float | None,
+        _fabric_option(help="Gbit/s of the links between switches.", show_default="as NICs"),
+    ] = None
+    fail_spines: Annotated[str, failure_option(metavar="3,7", help="Spines (or cores) that have failed.")] = ""
+    fail_links: Annotated[
+        str,
+        failure_option(
+            metavar="leaf5:spine2,…",
+            help="Cables that have failed: all between two switches, or one as leaf5:spine2:0.",
+        ),
+    ] = ""
+    fail_random_links: Annotated[
+        int,
+        failure_option(min=0, help="Number of further cables that fail, at random (--seed)."),
+    ] = 0
+    max_subflows: Annotated[
+        int, typer.Option(min=1, help="Into how many pieces a flow may be cut; 1 keeps it whole.")
+    ] = 1
+    seed: Annotated[
+        int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")
+    ] = 1

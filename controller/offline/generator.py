@@ -28,9 +28,6 @@ from controller.offline.workloads import Line, Numbering, to_job
 
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000
-STEP_BYTES = 1 << 20
-"""Of a random flow, per step of its ring."""
-
 Workload = Mapping[str, Sequence[Line]]
 """Per job, by name, its lines."""
 
@@ -83,32 +80,14 @@ def generate(
         lines = [
             line
             for ring, hosts in enumerate(zip(*replicas, strict=True))
-            for line in _ring(hosts, ring, *numbers, numbering)
+            for line in ring_lines(hosts, ring, *numbers, numbering)
         ]
         workload[f"job_{number}-{model.name}"] = lines
     return workload
 
 
-def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
-    """``flows`` equal flows between random hosts, each sending and receiving one: a ring per job. For measuring at any
-    size. Raises ``InvalidInput`` when there are fewer hosts, or fewer than two flows for a job."""
-    numbering = Numbering(fabric)
-    if not 2 * jobs <= flows <= len(numbering.ips):
-        message = (
-            f"{flows} flows in {jobs} jobs need as many hosts (there are {len(numbering.ips)}) and two flows per job"
-        )
-        raise InvalidInput((FieldProblem("workload", message),))
-    first = numbering.first_host
-    hosts = random.Random(seed).sample(range(first, first + len(numbering.ips)), flows)
-    cuts = [flows * job // jobs for job in range(jobs + 1)]
-    return {
-        f"job_{job}-random": _ring(hosts[cuts[job] : cuts[job + 1]], 0, 0, STEP_BYTES, 0, numbering)
-        for job in range(jobs)
-    }
-
-
 def jobs_of(workload: Workload, fabric: Fabric, max_subflows: int = 1) -> tuple[WorkloadJob, ...]:
-    """What ``read_workload`` makes of the same lines in files."""
+    """The same jobs as ``read_workload`` returns for these lines in files."""
     numbering = Numbering(fabric)
     return tuple(to_job(name, lines, numbering, max_subflows) for name, lines in sorted(workload.items()))
 
@@ -154,9 +133,10 @@ def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
     return sizes
 
 
-def _ring(
+def ring_lines(
     hosts: Sequence[int], ring: int, start_ns: int, flow_bytes: int, compute_ns: int, numbering: Numbering
 ) -> list[Line]:
+    """The lines of one ring: every host sends to the next, the last to the first."""
     switch = [numbering.switch_of[host - numbering.first_host] for host in hosts]
     return [
         Line(hosts[i - 1], hosts[i], switch[i - 1], switch[i], start_ns, flow_bytes, compute_ns, ring)

@@ -53,10 +53,9 @@ def graph_file(path: Path) -> Fabric:
     try:
         graph = _Graph.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise InvalidInput(tuple(_in_file(path, p) for p in field_problems(error, _Graph))) from None
-    problems = tuple(_in_file(path, problem) for problem in _faults(graph))
-    if problems:
-        raise InvalidInput(problems)
+        raise InvalidInput(field_problems(error, _Graph)).within(path) from None
+    if problems := tuple(_faults(graph)):
+        raise InvalidInput(problems).within(path)
     names = [node.id for node in graph.nodes if node.kind == "switch"]
     number = {name: n for n, name in enumerate(names)}
     cables = [
@@ -98,7 +97,3 @@ def _faults(graph: _Graph) -> Iterator[FieldProblem]:
             yield FieldProblem(f"edges[{n}]", f"connects '{edge.source}' with itself")
         elif kinds[edge.source] == kinds[edge.target] == "host":
             yield FieldProblem(f"edges[{n}]", f"connects the hosts '{edge.source}' and '{edge.target}'")
-
-
-def _in_file(path: Path, problem: FieldProblem) -> FieldProblem:
-    return FieldProblem(f"{path}: {problem.path}" if problem.path else str(path), problem.message)

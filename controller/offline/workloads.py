@@ -1,9 +1,9 @@
 """Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-In: a folder of ``JOB.txt`` files and the fabric that their numbers mean. Out: jobs as the planner and the simulator
-want them. A line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#``
-are headers. The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of
-which every line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
+In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator. A
+line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#`` are headers.
+The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every
+line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
 
 Jobs are in the order of the files' names, flows in the order of the lines.
 """
@@ -21,15 +21,14 @@ from controller.fabric.topology import Fabric
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
-from controller.planning.efficiency import ideal_communication_s
+from controller.planning.problem import ideal_communication_s
 
 HEADER = "#src dst src_tor dst_tor start_time flow_size compute_time stage_index"
 SUFFIX = ".txt"
-_COLUMNS = ("src", "dst", "src_tor", "dst_tor", "start_ns", "flow_bytes", "compute_ns", "ring_index")
 _LARGEST = 10**18
-"""Bytes, or nanoseconds (30 years): whatever is more is a mistake."""
+"""Bytes, or nanoseconds (30 years); more is refused."""
 _MOST_PROBLEMS = 20
-"""Told at once; a file made for another fabric is wrong in every line."""
+"""Problems reported at once; a file made for another fabric is wrong in every line."""
 
 
 class Line(NamedTuple):
@@ -150,23 +149,16 @@ def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> li
 
 
 def _parse(row: str) -> Line:
-    fields = row.split()
-    if len(fields) != len(_COLUMNS):
-        raise ValueError(f"has {len(fields)} columns; {len(_COLUMNS)} are expected: {' '.join(_COLUMNS)}")
-    try:
-        return Line(*map(int, fields))
-    except ValueError:
-        column = next(name for name, field in zip(_COLUMNS, fields, strict=True) if not _is_whole(field))
-        field = fields[_COLUMNS.index(column)]
-        raise ValueError(f"{column} is '{field}', which is not a whole number") from None
-
-
-def _is_whole(field: str) -> bool:
-    try:
-        int(field)
-    except ValueError:
-        return False
-    return True
+    columns, fields = Line._fields, row.split()
+    if len(fields) != len(columns):
+        raise ValueError(f"has {len(fields)} columns; {len(columns)} are expected: {' '.join(columns)}")
+    numbers: list[int] = []
+    for column, field in zip(columns, fields, strict=True):
+        try:
+            numbers.append(int(field))
+        except ValueError:
+            raise ValueError(f"{column} is '{field}', which is not a whole number") from None
+    return Line(*numbers)
 
 
 def _faults(line: Line, numbering: Numbering) -> Iterator[str]:
@@ -206,7 +198,7 @@ def _disagreements(file: Path, lines: Sequence[tuple[int, Line]]) -> Iterator[Fi
 
 
 def _repeated(read: dict[Path, list[tuple[int, Line]]]) -> Iterator[FieldProblem]:
-    """One pair is one flow: what two lines ask for could not be told apart in the network."""
+    """A pair of hosts is one flow: the network could not distinguish the flows of two lines."""
     seen: dict[tuple[int, int], str] = {}
     for file, lines in read.items():
         for number, line in lines:

@@ -1,190 +1,280 @@
-"""What a routing is worth: demand, load, level of a job, network efficiency (docs/planning.md).
+"""How good a routing is: load, level of a job, network efficiency (docs/explanation/planning.md).
 
-The one place with these definitions; planner, live status and metrics all use it. In: virtual links and NIC rates,
-or a ``Problem`` with a route per flow. Out: plain numbers.
+The one place with these definitions; planner, live status and metrics all use it. In: a ``Problem``, whose flows have
+their demands, with routes. Out: plain numbers.
 
-- T0 of a phase: the job's communication time alone on an idle fabric, set by its busiest NIC.
-- Demand of a flow in a phase: its bits / T0, in bit/s; sent at this rate, all flows of the phase end together.
 - Load of a link: the sum over jobs of the job's largest load over its phases, / capacity. Phases of one job never
   overlap; those of different jobs may. A subflow loads its path with its share of the flow's demand.
 - Level of a job: max(1, the largest load on a link it uses). Its communication takes at most level x T0.
 - Network efficiency: 1 / the worst level. Routings are compared by the levels sorted from the worst.
 
-A flow without a route loads nothing here; what hashing does with it is ``baselines.ecmp``'s to estimate.
+A flow without a route loads nothing here; ``ecmp`` estimates the levels when it is hashed.
+
+Loads are computed in three ways: of whole routings at once (``peaks``), of hundreds of draws at once
+(``FabricLoads``), and flow by flow for searches (``Increments``). Only two others have numbers of their own:
+``split_flows.commodities`` the rows of its linear programme, ``whole_flows.cpsat`` integers that are rounded down.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from controller.fabric.topology import LinkId
-from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
-from controller.planning.problem import FlowId, Problem, Routes
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from controller.planning.problem import Floats, Ints, Problem, Routes
 
 LEVEL_TOLERANCE = 1e-4
 """Levels closer than this (relative) are the same level: far below what can be measured, well above rounding."""
 
 
-def ideal_time_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> dict[int, float]:
-    """T0 of each phase in seconds: the largest (bits through a NIC in one direction / NIC rate), phases ascending.
-
-    ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
-    """
-    through: defaultdict[tuple[int, str, str], int] = defaultdict(int)
-    for link in virtual_links:
-        through[link.phase, link.src_ip, "out"] += link.bytes
-        through[link.phase, link.dst_ip, "in"] += link.bytes
-    slowest: dict[int, float] = {}
-    for (phase, ip, _), amount in sorted(through.items()):
-        slowest[phase] = max(slowest.get(phase, 0.0), 8 * amount / nic_bps[ip])
-    return slowest
-
-
-def ideal_communication_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> float:
-    """Seconds of communication per iteration on an idle fabric: the phases' T0, one after the other."""
-    return sum(ideal_time_s(virtual_links, nic_bps).values())
-
-
-def demands(
-    virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
-) -> dict[FlowId, tuple[tuple[int, float], ...]]:
-    """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as ``Flow.demand_bps`` wants it.
-    Raises ``KeyError`` for an address without NIC rate."""
-    t0_s = ideal_time_s(virtual_links, nic_bps)
-    bits: defaultdict[FlowId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for link in virtual_links:
-        bits[FlowId(link.src_ip, link.dst_ip)][link.phase] += 8 * link.bytes
-    return {
-        flow: tuple((phase, amount / t0_s[phase]) for phase, amount in sorted(phases.items()) if amount)
-        for flow, phases in bits.items()
-    }
-
-
-class Valuation:
-    """What routings of one problem are worth; made once and used for many of them, because it numbers links, flows and
-    phases for numpy.
-
-    An *entry* is one flow in one phase, a *cell* one job in one phase.
-    """
-
-    def __init__(self, problem: Problem) -> None:
-        """Raises ``KeyError`` with a link of a host that has no capacity."""
-        flows = problem.flows
-        number = self.number = problem.link_number
-        self.capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(number))
-        self.flow_ids = [flow.id for flow in flows]
-        self.job_ids = sorted({flow.job_id for flow in flows})
-        numbered = {job: index for index, job in enumerate(self.job_ids)}
-        self.job = np.array([numbered[flow.job_id] for flow in flows], np.int64)
-        self.nics = np.array([number[link] for flow in flows for link in flow.nic_links], np.int64).reshape(-1, 2)
-        demands = [flow.demand_bps for flow in flows]
-        self._entries = np.array([len(demand) for demand in demands], np.int64)
-        self._first = np.cumsum(self._entries) - self._entries
-        self.entry_flow = np.repeat(np.arange(len(flows)), self._entries)
-        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
-        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
-        cells = self.job[self.entry_flow] * (int(phases.max(initial=0)) + 1) + phases
-        used, self.entry_cell = np.unique(cells, return_inverse=True)
-        self.cell_job = np.zeros(len(used), np.int64)
-        self.cell_job[self.entry_cell] = self.job[self.entry_flow]
-
-    def job_levels(self, routes: Routes) -> dict[JobId, float]:
-        """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
-        ``routes`` are left out."""
-        return self._levels(*self._pieces(routes))
-
-    def nic_levels(self, flows: Ints) -> dict[JobId, float]:
-        """The same as if these flows (by number) passed nothing but their NICs, which no routing can change."""
-        links = np.concatenate([self.nics[flows, 0], self.nics[flows, 1]])
-        return self._levels(flows, np.concatenate([flows, flows]), links, np.ones(len(links)))
-
-    def link_loads(self, routes: Routes) -> dict[LinkId, float]:
-        """Load of every link that the routed flows use, as a share of its capacity."""
-        _, flows, links, shares = self._pieces(routes)
-        on_link = self._peaks_bps(flows, links, shares)
-        loads = np.bincount(on_link.link, on_link.peak_bps, len(self.number)) / self.capacity_bps
-        used = set(links.tolist())
-        return {link: float(loads[number]) for link, number in self.number.items() if number in used}
-
-    def job_loads(self, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
-        """The same, of each job on the link."""
-        _, flows, links, shares = self._pieces(routes)
-        on_link = self._peaks_bps(flows, links, shares)
-        link_ids = list(self.number)
-        loads: defaultdict[LinkId, dict[JobId, float]] = defaultdict(dict)
-        share = on_link.peak_bps / self.capacity_bps[on_link.link]
-        for link, job, load in zip(on_link.link.tolist(), on_link.job.tolist(), share.tolist(), strict=True):
-            loads[link_ids[link]][self.job_ids[job]] = load
-        return loads
-
-    def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
-        """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
-        times = self._entries[flows]
-        row = np.repeat(np.arange(len(flows)), times)
-        return row, self._first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
-
-    def _pieces(self, routes: Routes) -> tuple[Ints, Ints, Ints, Floats]:
-        """The routed flows, and one (flow, link, share) for every link that a piece of a flow passes, NICs too."""
-        number = self.number
-        found = [routes.get(flow_id) for flow_id in self.flow_ids]
-        of = np.array([flow for flow, route in enumerate(found) if route is not None], np.int64)
-        pieces = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
-        passed = np.array([len(path) for _, path, _ in pieces], np.int64)
-        links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
-        flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
-        shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
-        return (
-            of,
-            np.concatenate([flows, of, of]),
-            np.concatenate([links, self.nics[of, 0], self.nics[of, 1]]),
-            np.concatenate([shares, np.ones(2 * len(of))]),
-        )
-
-    def _levels(self, routed: Ints, flows: Ints, links: Ints, shares: Floats) -> dict[JobId, float]:
-        levels = np.ones(len(self.job_ids))
-        on_link = self._peaks_bps(flows, links, shares)
-        loads = np.bincount(on_link.link, on_link.peak_bps, len(self.number)) / self.capacity_bps
-        np.maximum.at(levels, on_link.job, loads[on_link.link])
-        return {self.job_ids[job]: float(levels[job]) for job in np.unique(self.job[routed])}
-
-    def _peaks_bps(self, flows: Ints, links: Ints, shares: Floats) -> _OnLinks:
-        """Per link and job on it, the job's largest load over its phases."""
-        piece, entry = self.entries_of(flows)
-        cells = len(self.cell_job)
-        at, place = np.unique(links[piece] * cells + self.entry_cell[entry], return_inverse=True)
-        bps = np.bincount(place, self.entry_bps[entry] * shares[piece], len(at))
-        link, job = at // max(cells, 1), self.cell_job[at % max(cells, 1)]
-        # Cells are in the order of jobs, so the phases of one job on one link lie side by side.
-        starts = np.flatnonzero(np.diff(link, prepend=-1) | np.diff(job, prepend=-1))
-        peaks: Floats = np.maximum.reduceat(bps, starts) if len(starts) else np.zeros(0)
-        return _OnLinks(link[starts], job[starts], peaks)
-
-
-class _OnLinks(NamedTuple):
-    """One row per link and job on it."""
-
-    link: Ints
-    job: Ints
-    peak_bps: Floats
-
-
 def job_levels(problem: Problem, routes: Routes) -> dict[JobId, float]:
-    """``Valuation.job_levels`` of a single routing."""
-    return Valuation(problem).job_levels(routes)
+    """Level (>= 1) of every job with at least one routed flow, over its routed flows. Flows that are missing from
+    ``routes`` are left out."""
+    return _levels(problem, *_pieces(problem, routes))
+
+
+def nic_levels(problem: Problem, flows: Ints) -> dict[JobId, float]:
+    """The same as if these flows (by number) passed nothing but their NICs, which no routing can change."""
+    links = problem.numbers.nics[flows].T.ravel()
+    return _levels(problem, flows, np.concatenate([flows, flows]), links, np.ones(len(links)))
 
 
 def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
-    """``Valuation.link_loads`` of a single routing."""
-    return Valuation(problem).link_loads(routes)
+    """Load of every link that the routed flows use, as a share of its capacity."""
+    _, flows, links, shares = _pieces(problem, routes)
+    loads, _ = _loads(problem, flows, links, shares)
+    used = set(links.tolist())
+    return {link: float(loads[number]) for link, number in problem.link_number.items() if number in used}
+
+
+def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
+    """The same, of each job on the link."""
+    _, on_link = _loads(problem, *_pieces(problem, routes)[1:])
+    link_ids, job_ids = list(problem.link_number), problem.numbers.job_ids
+    load = on_link.bps / problem.numbers.capacity_bps[on_link.place]
+    loads: defaultdict[LinkId, dict[JobId, float]] = defaultdict(dict)
+    for link, job, share in zip(on_link.place.tolist(), on_link.job.tolist(), load.tolist(), strict=True):
+        loads[link_ids[link]][job_ids[job]] = share
+    return loads
+
+
+class Peaks(NamedTuple):
+    """One row per place and job there, ascending: the job's largest load over its phases."""
+
+    place: Ints
+    job: Ints
+    bps: Floats
+
+
+def peaks(places: Ints, cells: Ints, bps: Floats, cell_job: Ints) -> Peaks:
+    """The load of places (links, cuts, ...) in bit/s, summed per cell: ``bps`` of cell ``cells`` is added at
+    ``places``, row by row. ``cell_job``: see ``Numbers``."""
+    count = max(1, len(cell_job))
+    at, row = np.unique(places * count + cells, return_inverse=True)
+    sums = np.bincount(row, bps, len(at))
+    place, job = at // count, cell_job[at % count]
+    # Cells are in the order of jobs, so the phases of one job at one place lie side by side.
+    starts = np.flatnonzero(np.diff(place, prepend=-1) | np.diff(job, prepend=-1))
+    largest: Floats = np.maximum.reduceat(sums, starts) if len(starts) else np.zeros(0)
+    return Peaks(place[starts], job[starts], largest)
+
+
+def _pieces(problem: Problem, routes: Routes) -> tuple[Ints, Ints, Ints, Floats]:
+    """The routed flows, and one (flow, link, share) for every link that a piece of a flow passes, NICs too."""
+    number, nics = problem.link_number, problem.numbers.nics
+    found = [routes.get(flow.id) for flow in problem.flows]
+    of = np.array([flow for flow, route in enumerate(found) if route is not None], np.int64)
+    pieces = [(flow, path, share) for flow, route in enumerate(found) if route for path, share in route]
+    passed = np.array([len(path) for _, path, _ in pieces], np.int64)
+    links = np.array([number[link] for _, path, _ in pieces for link in path], np.int64)
+    flows = np.repeat(np.array([flow for flow, _, _ in pieces], np.int64), passed)
+    shares = np.repeat(np.array([share for _, _, share in pieces], np.float64), passed)
+    return (
+        of,
+        np.concatenate([flows, of, of]),
+        np.concatenate([links, nics[of, 0], nics[of, 1]]),
+        np.concatenate([shares, np.ones(2 * len(of))]),
+    )
+
+
+def _levels(problem: Problem, routed: Ints, flows: Ints, links: Ints, shares: Floats) -> dict[JobId, float]:
+    numbers = problem.numbers
+    loads, on_link = _loads(problem, flows, links, shares)
+    levels = np.ones(len(numbers.job_ids))
+    np.maximum.at(levels, on_link.job, loads[on_link.place])
+    return {numbers.job_ids[job]: float(levels[job]) for job in np.unique(numbers.job[routed])}
+
+
+def _loads(problem: Problem, flows: Ints, links: Ints, shares: Floats) -> tuple[Floats, Peaks]:
+    """Per link its load; per link and job the job's largest phase."""
+    numbers = problem.numbers
+    piece, entry = numbers.entries_of(flows)
+    bps = numbers.entry_bps[entry] * shares[piece]
+    on_link = peaks(links[piece], numbers.entry_cell[entry], bps, numbers.cell_job)
+    return np.bincount(on_link.place, on_link.bps, len(numbers.capacity_bps)) / numbers.capacity_bps, on_link
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Pieces of flows that are on the same link in every draw: one row per flow (by number) and link it passes."""
+
+    flow: Ints
+    link: Ints
+    share: Floats
+
+
+NOTHING_FIXED = Fixed(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+class FabricLoads:
+    """``flows``: numbers of the flows that differ between draws; they are the columns of ``links`` in what follows.
+
+    ``links`` has the shape (hops, draws, columns). Links are numbered as in ``capacity_bps``.
+    """
+
+    def __init__(self, problem: Problem, capacity_bps: Floats, flows: Ints, fixed: Fixed = NOTHING_FIXED) -> None:
+        numbers = problem.numbers
+        self._capacity_bps = capacity_bps
+        self._jobs = len(numbers.job_ids)
+        phases = np.bincount(numbers.cell_job, minlength=self._jobs)
+        column, entry = numbers.entries_of(flows)
+        row, fixed_entry = numbers.entries_of(fixed.flow)
+        # Flows that send nothing use no link.
+        sending, self._fixed_link = np.unique(column), fixed.link[row]
+        self._by_job = sending[np.argsort(numbers.job[flows[sending]], kind="stable")]
+        self._job = numbers.job[flows[self._by_job]]
+        self._fixed_job = numbers.job[fixed.flow[row]]
+        several = phases[numbers.job] > 1
+        alone, fixed_alone = ~several[flows[column]], ~several[fixed.flow[row]]
+        fixed_bps = numbers.entry_bps[fixed_entry] * fixed.share[row]
+        self._single = _Cell(
+            column[alone], numbers.entry_bps[entry[alone]], fixed.link[row[fixed_alone]], fixed_bps[fixed_alone]
+        )
+        self._several: defaultdict[int, list[_Cell]] = defaultdict(list)
+        for cell in np.flatnonzero(phases[numbers.cell_job] > 1).tolist():
+            mine, pinned = numbers.entry_cell[entry] == cell, numbers.entry_cell[fixed_entry] == cell
+            self._several[int(numbers.cell_job[cell])].append(
+                _Cell(column[mine], numbers.entry_bps[entry[mine]], fixed.link[row[pinned]], fixed_bps[pinned])
+            )
+
+    def of(self, links: Ints) -> Floats:
+        """Load of every link: shape (draws, links)."""
+        width = len(self._capacity_bps)
+        bps = self._single.sums(self._single.taken(links), self._single.fixed_link, width)
+        for cells in self._several.values():
+            used, place = _compact(links, cells, width)
+            phases = [cell.sums(place[cell.taken(links)], place[cell.fixed_link], len(used)) for cell in cells]
+            bps[:, used] += np.maximum.reduce(phases)
+        bps /= self._capacity_bps
+        return bps
+
+    def of_jobs(self, links: Ints, loads: Floats) -> Floats:
+        """Per draw and job the largest load on a link that it uses, 0 when there is none: shape (draws, jobs)."""
+        levels = np.zeros((len(loads), self._jobs))
+        if len(self._job):
+            rows = np.arange(len(loads))[:, None] * loads.shape[1]
+            seen = loads.ravel()[links[:, :, self._by_job] + rows].max(axis=0)
+            starts = np.flatnonzero(np.diff(self._job, prepend=-1))
+            levels[:, self._job[starts]] = np.maximum.reduceat(seen, starts, axis=1)
+        for job in np.unique(self._fixed_job).tolist():
+            on = np.unique(self._fixed_link[self._fixed_job == job])
+            levels[:, job] = np.maximum(levels[:, job], loads[:, on].max(axis=1))
+        return levels
+
+
+class _Cell:
+    """One phase of one job, or all jobs that have a single phase together: their columns, and what is fixed."""
+
+    def __init__(self, columns: Ints, bps: Floats, fixed_link: Ints, fixed_bps: Floats) -> None:
+        self.columns = columns
+        self.fixed_link = fixed_link
+        self._bps = bps
+        self._fixed_bps = fixed_bps
+        self._equal_bps = float(bps[0]) if len(bps) and (bps == bps[0]).all() else None
+
+    def taken(self, links: Ints) -> Ints:
+        """The links that these columns take."""
+        return links if len(self.columns) == links.shape[2] else links[:, :, self.columns]
+
+    def sums(self, taken: Ints, fixed_link: Ints, width: int) -> Floats:
+        """Bit/s on every link, shape (draws, ``width``). ``taken`` and ``fixed_link`` are numbered alike, below
+        ``width``."""
+        draws = taken.shape[1]
+        at = (taken + (np.arange(draws) * width)[:, None]).ravel()
+        if self._equal_bps is not None:
+            sums = np.multiply(np.bincount(at, minlength=draws * width), self._equal_bps, dtype=np.float64)
+        else:
+            # numpy returns integers when there is nothing to count, in spite of the weights.
+            weights = np.broadcast_to(self._bps, taken.shape).ravel()
+            sums = np.asarray(np.bincount(at, weights, draws * width), np.float64)
+        found: Floats = sums.reshape(draws, width)
+        if len(self.fixed_link):
+            found += np.bincount(fixed_link, self._fixed_bps, width)
+        return found
+
+
+def _compact(links: Ints, cells: Iterable[_Cell], width: int) -> tuple[Ints, Ints]:
+    """The links that one job uses, and the place of every link among them: this keeps its sums in small arrays."""
+    on = np.zeros(width, bool)
+    for cell in cells:
+        on[cell.taken(links)] = True
+        on[cell.fixed_link] = True
+    return np.flatnonzero(on), np.cumsum(on) - 1
+
+
+class Increments:
+    """What flows add to the load of links when they come and go one by one, for searches.
+
+    Jobs of several phases load a link with their largest one, so what a flow adds depends on what else is there: of
+    those jobs the sums per phase and link are kept. Flows are numbered as in ``Numbers``, links as in
+    ``capacity_bps``."""
+
+    def __init__(self, problem: Problem, capacity_bps: Floats) -> None:
+        numbers = problem.numbers
+        self._peak_bps: list[float] = numbers.peak_bps.tolist()
+        self._per_bps = 1 / capacity_bps
+        self._per_bps_of: list[float] = self._per_bps.tolist()
+        phases = np.bincount(numbers.cell_job, minlength=len(numbers.job_ids))
+        first_cell = (np.cumsum(phases) - phases).tolist()
+        self._job: list[int] = numbers.job.tolist()
+        self._sums = {job: np.zeros((phases[job], len(capacity_bps))) for job in np.flatnonzero(phases > 1).tolist()}
+        self._bps: dict[int, Floats] = {}
+        for entry in np.flatnonzero(phases[numbers.cell_job[numbers.entry_cell]] > 1).tolist():
+            flow, cell = int(numbers.entry_flow[entry]), int(numbers.entry_cell[entry])
+            job = self._job[flow]
+            own = self._bps.setdefault(flow, np.zeros(phases[job]))
+            own[cell - first_cell[job]] = numbers.entry_bps[entry]
+
+    def count(self, flow: int, links: Ints | Sequence[int], share: float = 1.0) -> None:
+        """A share of the flow comes to these links, or leaves them where it is negative."""
+        if flow in self._bps:
+            self._sums[self._job[flow]][:, links] += share * self._bps[flow][:, None]
+
+    def added(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
+        """What a share of the flow, not yet counted, would add to the load of each of these links."""
+        if flow not in self._bps:
+            return self.alone(flow, links, share)
+        sums = self._sums[self._job[flow]][:, links]
+        own = share * self._bps[flow].reshape(-1, *[1] * links.ndim)
+        added: Floats = ((sums + own).max(axis=0) - sums.max(axis=0)) * self._per_bps[links]
+        return added
+
+    def alone(self, flow: int, links: Ints, share: float = 1.0) -> Floats:
+        """The load of each of these links with this share of the flow alone."""
+        load: Floats = share * self._peak_bps[flow] * self._per_bps[links]
+        return load
+
+    def weight(self, flow: int, link: int) -> float:
+        """The part of the link's load that would not be there without the flow, which is counted."""
+        if flow not in self._bps:
+            return self._peak_bps[flow] * self._per_bps_of[link]
+        sums = self._sums[self._job[flow]][:, link]
+        return float(sums.max() - (sums - self._bps[flow]).max()) * self._per_bps_of[link]
 
 
 def network_efficiency(levels: Iterable[float]) -> float:

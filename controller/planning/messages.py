@@ -62,7 +62,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What published schemes make of the problem of that generation, sent after its plan: their worst levels."""
+    """The worst levels of published schemes for the problem of that generation, sent after its plan."""
 
     generation: int
     baseline_levels: Mapping[str, float]

@@ -1,15 +1,25 @@
-"""The planner's answer: a checked plan with its certificate, or the reason why there is none."""
+"""The planner's answer: a checked plan with its certificate, or the reason why there is none.
+
+Routings that may become the plan are ``Draft``s. In: routes from any of the planners. Out: how drafts compare, and a
+``Plan`` whose claims the checker can judge.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from controller.errors import SignalboxError
 from controller.jobs.spec import JobId
-from controller.planning.problem import FlowId, Routes
+from controller.planning.bounds import Bounds
+from controller.planning.efficiency import LEVEL_TOLERANCE, first_difference, job_levels
+from controller.planning.problem import FlowId, Problem, Routes
 
 Certificate = Literal["optimal", "gap", "heuristic"]
+
+EXACT = ("cpsat", "lp", "ilp")
+"""Solvers that search for the optimum, and give a bound when they stop before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +32,8 @@ class EcmpLevel:
 
 @dataclass(frozen=True, slots=True)
 class PlanTimes:
-    """Milliseconds per stage. ``ecmp_ms``: the comparison with ECMP, which follows when the plan is checked and is no
-    part of ``total_ms``."""
+    """Milliseconds per stage. ``ecmp_ms``: the comparison with ECMP, which follows the check and is not part of
+    ``total_ms``."""
 
     build_ms: float
     solve_ms: float
@@ -41,11 +51,10 @@ class Plan:
 
     ``bound``: no routing within the flows' ``max_subflows`` has a smaller worst level. ``fluid_bound``: none has if all
     flows may be split at will; ``integer_bound``: none has if all are whole. ``gap``: max_level / bound - 1.
-    ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level or at least its distance
-    from the best is, ``heuristic`` when only closed-form bounds stand beside it. ``levels_proven``: how many entries
-    of the descending vector of job levels are proven optimal. ``moves``: flows whose current route still stands and
-    which the plan routes otherwise. ``solver``: which stage the routes come from. ``ecmp``: None when no draws were
-    asked for.
+    ``certificate``: ``optimal`` when all levels are proven, ``gap`` when the worst level is or a solver gave a bound
+    for it, ``heuristic`` when there are only closed-form bounds. ``levels_proven``: how many entries of the descending
+    vector of job levels are proven optimal. ``moves``: flows whose current route still stands and which the plan routes
+    otherwise. ``solver``: the stage that made the routes. ``ecmp``: None without draws.
     """
 
     generation: int
@@ -86,3 +95,120 @@ class NoPlan:
 
     generation: int
     reason: str
+
+
+def answered(answer: Plan | NoPlan, where: str = "") -> Plan:
+    """The plan. Raises ``SignalboxError`` when there is none; ``where`` is a part of its text."""
+    if isinstance(answer, NoPlan):
+        raise SignalboxError(f"no plan{where}: {answer.reason}")
+    return answer
+
+
+# ---- drafts
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """``moves``: flows whose current route stands and which are routed otherwise. ``solver``: the stage that made
+    it."""
+
+    solver: str
+    routes: Routes
+    job_level: Mapping[JobId, float]
+    moves: int
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """The levels sorted from the worst."""
+        return tuple(sorted(self.job_level.values(), reverse=True))
+
+
+def draft(problem: Problem, solver: str, routes: Routes) -> Draft:
+    moves = sum(
+        flow.current is not None and flow.id in routes and routes[flow.id] != flow.current and problem.stands(flow)
+        for flow in problem.flows
+    )
+    return Draft(solver, routes, job_levels(problem, routes), moves)
+
+
+def compare(a: Draft, b: Draft) -> int:
+    """Negative when ``a`` is the better routing: smaller sorted levels, then fewer moves."""
+    index = first_difference(a.vector, b.vector)
+    if index is not None:
+        return -1 if a.vector[index] < b.vector[index] else 1
+    return a.moves - b.moves
+
+
+def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
+    """How many entries, from the worst, are no larger than their lower bound."""
+    for index, (level, bound) in enumerate(zip(levels, proven, strict=True)):
+        if level > bound * (1 + LEVEL_TOLERANCE):
+            return index
+    return len(levels)
+
+
+def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[float, ...], times: PlanTimes) -> Plan:
+    """``proven``: lower bounds of the sorted levels, one per job; at least ``bounds.vector``."""
+    count = levels_proven(draft.vector, proven)
+    certificate: Certificate = "gap" if count or draft.solver in EXACT else "heuristic"
+    if count == len(draft.vector):
+        certificate = "optimal"
+    bound = min(proven[0], draft.vector[0]) if proven else 1.0
+    whole = all(flow.max_subflows == 1 for flow in problem.flows)
+    return Plan(
+        generation=problem.generation,
+        routes=draft.routes,
+        unrouted=tuple(flow.id for flow in problem.flows if flow.id not in draft.routes),
+        job_level=draft.job_level,
+        bound=bound,
+        fluid_bound=min(bounds.fluid, bound),
+        integer_bound=bound if whole else max(bound, bounds.integer),
+        certificate=certificate,
+        levels_proven=count,
+        moves=draft.moves,
+        solver=draft.solver,
+        ecmp=None,
+        times=times,
+    )
+
+
+# ---- whether a plan replaces the running routes
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    adopt: bool
+    reason: str
+
+
+def decide(problem: Problem, plan: Plan, min_gain: float) -> Decision:
+    """A plan is adopted when it repairs something, or gains enough to be worth its moves (hysteresis).
+
+    ``min_gain``: relative, at the first entry of the sorted levels that differs from the running routes' (0.02 is
+    2 %)."""
+    routed = [flow for flow in problem.flows if flow.id in plan.routes]
+    never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
+    gone = sum(flow.current is not None and not problem.stands(flow) for flow in routed)
+    if never or gone:
+        what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
+        return Decision(True, f"pins {_flows(never + gone)}: {' and '.join(what)}; {_flows(plan.moves)} moved besides")
+    running = job_levels(
+        problem, {flow.id: plan.routes[flow.id] if flow.current is None else flow.current for flow in routed}
+    )
+    levels = tuple(sorted(running.values(), reverse=True))
+    index = first_difference(levels, plan.sorted_levels)
+    if index is None:
+        return Decision(False, "the running routes are as good")
+    before, after = levels[index], plan.sorted_levels[index]
+    gain = 1 - after / before
+    which = "worst level" if index == 0 else f"level number {index + 1} from the worst"
+    if gain < 0:
+        return Decision(False, f"the running routes are better: {which} {before:.2f} instead of {after:.2f}")
+    change = f"{which} falls from {before:.2f} to {after:.2f} ({gain:.1%}) with {_flows(plan.moves)} moved"
+    if gain < min_gain:
+        return Decision(False, f"not worth it: {change}; at least {min_gain:.1%} is asked for")
+    return Decision(True, change)
+
+
+def _flows(count: int) -> str:
+    return f"{count} flow" if count == 1 else f"{count} flows"

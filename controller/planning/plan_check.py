@@ -1,6 +1,6 @@
-"""Judges a plan before anybody installs it. Shares no code with the planners: everything is derived again.
+"""Checks a plan before it is installed. Shares no code with the planners: everything is derived again.
 
-In: the problem, the plan, the cap on moves. Out: what is wrong, in words; nothing when the plan is right.
+In: the problem, the plan, the cap on moves. Out: a sentence per violation; none when the plan is right.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SAME_LEVEL = 1e-4
 
 
 def check(problem: Problem, plan: Plan, max_moves: int | None = None) -> tuple[str, ...]:
-    """The plan's violations. Load and level are defined in docs/planning.md."""
+    """The plan's violations. Load and level are defined in docs/explanation/planning.md."""
     if not min(problem.capacity_bps.values(), default=1.0) > 0:
         return ("a link has no capacity",)
     violations = list(_routing(problem, plan))

@@ -1,12 +1,12 @@
-"""From problem to plan: bounds, then routings from the cheapest planner to the dearest until one is proven optimal,
-then the independent check; the best valid routing wins.
+"""From problem to plan: bounds, then routings from the cheapest planner to the most expensive until one is proven
+optimal, then the independent check; the best valid routing is the plan.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
 2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
-3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: whatever is irregular, with few moves.
+3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
-between calls. Whatever happens to the solver, the running routes and the other planners' are there to fall back to.
+between calls. If a solver fails, the running routes and those of the other planners remain.
 """
 
 from __future__ import annotations
@@ -14,152 +14,160 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cmp_to_key
+from typing import NamedTuple
 
 import numpy as np
 import structlog
 
-from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.bounds.level_bounds import Bounds, level_bounds
-from controller.planning.bounds.level_vector import stronger
-from controller.planning.draft import Draft, certified, compare, draft, levels_proven
-from controller.planning.efficiency import Valuation
-from controller.planning.leaf_spine import find_lanes
-from controller.planning.plan import NoPlan, Plan, PlanTimes
+from controller.planning import greedy
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.ecmp import ecmp_level
+from controller.planning.leaf_spine import color_evenly, find_lanes, split_evenly
+from controller.planning.level_vector import stronger
+from controller.planning.messages import Planned, SolvePlan
+from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
-from controller.planning.split import search as split_search
-from controller.planning.split.interval_cutting import split_evenly
-from controller.planning.whole import greedy
-from controller.planning.whole import search as whole_search
-from controller.planning.whole.edge_coloring import color_evenly
+from controller.planning.split_flows import search as split_search
+from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
+
+
+class Fault(Exception):
+    """There is no plan; the message says why."""
 
 
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
     a ``NoPlan``."""
-    started = time.perf_counter()
-    try:
-        valuation = valued(problem)
-    except Fault as fault:
-        return NoPlan(problem.generation, str(fault))
-    bounds = level_bounds(problem, valuation)
-    built = time.perf_counter()
-    drafts, proven = _drafts(problem, limits, valuation, bounds)
-    solved = time.perf_counter()
-    times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    answer = _first_valid(problem, limits, bounds, drafts, proven, times)
-    if isinstance(answer, NoPlan) or not limits.ecmp_draws:
-        return answer
-    checked = time.perf_counter()
-    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
-    times = replace(answer.times, ecmp_ms=1000 * (time.perf_counter() - checked))
-    return replace(answer, ecmp=ecmp, times=times)
+    return judged(problem, limits, lambda bounds: _drafts(problem, limits, bounds))
 
 
 def repair(problem: Problem) -> Plan | NoPlan:
     """The running routes, with paths from the greedy for the flows that have none (any more): a plan within
     milliseconds, moving nothing else."""
+    return judged(problem, PlanLimits(ecmp_draws=0), lambda bounds: Routings([_running(problem)], bounds))
+
+
+def repair_first(request: SolvePlan) -> tuple[Planned | None, SolvePlan]:
+    """The repair, None when there is nothing to repair or it cannot be done, and the request for the plan that follows:
+    it starts from the repaired routes, so that only what is worth a second move is moved again."""
+    if not request.problem.broken:
+        return None, request
+    try:
+        answer = repair(request.problem)
+    except Exception:
+        log.exception("repair failed; the plan has to do it", generation=request.problem.generation)
+        return None, request
+    if not isinstance(answer, Plan):
+        return None, request
+    return Planned(answer, repair=True), replace(request, problem=request.problem.with_routes(answer.routes))
+
+
+class Routings(NamedTuple):
+    """``drafts``: at least one. ``proven``: lower bounds of the sorted levels, where more than ``bounds`` is proven."""
+
+    drafts: list[Draft]
+    bounds: Bounds
+    proven: tuple[float, ...] | None = None
+
+
+def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routings]) -> Plan | NoPlan:
+    """``route`` makes drafts from the problem's closed-form bounds, or raises ``Fault``. The best draft that the
+    checker accepts is the plan; ECMP is drawn after that, if the limits want it."""
     started = time.perf_counter()
     try:
-        valuation = valued(problem)
+        refuse_faults(problem)
+        bounds = level_bounds(problem)
+        built = time.perf_counter()
+        routings = route(bounds)
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
-    bounds = level_bounds(problem, valuation)
-    built = time.perf_counter()
-    repaired = _running(problem, valuation)
     solved = time.perf_counter()
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
-    return _first_valid(problem, PlanLimits(), bounds, [repaired], bounds.vector, times)
+    answer = _first_valid(problem, limits, routings, times)
+    if isinstance(answer, NoPlan):
+        return answer
+    checked = time.perf_counter()
+    times = replace(times, check_ms=1000 * (checked - solved))
+    if not limits.ecmp_draws:
+        return replace(answer, times=times)
+    ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
+    return replace(answer, ecmp=ecmp, times=replace(times, ecmp_ms=1000 * (time.perf_counter() - checked)))
 
 
-def _first_valid(
-    problem: Problem,
-    limits: PlanLimits,
-    bounds: Bounds,
-    drafts: list[Draft],
-    proven: tuple[float, ...],
-    times: PlanTimes,
-) -> Plan | NoPlan:
+def _first_valid(problem: Problem, limits: PlanLimits, routings: Routings, times: PlanTimes) -> Plan | NoPlan:
     """The best draft that passes the checker."""
-    started = time.perf_counter()
     violations: tuple[str, ...] = ()
-    for candidate in sorted(drafts, key=cmp_to_key(compare)):
-        answer = certified(problem, candidate, bounds, proven, times)
+    for candidate in sorted(routings.drafts, key=cmp_to_key(compare)):
+        answer = certified(problem, candidate, routings.bounds, routings.proven or routings.bounds.vector, times)
         violations = check(problem, answer, limits.max_moves)
         if not violations:
-            return replace(answer, times=replace(times, check_ms=1000 * (time.perf_counter() - started)))
+            return answer
         log.error("plan rejected by the checker", solver=candidate.solver, violations=violations[:8])
     return NoPlan(problem.generation, f"no routing passed the checker; the last one: {violations[0]}")
 
 
-def valued(problem: Problem) -> Valuation:
-    """Raises ``Fault`` when the problem makes no sense."""
+def refuse_faults(problem: Problem) -> None:
+    """Raises ``Fault`` when the problem contradicts itself."""
     if len({flow.id for flow in problem.flows}) < len(problem.flows):
         raise Fault("a flow is in the problem twice")
     without = [link for link in problem.paths.far_end if link not in problem.capacity_bps]
     try:
-        valuation = Valuation(problem)
+        numbers = problem.numbers
     except KeyError as unknown:
         without.append(unknown.args[0])
     else:
-        without += itertools.compress(problem.capacity_bps, valuation.capacity_bps <= 0)
+        without += itertools.compress(problem.capacity_bps, numbers.capacity_bps <= 0)
     if without:
         raise Fault(f"link {without[0]} has no capacity")
-    wrong = np.flatnonzero(~((valuation.entry_bps > 0) & np.isfinite(valuation.entry_bps)))
+    wrong = np.flatnonzero(~((numbers.entry_bps > 0) & np.isfinite(numbers.entry_bps)))
     if len(wrong):
-        flow = valuation.flow_ids[valuation.entry_flow[wrong[0]]]
+        flow = problem.flows[numbers.entry_flow[wrong[0]]].id
         raise Fault(f"flow {flow.src_ip} > {flow.dst_ip} has a demand that is not a positive number")
-    return valuation
 
 
-class Fault(Exception):
-    """Why the problem makes no sense, in words."""
-
-
-def _drafts(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds
-) -> tuple[list[Draft], tuple[float, ...]]:
-    """Routings within the cap on moves, at least one, and the proven lower bounds of the sorted levels."""
+def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
+    """Routings within the cap on moves."""
     cap = math.inf if limits.max_moves is None else limits.max_moves
     kept: Draft | None = None
     drafts: list[Draft] = []
     if any(flow.current for flow in problem.flows):
-        kept = _running(problem, valuation)
+        kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = _exact(problem, limits, bounds)
-        drafts += [draft(problem, valuation, *exact)] if exact else []
+        exact = _exact(problem, bounds)
+        drafts += [draft(problem, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
-        drafts.append(draft(problem, valuation, "greedy", greedy.assign(problem, keep_current=False)))
+        drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
     best = min(drafts, key=cmp_to_key(compare))
     proven = bounds.vector
     if best.moves > 0 or not _optimal(best, proven):
-        improved, proven = _solved(problem, limits, valuation, bounds, best, kept or best)
+        improved, proven = _solved(problem, limits, bounds, best, kept or best)
         drafts = [*improved, *drafts]
-    return [of for of in drafts if of.moves <= cap] or [_running(problem, valuation)], proven
+    return Routings([of for of in drafts if of.moves <= cap] or [_running(problem)], bounds, proven)
 
 
-def _running(problem: Problem, valuation: Valuation) -> Draft:
+def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
-    return draft(problem, valuation, "running" if unchanged else "greedy", routes)
+    return draft(problem, "running" if unchanged else "greedy", routes)
 
 
-def _exact(problem: Problem, limits: PlanLimits, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+def _exact(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
     lanes = find_lanes(problem)
     if lanes is None:
         return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
     pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid * (1 + limits.split_tolerance) and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces, limits.split_tolerance)
+    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
+        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
     else:
         name, routes = "edge-coloring", color_evenly(crossing, lanes)
     if len(crossing) < len(problem.flows):
@@ -177,16 +185,17 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
 
 
 def _solved(
-    problem: Problem, limits: PlanLimits, valuation: Valuation, bounds: Bounds, best: Draft, kept: Draft
+    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
-    """The routings of the planners that search, and all that is proven. ``kept``: what moves least."""
+    """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
+    least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
-        return whole_search.solve(problem, limits, valuation, bounds, best, kept)
+        return whole_search.solve(problem, limits, bounds, best, kept)
     try:
-        solution = split_search.solve(problem, limits, valuation, bounds)
+        solution = split_search.solve(problem, limits, bounds)
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
         return [], bounds.vector
     if solution is None:
         return [], bounds.vector
-    return [draft(problem, valuation, "lp", solution.routes)], stronger(bounds.vector, solution.proven)
+    return [draft(problem, "lp", solution.routes)], stronger(bounds.vector, solution.proven)

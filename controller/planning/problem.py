@@ -1,21 +1,41 @@
-"""The planner's input: one frozen snapshot of capacities, candidate paths and flows; and its language: routes.
+"""The planner's input: one frozen snapshot of capacities, candidate paths and flows, also in numbers; and routes.
 
 A *flow* is a virtual link of one job with known ends: all bytes that the job sends from one host to another. A *route*
-says how it travels: whole on one path, or in *subflows* with a share each. A flow may take part in several phases of
-its job, with a demand in each: the phases never overlap, so a link's load counts only the job's worst phase on it
-(demand and load are defined in ``efficiency``).
+is how it travels: whole on one path, or in *subflows* with a share each. A flow may take part in several phases of its
+job, with a demand in each:
+
+- T0 of a phase: the job's communication time alone on an idle fabric, set by its busiest NIC.
+- Demand of a flow in a phase: its bits / T0, in bit/s; sent at this rate, all flows of the phase end together.
+
+Phases never overlap, so a link's load counts only the job's largest phase on it (``efficiency``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from itertools import chain
+from typing import NamedTuple, Protocol
 
-from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.topology import Dpid, LinkId, Path
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
+from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
+from controller.memo import MemoPerKey
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+MIN_CAPACITY_FRACTION = 0.05
+"""Of a link's capacity, left to announced traffic however much background was measured: background that adapts gives
+way, and a problem without capacity on a link could not be solved."""
+
+Pairs = frozenset[tuple[str, str]]
 
 
 class FlowId(NamedTuple):
@@ -79,6 +99,11 @@ class Problem:
     def link_number(self) -> Mapping[LinkId, int]:
         return dict(zip(self.capacity_bps, range(len(self.capacity_bps)), strict=True))
 
+    @cached_property
+    def numbers(self) -> Numbers:
+        """Raises ``KeyError`` with a link of a host that has no capacity."""
+        return Numbers(self)
+
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""
         return self.paths.between(flow.src_leaf, flow.dst_leaf)
@@ -87,6 +112,16 @@ class Problem:
         """Whether the flow has a candidate; without finding them all."""
         return self.paths.connected(flow.src_leaf, flow.dst_leaf)
 
+    @property
+    def broken(self) -> bool:
+        """Some flow is pinned to a path that is not there (any more)."""
+        return any(flow.current is not None and not self.stands(flow) for flow in self.flows)
+
+    def with_routes(self, routes: Routes) -> Problem:
+        """The same problem, with these as the running routes."""
+        flows = tuple(replace(flow, current=routes.get(flow.id)) for flow in self.flows)
+        return replace(self, flows=flows)
+
     def stands(self, flow: Flow) -> bool:
         """Whether the flow is pinned, and every path it is pinned to is there."""
         return flow.current is not None and all(
@@ -94,17 +129,173 @@ class Problem:
         )
 
 
+class Numbers:
+    """A problem as arrays. Links go by ``Problem.link_number``, flows by their place in ``Problem.flows``, jobs by
+    their place in ``job_ids``, which is sorted. An *entry* is one flow in one phase, a *cell* one job in one phase.
+
+    ``capacity_bps``: per link. ``job``, ``nics`` (its two links), ``peak_bps`` (its largest demand): per flow.
+    ``entry_flow``, ``entry_bps``, ``entry_cell``: per entry. ``cell_job``: per cell, ascending.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        flows, number = problem.flows, problem.link_number
+        self.capacity_bps = np.fromiter(problem.capacity_bps.values(), np.float64, len(number))
+        self.job_ids = sorted({flow.job_id for flow in flows})
+        job_number = {job: index for index, job in enumerate(self.job_ids)}
+        self.job = np.array([job_number[flow.job_id] for flow in flows], np.int64)
+        self.nics = np.array([number[link] for flow in flows for link in flow.nic_links], np.int64).reshape(-1, 2)
+        demands = [flow.demand_bps for flow in flows]
+        self._entries = np.array([len(demand) for demand in demands], np.int64)
+        self._first = np.cumsum(self._entries) - self._entries
+        self.entry_flow = np.repeat(np.arange(len(flows)), self._entries)
+        self.entry_bps = np.array([bps for demand in demands for _, bps in demand], np.float64)
+        self.peak_bps = np.zeros(len(flows))
+        np.fmax.at(self.peak_bps, self.entry_flow, self.entry_bps)
+        phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
+        cells = self.job[self.entry_flow] * (int(phases.max(initial=0)) + 1) + phases
+        used, self.entry_cell = np.unique(cells, return_inverse=True)
+        self.cell_job = np.zeros(len(used), np.int64)
+        self.cell_job[self.entry_cell] = self.job[self.entry_flow]
+
+    def entries_of(self, flows: Ints) -> tuple[Ints, Ints]:
+        """(index into ``flows``, entry) for every entry of each of these flows, which may repeat."""
+        times = self._entries[flows]
+        row = np.repeat(np.arange(len(flows)), times)
+        return row, self._first[flows[row]] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
+
+
 @dataclass(frozen=True, slots=True)
 class PlanLimits:
     """``time_limit_s``: for the solver alone. ``max_moves``: pinned flows that may change route, None for any number;
-    flows whose current path has gone do not count. ``ecmp_draws``: 0 leaves ECMP out. ``split_tolerance``: by
-    how much (relative) splitting may miss the best worst level to save subflows. ``deterministic``: one worker,
-    fixed seed, no wall-clock limit in the search order (same input, same plan)."""
+    flows whose current path is lost do not count. ``ecmp_draws``: 0 leaves ECMP out. ``deterministic``: no wall-clock
+    limit decides anything (same input, same plan)."""
 
     time_limit_s: float = 2.0
     max_moves: int | None = None
     ecmp_draws: int = 200
-    split_tolerance: float = 0.0
     seed: int = 1
-    workers: int = 1
     deterministic: bool = False
+
+
+# ---- taken from the state of the network
+
+
+def ideal_time_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> dict[int, float]:
+    """T0 of each phase in seconds: the largest (bits through a NIC in one direction / NIC rate), phases ascending.
+
+    ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
+    """
+    through: defaultdict[tuple[int, str, str], int] = defaultdict(int)
+    for link in virtual_links:
+        through[link.phase, link.src_ip, "out"] += link.bytes
+        through[link.phase, link.dst_ip, "in"] += link.bytes
+    slowest: dict[int, float] = {}
+    for (phase, ip, _), amount in sorted(through.items()):
+        slowest[phase] = max(slowest.get(phase, 0.0), 8 * amount / nic_bps[ip])
+    return slowest
+
+
+def ideal_communication_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> float:
+    """Seconds of communication per iteration on an idle fabric: the phases' T0, one after the other."""
+    return sum(ideal_time_s(virtual_links, nic_bps).values())
+
+
+def demands(
+    virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
+) -> dict[FlowId, tuple[tuple[int, float], ...]]:
+    """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as ``Flow.demand_bps`` wants it.
+    Raises ``KeyError`` for an address without NIC rate."""
+    t0_s = ideal_time_s(virtual_links, nic_bps)
+    bits: defaultdict[FlowId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for link in virtual_links:
+        bits[FlowId(link.src_ip, link.dst_ip)][link.phase] += 8 * link.bytes
+    return {
+        flow: tuple((phase, amount / t0_s[phase]) for phase, amount in sorted(phases.items()) if amount)
+        for flow, phases in bits.items()
+    }
+
+
+class Announced(Protocol):
+    """What the planner needs of a job, registered or from a file. ``pairs``: (source, destination) addresses of its
+    virtual links. ``max_subflows``: into how many pieces it can divide each."""
+
+    @property
+    def id(self) -> JobId: ...
+    @property
+    def virtual_links(self) -> tuple[VirtualLink, ...]: ...
+    @property
+    def pairs(self) -> Pairs: ...
+    @property
+    def max_subflows(self) -> int: ...
+
+
+def missing_hosts(hosts: Mapping[str, Host], pairs: Pairs) -> tuple[str, ...]:
+    """The addresses of the pairs that are not among the hosts, in order."""
+    return tuple(sorted({ip for pair in pairs for ip in pair} - hosts.keys()))
+
+
+def capacities(
+    links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
+) -> dict[LinkId, float]:
+    """Per directed link, host links too, what announced traffic may use (bit/s)."""
+    nominal = {link.id: link.capacity_bps for link in links.values()}
+    for host in hosts.values():
+        nominal[host.uplink] = nominal[host.downlink] = host.nic_bps
+    return {
+        link: max(MIN_CAPACITY_FRACTION * bps, bps - background_bps.get(link, 0.0)) for link, bps in nominal.items()
+    }
+
+
+class Flows:
+    """Derives the flows of jobs, each with its current route. Jobs for which nothing has changed keep theirs."""
+
+    def __init__(self) -> None:
+        self._of_job = MemoPerKey[
+            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, int, tuple[Flow, ...]
+        ](_flows)
+        self._routed = MemoPerKey[JobId, tuple[Flow, ...], tuple[Route | None, ...], tuple[Flow, ...]](_routed)
+
+    def __call__(self, jobs: Iterable[Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
+        """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
+        of_job = self._of_job({job.id: (job.id, job.virtual_links, hosts, job.pairs, job.max_subflows) for job in jobs})
+        routed = self._routed(
+            {job_id: (flows, tuple(routes.get(flow.id) for flow in flows)) for job_id, flows in of_job.items()}
+        )
+        return tuple(chain.from_iterable(routed.values()))
+
+
+def take_snapshot(
+    generation: int,
+    fabric: Fabric,
+    jobs: Iterable[Announced],
+    background_bps: Mapping[LinkId, float],
+    routes: Routes,
+    max_paths: int,
+) -> Problem:
+    """One problem, from nothing."""
+    flows = Flows()(jobs, fabric.hosts, routes)
+    capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
+    return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
+
+
+def _flows(
+    job_id: JobId,
+    virtual_links: tuple[VirtualLink, ...],
+    hosts: Mapping[str, Host],
+    pairs: Pairs,
+    max_subflows: int,
+) -> tuple[Flow, ...]:
+    nic_bps = {ip: hosts[ip].nic_bps for pair in pairs for ip in pair}
+
+    def flow(flow_id: FlowId, demand_bps: tuple[tuple[int, float], ...]) -> Flow:
+        src, dst = hosts[flow_id.src_ip], hosts[flow_id.dst_ip]
+        nic_links = (src.uplink, dst.downlink)
+        return Flow(flow_id, job_id, src.at.dpid, dst.at.dpid, nic_links, demand_bps, None, max_subflows)
+
+    return tuple(flow(*item) for item in demands(virtual_links, nic_bps).items())
+
+
+def _routed(flows: tuple[Flow, ...], routes: tuple[Route | None, ...]) -> tuple[Flow, ...]:
+    return tuple(
+        flow if route is None else replace(flow, current=route) for flow, route in zip(flows, routes, strict=True)
+    )

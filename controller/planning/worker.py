@@ -1,8 +1,8 @@
 """The threads that plan, so that neither OpenFlow nor the control loop ever waits for a solver.
 
 In: ``SolvePlan`` requests. Out: messages put into the loop's inbox: per request a repair, when routes are broken, the
-plan, and when nobody waits for another plan, what other strategies make of the same problem. Repairs have a thread of
-their own, so that none waits for a solver that is busy with an older request. In front of each thread a request that
+plan, and when no other request waits, the levels of published schemes for the same problem. Repairs have a separate
+thread, so that none waits for a solver that is busy with an older request. In front of each thread a request that
 waits is replaced by a newer one; the one that is being worked on is finished. CP-SAT releases the interpreter lock
 while it solves.
 """
@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from controller.planning.baselines import baseline_levels
 from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.planner import plan
-from controller.planning.replan_policy import repair_first
-from controller.planning.strategies import baseline_levels
+from controller.planning.planner import plan, repair_first
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +42,7 @@ class _Newest:
 
     @property
     def waits(self) -> bool:
-        """There is a request that nobody has taken."""
+        """There is a request that no thread has taken."""
         return self._request is not None
 
     def take(self) -> SolvePlan | None:

@@ -64,7 +64,7 @@ def _switch_events(before: Status, after: Status) -> Iterator[Event]:
         known = before.switches.get(dpid)
         count = switch.healed_rules - (known.healed_rules if known else 0)
         if count > 0:
-            yield "rules changed by somebody else; put right", {"switch": after.fabric.name(dpid), "count": count}
+            yield "foreign change to rules undone", {"switch": after.fabric.name(dpid), "count": count}
 
 
 def _job_events(before: Status, after: Status) -> Iterator[Event]:

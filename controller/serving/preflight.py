@@ -19,8 +19,7 @@ from controller.southbound import tls
 
 def check(config: Config) -> None:
     """Resolve the addresses, read the inventory and certificates, try the directories. Raises ``InvalidInput``."""
-    problems = tuple(_problems(config))
-    if problems:
+    if problems := tuple(_problems(config)):
         raise InvalidInput(problems)
 
 
@@ -42,8 +41,7 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     try:
         inventory.load(config.fabric.inventory)
     except InvalidInput as error:
-        for problem in error.problems:
-            yield FieldProblem(f"fabric.inventory: {problem.path}", problem.message)
+        yield from error.within("fabric.inventory").problems
 
 
 def _cannot_resolve(where: str, host: str) -> Iterator[FieldProblem]:

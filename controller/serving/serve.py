@@ -7,11 +7,13 @@ status board: control loop ─▶ gRPC server, metrics server
 
 from __future__ import annotations
 
+import gc
+import math
 import queue
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import InvalidStateError
+from dataclasses import dataclass
 from importlib import import_module
 
 import structlog
@@ -20,18 +22,16 @@ from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
-from controller.errors import SignalboxError
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
-from controller.planning.analysis.worker import AnalysisWorker
+from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
 from controller.serving import inventory
 from controller.serving.event_log import events
-from controller.serving.garbage import OldGarbage
 from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
@@ -44,9 +44,16 @@ TICK_S = 0.1
 BATCH = 1000
 """Messages taken in at once."""
 PUBLISH_S = 0.25
-"""The status is published this often, and before every reply, so that who was answered reads what was done."""
+"""The status is published this often, and before every reply, so that a client with a reply reads what was done."""
 PUBLISH_COUNTERS_S = 1.0
 """And this often while nothing comes in but counters."""
+
+SETTLE_S = 60.0
+"""Between quiet moments at which all objects that exist are declared old: later collections leave them out."""
+ALL_EVERY_S = 3600.0
+"""Between collections that look through old objects too."""
+THRESHOLDS = (5_000, 20, 20)
+"""Of the interpreter's own collections, per generation."""
 
 
 def serve(config: Config, standby: bool = False, planning_worker: type[PlanningWorker] = PlanningWorker) -> int:
@@ -99,27 +106,20 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     return 0
 
 
+@dataclass(eq=False)
 class _Driver:
     """The control loop's thread: the only reader of the inbox, the only caller of ``handle``, the only reader of the
     clock for it. What it raises stops the process."""
 
-    def __init__(
-        self,
-        loop: ControlLoop,
-        inbox: queue.SimpleQueue[Message],
-        outbox: Outbox,
-        worker: PlanningWorker,
-        analysis: AnalysisWorker,
-        store: StateStore,
-        board: StatusBoard,
-    ) -> None:
-        self._loop = loop
-        self._inbox = inbox
-        self._outbox = outbox
-        self._worker = worker
-        self._analysis = analysis
-        self._store = store
-        self._board = board
+    loop: ControlLoop
+    inbox: queue.SimpleQueue[Message]
+    outbox: Outbox
+    worker: PlanningWorker
+    analysis: AnalysisWorker
+    store: StateStore
+    board: StatusBoard
+
+    def __post_init__(self) -> None:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="control-loop", daemon=True)
 
@@ -134,75 +134,91 @@ class _Driver:
         try:
             tick_at = published_at = 0.0
             quiet = True
-            garbage = OldGarbage()
+            garbage = _Garbage()
             while not self._stopping.is_set():
                 messages = self._waiting(tick_at - time.monotonic())
                 now = time.monotonic()
                 if now >= tick_at:
                     tick_at = now + TICK_S
                     messages.append(Tick())
-                commands = self._loop.handle(messages, now)
+                commands = self.loop.handle(messages, now)
                 replies = [command for command in commands if isinstance(command, Reply)]
                 self._carry_out(commands)
                 quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
                 publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
-                if replies or (now >= publish_at and not self._loop.urgent):
+                if replies or (now >= publish_at and not self.loop.urgent):
                     published_at, quiet = now, True
                     self._publish(now)
                 for reply in replies:
-                    _resolve(reply)
+                    resolve(reply.future, reply.value)
                 if not commands and all(isinstance(message, Tick) for message in messages):
                     garbage.quiet(now)
         except Exception as error:
             log.exception("the control loop failed; stopping")
-            self._outbox.fail(error)
+            self.outbox.fail(error)
 
     def _waiting(self, timeout_s: float) -> list[Message]:
         """What is in the inbox; waits for the first. A burst is taken in as one: one thing follows from all of it."""
         messages: list[Message] = []
         try:
-            messages.append(self._inbox.get(timeout=max(0.0, timeout_s)))
+            messages.append(self.inbox.get(timeout=max(0.0, timeout_s)))
             while len(messages) < BATCH:
-                messages.append(self._inbox.get_nowait())
+                messages.append(self.inbox.get_nowait())
         except queue.Empty:
             pass
         return messages
 
     def _publish(self, now: float) -> None:
-        status = self._loop.status(now)
-        for event, details in events(self._board.status, status):
+        status = self.loop.status(now)
+        for event, details in events(self.board.status, status):
             log.info(event, **details)
-        self._board.publish(status)
+        self.board.publish(status)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
         southbound: list[ToSwitches] = []
         for command in commands:
             match command:
                 case SolvePlan():
-                    self._worker.submit(command)
+                    self.worker.submit(command)
                 case Analyse(request, reply):
-                    self._analysis.submit(request, reply)
+                    self.analysis.submit(request, reply)
                 case SaveState(state):
                     self._save(state)
                 case Reply():
                     pass  # after the status that shows what the request did
                 case _:
                     southbound.append(command)
-        self._outbox.send(southbound)
+        self.outbox.send(southbound)
 
     def _save(self, state: SavedState) -> None:
         """A full disk is no reason to stop: what is lost is what a restart would know."""
         try:
-            self._store.save(state)
+            self.store.save(state)
         except OSError as error:
             log.error("the state cannot be saved: a restart would not know it", why=str(error))
 
 
-def _resolve(reply: Reply) -> None:
-    try:
-        if isinstance(reply.value, SignalboxError):
-            reply.future.set_exception(reply.value)
-        else:
-            reply.future.set_result(reply.value)
-    except InvalidStateError:
-        log.debug("nobody waits for this reply any more")
+class _Garbage:
+    """Garbage collections that look through everything, only at quiet moments, and seldom.
+
+    A fabric of thousands of links is half a million objects. To look through all of them takes a fifth of a second, in
+    which no switch is answered. What matters here is freed by reference counts; cycles among objects that are not old
+    are collected as usual.
+    """
+
+    def __init__(self) -> None:
+        gc.set_threshold(*THRESHOLDS)
+        self._next_at = -math.inf
+        self._all_at = math.inf
+
+    def quiet(self, now: float) -> None:
+        """Nothing is going on at ``now``: look through what is not old yet, or through everything."""
+        if now < self._next_at:
+            return
+        self._next_at = now + SETTLE_S
+        if now >= self._all_at:
+            gc.unfreeze()
+            self._all_at = math.inf
+        self._all_at = min(self._all_at, now + ALL_EVERY_S)
+        gc.collect()
+        gc.freeze()

@@ -1,13 +1,13 @@
-"""A network of fluid connections: who sends how fast, and who is done when.
+"""A network of fluid connections: how fast each sends, and when it is done.
 
 In: links with a capacity; connections with a weight, the links they use and bits to send. Out: the moments at which
-connections are done. Between two events every connection has its weighted max-min fair rate, what congestion control
-makes of long flows at its best; packets, round trips and slow start are not modelled. All weights 1 is equal sharing.
+connections are done. Between two events every connection has its weighted max-min fair rate, which ideal congestion
+control would give long flows; packets, round trips and slow start are not modelled. All weights 1 is equal sharing.
 
 A connection may be spread: a link then carries only a fraction of its bits, and all its parts keep in step.
 
-Rates change only where something starts or ends: an event costs the connections that it can reach over shared links,
-not the whole network.
+Rates change only where something starts or ends: an event recomputes the connections that it can reach over shared
+links, not the whole network.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Floats = NDArray[np.float64]
 SHARE_TOLERANCE = 1e-12
 """Fair shares closer than this (relative) are the same one: rounding must not order them."""
 SAME_MOMENT = 1e-12
-"""Connections whose ends differ by less than this part of the time on the clock end together, or rounding would make
-thousands of events of one."""
+"""Connections whose ends differ by less than this part of the time on the clock end together: rounding must not turn
+one event into thousands."""
 FEW = 24
-"""Up to so many connections plain Python finds the rates faster than numpy."""
+"""Up to this number of connections plain Python finds the rates faster than numpy."""
 REACH = 160
 """An event that reaches more connections than this is taken to reach all: numpy is faster than looking further."""
 
@@ -36,22 +36,10 @@ Uses = Mapping[int, float]
 """The links of a connection: by index, bits on the link per bit of the connection. All 1 on a single path."""
 
 
-def max_min_rates(capacity_bps: Sequence[float] | Floats, uses: Sequence[Uses], weights: Sequence[float]) -> Floats:
-    """Weighted max-min fair rates in bit/s, one per connection, by progressive filling (Bertsekas and Gallager, Data
-    Networks, section 6.5.2). ``weights`` > 0. Raises ``ValueError`` for a connection without links."""
-    if not all(uses):
-        raise ValueError("a connection needs at least one link")
-    shape = len(uses), max(map(len, uses), default=0)
-    links, parts = np.full(shape, len(capacity_bps)), np.zeros(shape)
-    for row, used in enumerate(uses):
-        links[row, : len(used)] = list(used)
-        parts[row, : len(used)] = list(used.values())
-    capacity = np.append(np.asarray(capacity_bps, np.float64), np.inf)
-    return _fill(capacity, links, parts, np.array(weights, np.float64))
-
-
 def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> Floats:
-    """``links``, ``parts``: (connections, hops). The last link has endless capacity and fills up short rows.
+    """Weighted max-min fair rates in bit/s, one per connection, by progressive filling (Bertsekas and Gallager, Data
+    Networks, section 6.5.2). ``links``, ``parts``: (connections, hops). The last link has endless capacity and fills up
+    short rows.
 
     A link all of whose connections find no smaller share elsewhere is the bottleneck of all of them: what is frozen
     later can only raise the others' shares. So each round freezes at every such link, not only at the smallest.
@@ -76,7 +64,7 @@ def _fill(capacity_bps: Floats, links: Ints, parts: Floats, weights: Floats) -> 
 
 
 def _fill_few(capacity_bps: Sequence[float], uses: Sequence[Uses], weights: Sequence[float]) -> list[float]:
-    """What ``_fill`` computes, without numpy: the link with the smallest share first."""
+    """The same as ``_fill``, without numpy: the link with the smallest share first."""
     left: dict[int, float] = {}
     load: dict[int, float] = {}
     users: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""How to simulate, as plain values: cheap to import, so that no other command waits for it."""
+"""Options of the simulator as plain values, in a file that imports quickly: every command reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Replan(StrEnum):
     """``published``: whenever a job begins or ends its all-reduce, over the flows that send at this moment, without
     memory of the running routes; every plan is adopted (as the simulator of arXiv 2503.05324 does it). ``hysteresis``:
     over all flows of the jobs in training, whether they send or not, and a plan is adopted as the controller adopts one
-    (``replan_policy``). ``never``: one plan for all jobs before the first of them starts."""
+    (``planning.plan.decide``). ``never``: one plan for all jobs before the first of them starts."""
 
     PUBLISHED = "published"
     HYSTERESIS = "hysteresis"
@@ -18,13 +18,13 @@ class Replan(StrEnum):
 
 
 class Sharing(StrEnum):
-    """Who gets how much of a full link. Whole flows of equal demand, hence all of the published workloads, get the same
-    in each.
+    """How connections share a full link. Whole flows of equal demand, hence all published workloads, get the same rates
+    in each mode.
 
     ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
-    rate, as one that deals out its chunks by the shares does. ``weighted``: the same, and flows count by their demand,
-    as the planner values routes (``efficiency``). ``equal``: every piece is a connection of its own that takes as much
-    as a whole flow does, and races ahead of the other pieces: shares that nobody keeps to.
+    rate, as a sender does that divides its chunks by the shares. ``weighted``: the same, and flows count by their
+    demand, as the planner weighs them (``efficiency``). ``equal``: every piece is a separate connection that gets as
+    much as a whole flow, so pieces do not keep to their shares.
     """
 
     PACED = "paced"
@@ -35,8 +35,8 @@ class Sharing(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """``iterations``: of each job. ``random_starts_s``: start times are drawn from 0 to this, None for the jobs' own.
-    ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end
-    of another all-reduce moves a flow, what it sent since the event before that is lost, as in the published simulator.
+    ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end of another all-reduce moves a flow, the bits
+    that it sent since the event before are sent again, as in the published simulator.
     ``seed``: of hashes and start times."""
 
     iterations: int = 10

@@ -1,6 +1,6 @@
 """Which routes run in the simulation, and when a controller replaces them.
 
-In: problems, at the moments that ``training`` names, and a strategy that plans for them. Out: a route for every flow
+In: problems, at the moments that ``training`` names, and a scheme that plans for them. Out: a route for every flow
 that was ever planned for, and which of them changed.
 """
 
@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.planning.baselines.ecmp import hashed_links
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
-from controller.planning.replan_policy import decide
+from controller.planning.ecmp import NextHops, hashed_links
+from controller.planning.plan import NoPlan, Plan, decide
+from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
 from controller.simulator.options import Replan
 
-Strategy = Callable[[Problem], Plan | NoPlan]
+Scheme = Callable[[Problem], Plan | NoPlan]
 """Plans for all flows of a problem. The same problem gets the same plan."""
 
 
@@ -27,11 +25,11 @@ class Routing:
     a route. ``moves``: how often a flow that had a route got another one.
     """
 
-    def __init__(self, strategy: Strategy, replan: Replan, min_gain: float, seed: int) -> None:
+    def __init__(self, scheme: Scheme, replan: Replan, min_gain: float, seed: int) -> None:
         self.routes: dict[FlowId, Route] = {}
         self.plans = self.adopted = self.moves = 0
         self.mode = replan
-        self._strategy = strategy
+        self._scheme = scheme
         self._min_gain = min_gain
         self._seed = seed
         self._known: dict[object, Plan | NoPlan] = {}
@@ -44,45 +42,35 @@ class Routing:
             problem = replace(problem, flows=flows)
         plan = self._plan(problem)
         changed: set[FlowId] = set()
-        if isinstance(plan, Plan) and self._adopts(problem, plan):
+        always = self.mode is not Replan.HYSTERESIS
+        if isinstance(plan, Plan) and (always or decide(problem, plan, self._min_gain).adopt):
             changed = self._take(plan.routes)
             self.adopted += bool(changed)
         return changed | self.fail_over(problem)
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
-        """Flows whose path has gone are hashed onto those that are left, as the switches do it by themselves. Returns
-        them."""
+        """Flows that lost a path are hashed onto the paths that are left, as switches do. Returns them."""
         lost = tuple(flow for flow in problem.flows if not self._stands(problem, flow))
-        return self._take(hashed_routes(replace(problem, flows=lost), self._seed)) if lost else set()
+        if not lost:
+            return set()
+        problem = replace(problem, flows=lost)
+        hops = NextHops(problem)
+        return self._take(hops.routes(hashed_links(problem, hops, self._seed)))
 
     def _stands(self, problem: Problem, flow: Flow) -> bool:
         route = self.routes.get(flow.id)
         return route is not None and problem.stands(replace(flow, current=route))
 
     def _plan(self, problem: Problem) -> Plan | NoPlan:
-        """The same question gets the answer that it got before."""
-        question = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
-        if question not in self._known:
-            self._known[question] = self._strategy(problem)
+        """The same problem gets the plan that it got before."""
+        key = (problem.generation, tuple((flow.id, flow.current) for flow in problem.flows))
+        if key not in self._known:
+            self._known[key] = self._scheme(problem)
             self.plans += 1
-        return self._known[question]
-
-    def _adopts(self, problem: Problem, plan: Plan) -> bool:
-        return self.mode is not Replan.HYSTERESIS or decide(problem, plan, self._min_gain).adopt
+        return self._known[key]
 
     def _take(self, routes: Routes) -> set[FlowId]:
         changed = {flow: route for flow, route in routes.items() if self.routes.get(flow) != route}
         self.moves += sum(flow in self.routes for flow in changed)
         self.routes |= changed
         return set(changed)
-
-
-def hashed_routes(problem: Problem, seed: int) -> Routes:
-    """Where ECMP sends every flow that has a way, whole."""
-    hops = NextHops(problem)
-    links = hashed_links(problem, hops, seed)
-    inside = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return inside | {
-        problem.flows[number].id: whole(hops.path(links[:, column]))
-        for column, number in enumerate(hops.flows.tolist())
-    }

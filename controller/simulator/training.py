@@ -1,6 +1,6 @@
-"""Trains many jobs on one fabric: they compute, run their rings, and get in each other's way.
+"""Trains many jobs on one fabric: they compute, run their rings, and share links.
 
-In: jobs of a workload, the fabric as the planner's problem (one per state of the fabric over time), a strategy that
+In: jobs of a workload, the fabric as the planner's problem (one per state of the fabric over time), a scheme that
 routes. Out: when each iteration's all-reduce began and how long it took.
 
 A job starts with an all-reduce at its start time, computes, runs the next all-reduce, and so on; it leaves after the
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, count
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controller.jobs.spec import JobId
 from controller.jobs.workload import WorkloadJob
 from controller.planning.problem import FlowId, Problem, Route
 from controller.simulator.fluid import Fluid
 from controller.simulator.options import Options, Replan, Sharing
-from controller.simulator.routing import Routing, Strategy
+from controller.simulator.routing import Routing, Scheme
 
 
 class Stage(NamedTuple):
@@ -65,8 +65,8 @@ class JobTimes:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``plans``: asked of the strategy; ``adopted``: that changed a route; ``moves``: new routes of flows that had one.
-    ``end_s``: when the last job left."""
+    """``plans``: made by the scheme; ``adopted``: those that changed a route; ``moves``: new routes of flows that had
+    one. ``end_s``: when the last job left."""
 
     jobs: tuple[JobTimes, ...]
     plans: int
@@ -81,10 +81,10 @@ class Outcome:
         return fmean(means) if means else None
 
 
-def simulate(stages: Sequence[Stage], jobs: Sequence[WorkloadJob], strategy: Strategy, options: Options) -> Outcome:
+def simulate(stages: Sequence[Stage], jobs: Sequence[WorkloadJob], scheme: Scheme, options: Options) -> Outcome:
     """``stages``: in the order of time, the first from 0; all have the jobs' flows, and capacities never change: links
     only go and come back."""
-    return _Simulation(stages, jobs, strategy, options).run()
+    return _Simulation(stages, jobs, scheme, options).run()
 
 
 @dataclass(slots=True, eq=False)
@@ -130,14 +130,12 @@ class _Job:
 
 
 class _Simulation:
-    def __init__(
-        self, stages: Sequence[Stage], jobs: Sequence[WorkloadJob], strategy: Strategy, options: Options
-    ) -> None:
+    def __init__(self, stages: Sequence[Stage], jobs: Sequence[WorkloadJob], scheme: Scheme, options: Options) -> None:
         capacity_bps = {link: bps for _, problem in stages for link, bps in problem.capacity_bps.items()}
         self._number = {link: number for number, link in enumerate(capacity_bps)}
         self._fluid = Fluid([*capacity_bps.values()])
         self._options = options
-        self._routing = Routing(strategy, options.replan, options.min_gain, options.seed)
+        self._routing = Routing(scheme, options.replan, options.min_gain, options.seed)
         self._problem = stages[0].problem
         self._line: dict[FlowId, _Line] = {}
         self._sends: list[_Line] = []
@@ -194,7 +192,8 @@ class _Simulation:
             self._fluid.start(connection, bits * share)
 
     def _arrived(self, done: Iterable[int]) -> None:
-        """All that ends at one moment ends before anything begins: who plans now sees what still sends."""
+        """All that ends at one moment ends before anything begins, so that a plan made now counts only what still
+        sends."""
         lines = [self._sends[connection] for connection in done]
         through: list[_Ring] = []
         for line in lines:
@@ -308,3 +307,45 @@ class _Simulation:
                 ring.lines.append(line)
             job.rings.append(ring)
         return job
+
+
+# ---- the report
+
+
+def report(options: Options, bound: float, outcomes: Sequence[tuple[str, Outcome]]) -> dict[str, Any]:
+    """A simulation as plain data for programs; the fields are an interface (docs/reference/json-output.md). ``bound``:
+    of the worst job's level, however flows are split. ``outcomes``: by name of the scheme."""
+    return {
+        "iterations": options.iterations,
+        "random_starts_s": options.random_starts_s,
+        "replan": options.replan.value,
+        "sharing": options.sharing.value,
+        "lose_sent": options.lose_sent,
+        "seed": options.seed,
+        "bound": bound,
+        "strategies": [{"strategy": name, **_scheme_fields(outcome)} for name, outcome in outcomes],
+    }
+
+
+def _scheme_fields(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "mean_slow_down": outcome.mean_slow_down,
+        "plans": outcome.plans,
+        "adopted": outcome.adopted,
+        "moves": outcome.moves,
+        "end_s": outcome.end_s,
+        "jobs": [_job_fields(job) for job in outcome.jobs],
+    }
+
+
+def _job_fields(job: JobTimes) -> dict[str, Any]:
+    return {
+        "job": job.job_id,
+        "ideal_s": job.ideal_s,
+        "mean_slow_down": job.mean_slow_down,
+        "cut_off": job.cut_off,
+        "iterations": [
+            {"start_s": iteration.start_s, "all_reduce_s": iteration.all_reduce_s, "slow_down": slow_down}
+            for iteration, slow_down in zip(job.iterations, job.slow_downs, strict=True)
+        ],
+    }

@@ -1,11 +1,11 @@
 """Table 0: what the controller itself must see, limited per port; everything else goes on to the pinned table.
 
-LLDP, ARP requests and the answers to the controller's own questions come up. ARP is forwarded by target address like IP
-all the same, broadcast requests too: hosts that are known find each other, and refresh their neighbour entries,
-whether there is a controller or not. Nothing is flooded by that: a request goes to the one port its target is at.
+LLDP, ARP requests and the answers to the controller's own requests go to the controller. ARP is also forwarded by
+target address like IP, broadcast requests too: known hosts find each other, and refresh their neighbour entries, with
+or without a controller. Nothing is flooded: a request goes to the one port of its target.
 
-Where hosts are known, ARP in another name than theirs is handed up and goes no further: nobody's neighbour table can be
-poisoned from there, and a host that has come only needs to be believed before its ARP passes.
+Where hosts are known, ARP with another sender address than theirs goes to the controller and is not forwarded: no
+neighbour table can be poisoned from there, and a new host's ARP passes once the controller has learnt the host.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ OTHER_ARP_PRIORITY = 80
 KNOWN_HOST_PRIORITY = 90
 PUNT_PRIORITY = 100
 TRANSIT_PRIORITY = 101
-NOBODY = Prefix("0.0.0.0")
-"""The sender of an ARP probe (RFC 5227), which changes nobody's neighbour table."""
+NO_ADDRESS = Prefix("0.0.0.0")
+"""The sender of an ARP probe (RFC 5227), which changes no neighbour table."""
 
 _OURS = cookie(Table.CONTROL)
 _UP = (ToController(),)
@@ -66,7 +66,7 @@ def _control_rules(
 ) -> RuleSet:
     """One meter per port, numbered like the port, so that a host that floods silences only itself. At fabric ports ARP
     only passes: its first switch has handed it up."""
-    probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NOBODY)
+    probes = Match(eth_type=ETH_ARP, eth_dst=BROADCAST_MAC, arp_spa=NO_ADDRESS)
     flows = [_pass(0, Match()), _pass(PUNT_PRIORITY, probes)]
     with_hosts = {port for port, _ in known}
     for port in ports:

@@ -8,7 +8,7 @@ where a packet meets two choices, the second one does not depend on the first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Network
 
@@ -109,7 +109,7 @@ def _spread(hops: list[LinkId], labels: int, distance: int) -> list[LinkId]:
     ]
 
 
-def host_rules(hosts: list[Host]) -> list[FlowRule]:
+def host_rules(hosts: Iterable[Host]) -> list[FlowRule]:
     """The hosts of one switch, each to its port."""
     return [rule for host in hosts for rule in destination_rules(Prefix(host.ip), Output(host.at.port), 0)]
 

@@ -25,8 +25,8 @@ from controller.tables.rules import FlowKey, RuleMod, RuleSet, Stage
 
 @dataclass(frozen=True, slots=True)
 class SwitchRules:
-    """The read-back of one switch: everything with our cookie, all groups and meters, how many flow rules are somebody
-    else's, and the keys of those of them that a rule of ours could have."""
+    """The read-back of one switch: everything with our cookie, all groups and meters, how many flow rules
+    are foreign, and the keys of those of them that a rule of ours could have."""
 
     dpid: Dpid
     rules: RuleSet

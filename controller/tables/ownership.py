@@ -2,7 +2,7 @@
 
 In: a read-back, what the switch was believed to hold, the fabric. Out: the read-back in two parts. Ours is what flows
 of ours use, what we put there ourselves, and what has an id that this fabric gives: group ids are hashes of what the
-group is for (``pipeline``), meters are numbered like ports. Everything else is somebody else's and left alone.
+group is for (``pipeline``), meters are numbered like ports. Everything else is foreign and left alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from controller.tables.rules import RuleSet, ToGroup
 
 
 def divided(dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric) -> tuple[RuleSet, RuleSet]:
-    """(ours, somebody else's); ``read`` itself when all of it is ours. The second part has no flows: those that are
+    """(ours, foreign); ``read`` itself when all of it is ours. The second part has no flows: those that are
     read back carry our cookie."""
     groups = (believed.groups.keys() & read.groups.keys()) | _used_groups(read)
     if groups < read.groups.keys():

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
-from controller.jobs.source_ports import PortClass, exactly
+from controller.jobs.collectives import PortClass, exactly
 from controller.jobs.spec import Transport
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (
@@ -124,7 +124,7 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
 def both_directions(
     flow: FlowId, route: Route | None, back: Sequence[Path | None], announced: Announcement, answered: bool
 ) -> tuple[Pin, ...]:
-    """An announced virtual link and, unless they are ``answered`` for by an announcement of their own, its
+    """An announced virtual link and, unless another announcement covers them (``answered``), its
     acknowledgements, which ride on it. ``back``: the cables of each subflow's path the other way."""
     owner, parts = announced
     pins = tuple(_one_direction(flow, owner, [path for path, _ in route or ()], parts))
@@ -184,5 +184,5 @@ def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:
 
 
 def miss_rule() -> FlowRule:
-    """What nobody announced goes to the default table."""
+    """Packets of no announced flow go to the default table."""
     return FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)

@@ -15,9 +15,9 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import NamedTuple
 
 from controller.fabric.shortest_paths import ShortestPaths, Towards
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo
-from controller.fabric.topology_update import hosts_by_leaf
-from controller.memo import MemoPerKey
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, Switch
+from controller.fabric.topology_state import hosts_by_leaf
+from controller.memo import Memo, MemoPerKey
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
@@ -44,9 +44,31 @@ def path_group_id(leaf: Dpid, port: PortNo) -> int:
     return stable_hash(GROUP_ID_BITS, "path", leaf, port)
 
 
+class _Ways(NamedTuple):
+    """How a switch reaches the other ``leaves``: the next hops towards each, none where it is out of reach, and the
+    distance. ``kept``: groups that the switch holds towards leaves out of reach."""
+
+    dpid: Dpid
+    leaves: tuple[Dpid, ...]
+    hops: tuple[tuple[LinkId, ...], ...]
+    distance: tuple[int, ...]
+    kept: tuple[GroupRule, ...]
+
+    @property
+    def distances(self) -> dict[Dpid, int]:
+        return dict(zip(self.leaves, self.distance, strict=True))
+
+
+class _Part(NamedTuple):
+    """Some of a switch's rules."""
+
+    flows: tuple[FlowRule, ...]
+    groups: Mapping[int, GroupRule]
+
+
 class Pipeline:
-    """Derives what every connected switch should hold. A switch for which nothing has changed gets the same ``RuleSet``
-    object again."""
+    """Derives what every connected switch should hold: each table from what it follows from, so that a job that comes
+    changes the pinned tables only. A switch for which nothing has changed gets the same ``RuleSet`` object again."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
@@ -54,9 +76,15 @@ class Pipeline:
         self._hosts: Mapping[str, Host] = {}
         self._leaves: Mapping[Dpid, list[Host]] = {}
         self._prefixes: Mapping[Prefix, Dpid] = {}
-        self._rules = MemoPerKey[
-            Dpid, Mapping[str, Host], Mapping[Dpid, list[Host]], Mapping[Prefix, Dpid], _Here, RuleSet
-        ](_rules)
+        self._fabric_ports = Memo(_fabric_ports)
+        self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, RuleSet](
+            control_table.control_rules
+        )
+        self._default = MemoPerKey[Dpid, tuple[Host, ...], Mapping[Prefix, Dpid], _Ways, _Part](_default_part)
+        self._pinned = MemoPerKey[Dpid, Mapping[str, Host], _Ways, Mapping[int, GroupRule], tuple[Pin, ...], _Part](
+            _pinned_part
+        )
+        self._joined = MemoPerKey[Dpid, RuleSet, _Part, _Part, RuleSet](_joined)
 
     def desired(self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet]) -> Mapping[Dpid, RuleSet]:
         """The rules of every switch.
@@ -66,17 +94,21 @@ class Pipeline:
         """
         self._place(fabric, installed)
         towards = self._paths.towards(fabric, self._leaves)
-        pins_at = _pins_by_switch(fabric, pins)
-        fabric_ports: dict[Dpid, set[PortNo]] = defaultdict(set)
-        for link in fabric.links:
-            fabric_ports[link.dpid].add(link.port)
-        inputs = {}
-        for dpid, switch in fabric.switches.items():
-            hosts = self._leaves.get(dpid, ())
-            control = control_table.control_rules(switch, fabric_ports[dpid], hosts, self._settings.punt_rate_pps)
-            here = _look_from(dpid, control, towards, pins_at[dpid], installed.get(dpid, RuleSet()))
-            inputs[dpid] = fabric.hosts, self._leaves, self._prefixes, here
-        return self._rules(inputs)
+        pins_at, ports = _pins_by_switch(fabric, pins), self._fabric_ports(fabric.links)
+        ways = {dpid: _ways(dpid, towards, installed.get(dpid, RuleSet())) for dpid in fabric.switches}
+        hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}
+        rate_pps = self._settings.punt_rate_pps
+        control = self._control(
+            {
+                dpid: (switch, ports.get(dpid, frozenset()), hosts[dpid], rate_pps)
+                for dpid, switch in fabric.switches.items()
+            }
+        )
+        default = self._default({dpid: (hosts[dpid], self._prefixes, ways[dpid]) for dpid in fabric.switches})
+        pinned = self._pinned(
+            {dpid: (fabric.hosts, ways[dpid], default[dpid].groups, tuple(pins_at[dpid])) for dpid in fabric.switches}
+        )
+        return self._joined({dpid: (control[dpid], default[dpid], pinned[dpid]) for dpid in fabric.switches})
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
         """Where prefixes lead is decided when hosts change, and stays until they change again."""
@@ -88,22 +120,6 @@ class Pipeline:
         self._prefixes = default_table.destination_prefixes(fabric, length, present)
 
 
-def _rules(
-    hosts: Mapping[str, Host], leaves: Mapping[Dpid, list[Host]], prefixes: Mapping[Prefix, Dpid], here: _Here
-) -> RuleSet:
-    groups = _ecmp_groups(here)
-    pinned = _pinned_flows(hosts, here, groups)
-    group_of = {leaf: ecmp_group_id(leaf) for leaf in here.leaves if ecmp_group_id(leaf) in groups}
-    flows = [
-        *here.control.flows.values(),
-        pinned_table.miss_rule(),
-        *pinned,
-        *default_table.host_rules(leaves.get(here.dpid, [])),
-        *default_table.routed_rules(here.dpid, prefixes, group_of, here.distances),
-    ]
-    return RuleSet.of(flows, groups.values(), here.control.meters.values())
-
-
 def desired_rules(
     fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet], settings: PipelineSettings
 ) -> Mapping[Dpid, RuleSet]:
@@ -111,33 +127,20 @@ def desired_rules(
     return Pipeline(settings).desired(fabric, pins, installed)
 
 
-class _Here(NamedTuple):
-    """All that the rules of one switch follow from, beside the hosts. Of each of the other ``leaves`` the next hops,
-    none where it is out of reach, and the distance. ``kept``: groups that the switch has towards leaves
-    out of reach."""
-
-    dpid: Dpid
-    control: RuleSet
-    leaves: tuple[Dpid, ...]
-    hops: tuple[tuple[LinkId, ...], ...]
-    distance: tuple[int, ...]
-    kept: tuple[GroupRule, ...]
-    pins: tuple[Pin, ...]
-
-    @property
-    def distances(self) -> dict[Dpid, int]:
-        return dict(zip(self.leaves, self.distance, strict=True))
-
-
-def _look_from(
-    dpid: Dpid, control: RuleSet, towards: Mapping[Dpid, Towards], pins: Iterable[Pin], installed: RuleSet
-) -> _Here:
+def _ways(dpid: Dpid, towards: Mapping[Dpid, Towards], installed: RuleSet) -> _Ways:
     leaves = tuple(leaf for leaf in towards if leaf != dpid)
     hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)
     distance = tuple(towards[leaf].distance.get(dpid, 1) for leaf in leaves)
     lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
     kept = tuple(installed.groups[group_id] for group_id in lost if group_id in installed.groups)
-    return _Here(dpid, control, leaves, hops, distance, kept, tuple(pins))
+    return _Ways(dpid, leaves, hops, distance, kept)
+
+
+def _fabric_ports(links: Mapping[LinkId, Link]) -> Mapping[Dpid, frozenset[PortNo]]:
+    ports: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
+    for link in links:
+        ports[link.dpid].add(link.port)
+    return {dpid: frozenset(of) for dpid, of in ports.items()}
 
 
 def _present_owners(
@@ -166,28 +169,39 @@ def _pins_by_switch(fabric: Fabric, pins: Iterable[Pin]) -> dict[Dpid, list[Pin]
     return at
 
 
-def _ecmp_groups(here: _Here) -> dict[int, GroupRule]:
-    groups = {group.group_id: group for group in here.kept}
-    for leaf, hops, distance in zip(here.leaves, here.hops, here.distance, strict=True):
+def _default_part(hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], ways: _Ways) -> _Part:
+    """The default table of one switch and its ECMP groups."""
+    groups = {group.group_id: group for group in ways.kept}
+    for leaf, hops, distance in zip(ways.leaves, ways.hops, ways.distance, strict=True):
         if hops:
             group_id = ecmp_group_id(leaf)
             groups[group_id] = default_table.ecmp_group(group_id, hops, distance)
-    return groups
+    group_of = {leaf: ecmp_group_id(leaf) for leaf in ways.leaves if ecmp_group_id(leaf) in groups}
+    routed = default_table.routed_rules(ways.dpid, prefixes, group_of, ways.distances)
+    return _Part((*default_table.host_rules(hosts), *routed), groups)
 
 
-def _pinned_flows(hosts: Mapping[str, Host], here: _Here, groups: dict[int, GroupRule]) -> list[FlowRule]:
-    """The pinned table of one switch; adds the path groups that its pins point at to ``groups``."""
-    flows = []
-    hops_to, distances = dict(zip(here.leaves, here.hops, strict=True)), here.distances
-    for pin in here.pins:
+def _pinned_part(
+    hosts: Mapping[str, Host], ways: _Ways, ecmp_groups: Mapping[int, GroupRule], pins: tuple[Pin, ...]
+) -> _Part:
+    """The pinned table of one switch, and the path groups that its pins point at."""
+    flows, groups = [pinned_table.miss_rule()], dict(ecmp_groups)
+    hops_to, distances = dict(zip(ways.leaves, ways.hops, strict=True)), ways.distances
+    for pin in pins:
         leaf = hosts[pin.flow.dst_ip].at.dpid
         hops = hops_to.get(leaf, ())
-        rule = pinned_table.pin_rule(pin, here.dpid, hops, partial(path_group_id, leaf))
-        if rule is not None and _add_path_group(rule, pin, here.dpid, leaf, hops, groups):
+        rule = pinned_table.pin_rule(pin, ways.dpid, hops, partial(path_group_id, leaf))
+        if rule is not None and _add_path_group(rule, pin, ways.dpid, leaf, hops, groups):
             flows.append(rule)
-        elif hosts[pin.flow.src_ip].at.dpid == here.dpid:
+        elif hosts[pin.flow.src_ip].at.dpid == ways.dpid:
             flows.append(pinned_table.counting_rule(pin, distances.get(leaf, 0)))
-    return flows
+    return _Part(tuple(flows), groups)
+
+
+def _joined(control: RuleSet, default: _Part, pinned: _Part) -> RuleSet:
+    """``pinned`` has the groups of both parts."""
+    flows = (*control.flows.values(), *pinned.flows, *default.flows)
+    return RuleSet.of(flows, pinned.groups.values(), control.meters.values())
 
 
 def _add_path_group(

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain, takewhile
 from typing import Protocol
 
-from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.link_load import Counted, Uses
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
-from controller.jobs.source_ports import port_classes
+from controller.jobs.collectives import port_classes
 from controller.jobs.spec import JobId, Transport
 from controller.memo import MemoPerKey
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole

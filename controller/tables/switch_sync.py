@@ -1,12 +1,12 @@
-"""Keeps every switch at its desired rules: read back after each connect, deltas after that, an audit now and then.
+"""Keeps every switch at its desired rules: a read-back after each connect, then differences, and audits at intervals.
 
-Owns what each switch is believed to hold and the stages that are under way. No queue of stages is kept: after each
-barrier the difference to the newest desired rules is taken again and its first stage sent. What only takes next hops
-away does not wait even for that: no switch that is slow to answer delays a repair on the others. A switch that does not
-answer in time is read back before anything else is sent to it. One switch after the other is read back at intervals:
-what somebody else did to rules of ours is undone by the normal difference. Pure.
+Owns what each switch is believed to hold and the stages that are under way. There is no queue of stages: after each
+barrier the difference to the newest desired rules is taken again and its first stage sent. A stage that only removes
+next hops does not wait for barriers: a switch that is slow to answer delays no repair on the others. A switch that does
+not answer in time is read back before anything else is sent to it. Audits read one switch after the other; the normal
+difference undoes changes that others made to rules of ours. Pure.
 
-A rule that a switch refuses (a full table, a group it cannot have) is tried again when rules were deleted there, and
+A rule that a switch refuses (a full table, a group it cannot have) is sent again when rules were deleted there, and
 after pauses that grow; until then its flow stays on ECMP, and so does a pin whose path group was refused.
 """
 
@@ -42,7 +42,7 @@ RuleId = tuple[Dpid, object]
 REREAD_AFTER_S = 2.0
 RETRY_AFTER_S = 5.0
 MAX_PAUSE_S = 60.0
-HELD = "held by a rule of somebody else"
+HELD = "a foreign rule holds its place"
 
 
 def rule_id(dpid: Dpid, rule: Rule) -> RuleId:
@@ -81,10 +81,9 @@ class SwitchSync:
     """State for all switches; the control loop asks it what to send next.
 
     ``installed``: what each switch that was read holds, another mapping whenever that changes. ``refused``: rules that
-    switches refused.
-    ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to send, and the rest.
-    ``healed``: per switch how many rules of ours were found missing, changed or added by somebody else, since the
-    start. ``retrying``: rules that were refused are due again, which ``next_stage`` sends.
+    switches refused. ``settled`` and ``unsettled``: as of the last ``next_stage``, the switches with nothing left to
+    send, and the rest. ``healed``: per switch how many rules of ours were found missing, changed or added, since the
+    start. ``retrying``: refused rules are due again, which ``next_stage`` sends.
     """
 
     def __init__(self, audit_interval_s: float = math.inf) -> None:
@@ -114,7 +113,7 @@ class SwitchSync:
 
     @property
     def foreign(self) -> dict[Dpid, int]:
-        """Per switch how many rules are somebody else's."""
+        """Per switch the number of foreign rules."""
         return {
             dpid: switch.foreign.foreign + len(switch.others)
             for dpid, switch in self._connected.items()
@@ -256,7 +255,7 @@ class SwitchSync:
         return missing
 
     def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
-        """Groups and meters that nobody needed and that are wanted now are ours, whoever made them."""
+        """Groups and meters that no rule used and that are wanted now become ours."""
         others, held = self._connected[dpid].others, self.installed[dpid]
         groups = {number: group for number, group in others.groups.items() if number in wanted.groups}
         meters = {number: meter for number, meter in others.meters.items() if number in wanted.meters}
@@ -325,7 +324,7 @@ class SwitchSync:
 
     def stage_done(self, message: StageDone, now: float) -> None:
         """Take over what the switches confirmed, unless something newer was sent for the same rule meanwhile, which may
-        even have been confirmed before. Switches without a result are late: they hold up nobody else from now on."""
+        even have been confirmed before. Switches without a result are late: the others stop waiting for them."""
         mods_of = self._under_way.get(message.change_id, Stage("", {})).mods
         for dpid, result in message.results.items():
             if dpid in mods_of:

@@ -182,7 +182,7 @@ def jobs() -> list[timeseries.Panel]:
     return [
         graph(
             "Efficiency: measured and predicted",
-            "They should agree. Measured below predicted: somebody else uses the links or the hosts are slow.",
+            "They should agree. Measured below predicted: other traffic uses the links or the hosts are slow.",
             "percentunit",
             ("signalbox_job_efficiency_measured_ratio", "{{job_id}} measured"),
             ("signalbox_job_efficiency_predicted_ratio", "{{job_id}} predicted"),
@@ -284,7 +284,7 @@ def control_plane() -> list[timeseries.Panel]:
         graph("Rules", "Flows, groups and meters on each switch.", "short", ("signalbox_switch_rules", "{{switch}}")),
         graph(
             "Pins and foreign rules",
-            "Foreign rules are somebody else's and never touched.",
+            "Foreign rules are never touched.",
             "short",
             ("signalbox_pins", "pins"),
             ("signalbox_switch_foreign_rules > 0", "{{switch}} foreign"),

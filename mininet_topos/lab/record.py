@@ -22,6 +22,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from controller.errors import SignalboxError
+
 RECORDS = Path("/run/signalbox-labs")
 BRIDGE_MARK = "signalbox-lab"
 DEADLINE_S = 30.0
@@ -30,7 +32,7 @@ OVS_TIMEOUT_S = 10
 log = structlog.get_logger(__name__)
 
 
-class LabError(Exception):
+class LabError(SignalboxError):
     """The lab cannot do what was asked; the message says why."""
 
 
@@ -50,19 +52,20 @@ class LabRecord:
         return self.prefix or "default"
 
 
-def run(*argv: str, feed: str | None = None) -> str:
+def run(*argv: str, feed: str | None = None, deadline_s: float = DEADLINE_S) -> str:
     """Run a command and return its output. ``feed``: its input. It has its own session, so Ctrl-C does not reach it.
     Raises ``LabError`` with the command's error message."""
+    shown = " ".join(argv)[:200]
     try:
         result = subprocess.run(
-            argv, capture_output=True, text=True, start_new_session=True, timeout=DEADLINE_S, input=feed
+            argv, capture_output=True, text=True, start_new_session=True, timeout=deadline_s, input=feed
         )
     except FileNotFoundError:
-        raise LabError(f"{argv[0]} is not installed") from None
+        raise LabError(f"{argv[0]} is not installed; run scripts/bootstrap.sh") from None
     except subprocess.TimeoutExpired:
-        raise LabError(f"no answer within {DEADLINE_S:.0f} s: {' '.join(argv)}") from None
+        raise LabError(f"no answer within {deadline_s:.0f} s: {shown}") from None
     if result.returncode:
-        raise LabError(f"{' '.join(argv)}: {result.stderr.strip() or result.stdout.strip()}")
+        raise LabError(f"{shown}: {result.stderr.strip() or result.stdout.strip()}")
     return result.stdout
 
 

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from controller.errors import InvalidInput
-from controller.jobs.source_ports import port_classes
+from controller.jobs.collectives import port_classes
 from controller.jobs.spec import MAX_SUBFLOWS, Algorithm
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
 from mininet_topos.trainer.log import Iteration, TrainingLog

@@ -166,11 +166,11 @@ def test_lldp_that_is_forged_or_sent_back_makes_no_link(attack: Attack) -> None:
         attack.send(ATTACKER, bytes(frame))
         attack.wait_refused(ATTACKER, "forged")
         attack.wait_refused(ATTACKER, "reflected")
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP that looks like ours and is not")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} sends LLDP with Signalbox's TLV and a wrong signature")
 
 
 def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack: Attack) -> None:
-    """Told to everybody, and to one neighbour of the victim, who knows better and would believe it."""
+    """Broadcast, and unicast to a neighbour that knows the victim and would accept it."""
     attacker, victim, neighbour = (attack.host(name) for name in (ATTACKER, VICTIM, OTHER))
     claims = [
         arp_frame(to_mac, attacker.mac, Arp(op, attacker.mac, victim.ip, to_mac, to_ip))
@@ -181,12 +181,12 @@ def test_a_claim_for_another_hosts_address_is_refused_and_poisons_nobody(attack:
     with attack.nothing_changes():
         attack.send(ATTACKER, *claims * 5)
         wait_for(lambda: attack.metric("signalbox_refused_host_claims_total", ATTACKER) > 0, "the claim is refused", 10)
-        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts elsewhere")
+        attack.wait_alarm(f"{attack.port_name(ATTACKER)} claims addresses of hosts at other ports")
         assert attack.neighbour(OTHER, victim.ip) == victim.mac
 
 
 def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: Attack) -> None:
-    """Broadcast requests for addresses that nobody has. Meanwhile others find each other anew, with their neighbour
+    """Broadcast requests for addresses that no host has. Meanwhile others find each other anew, with their neighbour
     tables emptied, and discovery goes on; the controller stays idle."""
     attacker = attack.host(ATTACKER)
     asked = [f"10.0.{leaf}.{number}" for leaf in (1, 2) for number in range(100, 108)]
@@ -209,9 +209,9 @@ def test_a_host_that_sends_ten_thousand_arp_a_second_hurts_only_itself(attack: A
 
 
 def test_lldp_that_is_replayed_from_another_port_makes_no_link(attack: Attack) -> None:
-    """A frame that another host handed over; when it is not fresh any more nobody believes it."""
+    """A frame that another host handed over; once it is too old it is refused."""
     time.sleep(max(0.0, attack.heard_at + FRESH_S + 0.5 - time.monotonic()))
     with attack.nothing_changes():
         attack.send(OTHER, attack.old_frame)
         attack.wait_refused(OTHER, "replayed")
-        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP that was used before, or kept")
+        attack.wait_alarm(f"{attack.port_name(OTHER)} sends LLDP probes that were used before or are too old")

@@ -221,7 +221,7 @@ def test_taps_of_a_dead_lab_go_though_open_vswitch_stopped_before_it(
     left = RECORDS / f"w{lab_prefix[1:]}.json"
     run("ip", "tuntap", "add", "dev", tap, "mode", "tap")
     left.write_text(json.dumps(asdict(LabRecord(f"w{lab_prefix[1:]}", 0, (tap,), (), ()))))
-    monkeypatch.setenv("OVS_RUNDIR", str(tmp_path))  # nobody answers there
+    monkeypatch.setenv("OVS_RUNDIR", str(tmp_path))  # no daemon answers there
     with (
         pytest.raises(LabError, match="database connection failed"),
         Lab(LeafSpine(1, 1, 1, prefix=lab_prefix), controller=None),

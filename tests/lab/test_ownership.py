@@ -42,7 +42,7 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield lab, controller, client
 
 
-def everybody(lab: Lab, job_id: str) -> JobSpec:
+def all_hosts(lab: Lab, job_id: str) -> JobSpec:
     """All to all over every host: 18 virtual links between the leaves."""
     hosts = [host.ip for host in lab.hosts]
     return job(job_id, hosts, "all_to_all")
@@ -117,7 +117,7 @@ def registered(client: Client, spec: JobSpec) -> Iterator[None]:
 
 def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fabric: Fabric) -> None:
     lab, _, client = fabric
-    with registered(client, everybody(lab, "all")):
+    with registered(client, all_hosts(lab, "all")):
         wait_for(lambda: crossing(client, "all") == 2 * HOSTS**2, "all pins", 20)
         wait_for(all_in_sync(client), "quiet", 20)
         before = rules(lab)
@@ -131,7 +131,7 @@ def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fab
         ofctl(lab, "leaf1", "add-flow", f"table=2,{ours},priority=9,ip,nw_dst={address(lab, 'h2_1')},actions=drop")
         ofctl(lab, "spine1", "del-groups", "")
         ofctl(lab, "leaf2", "del-groups", groups[0] if "group_id" in groups[0] else "")
-        wait_for(lambda: "rules of somebody else" in alarms(client), "their rules are told of", 8 * AUDIT_S)
+        wait_for(lambda: "foreign rules" in alarms(client), "their rules raise an alarm", 8 * AUDIT_S)
 
         def healed() -> bool:
             now = rules(lab)
@@ -146,7 +146,7 @@ def test_what_somebody_changes_by_hand_is_put_right_and_what_is_theirs_stays(fab
         assert "group_id=99," in ofctl(lab, "leaf1", "dump-groups")
         assert_pings(lab, "h1_1", "h2_2")
         ofctl(lab, "leaf1", "del-groups", "group_id=99")
-        wait_for(lambda: "somebody else" not in alarms(client), "theirs has gone", 8 * AUDIT_S)
+        wait_for(lambda: "foreign rule" not in alarms(client), "the foreign rules are gone", 8 * AUDIT_S)
 
 
 def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabric: Fabric) -> None:
@@ -154,9 +154,9 @@ def test_an_entry_of_somebody_else_where_a_pin_should_be_is_not_overwritten(fabr
     a, b = address(lab, "h1_1"), address(lab, "h2_1")
     theirs = f"table=1,priority=100,ip,nw_src={a},nw_dst={b}"
     ofctl(lab, "leaf1", "add-flow", f"{theirs},cookie=0x77,actions=goto_table:2")
-    wait_for(lambda: "rules of somebody else" in alarms(client), "it is told of", 8 * AUDIT_S)
+    wait_for(lambda: "foreign rules" in alarms(client), "it raises an alarm", 8 * AUDIT_S)
     with registered(client, pair(lab, "pair", 1)):
-        wait_for(lambda: "held by a rule of somebody else" in alarms(client), "the pin is refused", 20)
+        wait_for(lambda: "a foreign rule holds its place" in alarms(client), "the pin is refused", 20)
         assert crossing(client, "pair") == 1
         assert "cookie=0x77" in ofctl(lab, "leaf1", "dump-flows")
         ofctl(lab, "leaf1", "del-flows", "--strict", theirs)
@@ -217,7 +217,7 @@ def test_killed_once_an_install_has_begun_it_converges_and_later_rewrites_nothin
     wait_for(all_in_sync(client), "quiet", 20)
     before = rules(lab)
     with Snoop(lab, tmp_path) as snoop:
-        client.register_job(everybody(lab, "all"))
+        client.register_job(all_hosts(lab, "all"))
         wait_for(lambda: snoop.count("OFPT_GROUP_MOD") > 0, "the install begins", 40)
         controller.kill()
         controller.start()

@@ -41,7 +41,7 @@ for target in sys.argv[2:]:
             caller.setblocking(False)
             caller.connect_ex((target, 20000 + port))
 """
-"""Opens connections that nobody takes: a packet each way, and every one hashes differently."""
+"""Opens connections that no server accepts: a packet each way, and every one hashes differently."""
 
 
 @pytest.fixture(scope="module")

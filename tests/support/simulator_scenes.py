@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import leaf_spine
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.offline.workloads import Line, Numbering, to_job
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, PlanTimes
@@ -15,7 +15,7 @@ from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, wh
 from controller.simulator.training import Stage
 
 LINK_BPS = 100e9
-"""Of every NIC, and of the cables unless told otherwise."""
+"""Of every NIC, and of the cables by default."""
 STEP_BYTES = 1_250_000_000
 """0.1 s on an idle link."""
 STEP_S = 0.1

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from controller.api import server as server_module
+from controller.api import services
 from controller.api.client import Client, Unreachable
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -282,7 +282,7 @@ def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
 
 
 def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "ANSWER_S", 0.05)
+    monkeypatch.setattr(services, "ANSWER_S", 0.05)
     inbox: queue.Queue[Any] = queue.Queue()
     server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put)
     try:
@@ -509,5 +509,5 @@ def test_nobody_at_the_address_is_unreachable() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with Client(address) as client, pytest.raises(Unreachable) as error:
             client.get_status()
-        expected = f"no answer from the controller at {address}: nobody listens there; is it running?"
+        expected = f"no answer from the controller at {address}: no process listens there; is the controller running?"
         assert str(error.value) == expected

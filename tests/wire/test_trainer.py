@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from controller.api.client import Client
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import IterationTime
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import Algorithm
 from mininet_topos.trainer.announcer import Announcer, announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce

@@ -20,18 +20,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.planning.analysis.requests import AnalyseFailures, FailureKind, Network
 from controller.planning.analysis.results import Case, Failure, FailureAnalysis, Outcome, Present
-from controller.planning.baselines.ecmp import ecmp_level
-from controller.planning.baselines.next_hops import NextHops
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.bounds import level_bounds
+from controller.planning.ecmp import NextHops, ecmp_level
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.plan import answered
 from controller.planning.planner import plan, repair
 from controller.planning.problem import FlowId, Problem
-from controller.planning.replan_policy import running
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how many cases it has done, and how many there are."""
@@ -45,8 +42,8 @@ def analyse_failures(request: AnalyseFailures, progress: Progress = lambda _stag
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf and problem.reachable(flow)]
     pinned = not crossing or any(map(problem.stands, crossing))
     if not pinned:
-        planned = _answered(plan(problem, replace(network.limits, ecmp_draws=0)))
-        network = replace(network, problem=running(problem, planned.routes))
+        planned = answered(plan(problem, replace(network.limits, ecmp_draws=0)))
+        network = replace(network, problem=problem.with_routes(planned.routes))
     failures = single_failures(network.fabric, request.kinds, network.intact)
     felt, unfelt = cases(network.problem, network.fabric, failures)
     ends_at = time.monotonic() + request.within_s
@@ -64,12 +61,12 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
     outcomes = []
     for done, case in enumerate(felt):
         progress("bounds", done, len(felt))
-        hit = {failure: _hit(failure, pinned_to) for failure in case.failures}
+        hit = {f: set[FlowId]().union(*(pinned_to.get(link, ()) for link in f.links)) for f in case.failures}
         example = max(case.failures, key=lambda failure: len(hit[failure]))
         after = failed(problem, example)
         lost = [flow for flow in problem.flows if problem.reachable(flow) and not after.reachable(flow)]
         rerouted = [len(flows.difference(flow.id for flow in lost)) for flows in hit.values()]
-        bounds = level_bounds(after, Valuation(after))
+        bounds = level_bounds(after)
         outcomes.append(
             Outcome(
                 case=case,
@@ -94,7 +91,7 @@ def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, prog
             break
         progress("hashing and repair", len(outcomes), len(bounded))
         after = failed(network.problem, outcome.example)
-        level = _answered(repair(after), outcome.example).max_level
+        level = answered(repair(after), f" without {outcome.example.name}").max_level
         ecmp = ecmp_level(after, limits.ecmp_draws, limits.seed)
         outcomes.append(replace(outcome, computed="repair", ecmp=ecmp, repaired_level=level, level=level))
     return outcomes
@@ -120,7 +117,7 @@ def _planned(
 
 def _replanned(network: Network, outcome: Outcome) -> Outcome:
     after = failed(network.problem, outcome.example)
-    answer = _answered(plan(after, replace(network.limits, ecmp_draws=0)), outcome.example)
+    answer = answered(plan(after, replace(network.limits, ecmp_draws=0)), f" without {outcome.example.name}")
     known = replace(
         outcome,
         computed="plan",
@@ -136,17 +133,10 @@ def _replanned(network: Network, outcome: Outcome) -> Outcome:
 
 def _present(network: Network) -> Present:
     problem, limits = network.problem, network.limits
-    answer = _answered(repair(problem))
+    answer = answered(repair(problem))
     ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
     unrouted = tuple(network.names.flow(flow) for flow in problem.flows if not problem.reachable(flow))
     return Present(answer.max_level, answer.bound, answer.fluid_bound, answer.integer_bound, ecmp, unrouted)
-
-
-def _answered(answer: Plan | NoPlan, without: Failure | None = None) -> Plan:
-    if isinstance(answer, NoPlan):
-        where = f" without {without.name}" if without else ""
-        raise SignalboxError(f"no plan{where}: {answer.reason}")
-    return answer
 
 
 def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
@@ -157,10 +147,6 @@ def _pinned_to(problem: Problem) -> Mapping[LinkId, set[FlowId]]:
             for link in piece.path:
                 flows[link].add(flow.id)
     return flows
-
-
-def _hit(failure: Failure, pinned_to: Mapping[LinkId, set[FlowId]]) -> set[FlowId]:
-    return set[FlowId]().union(*(pinned_to.get(link, ()) for link in failure.links))
 
 
 # ---- which failures there are, and which of them are one case

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import replace
 
-from controller.errors import NotFound, SignalboxError
+from controller.errors import NotFound
 from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import AnalyseJob, Network
@@ -22,10 +22,10 @@ from controller.planning.analysis.results import (
     LeafCut,
     Verdict,
 )
-from controller.planning.baselines.ecmp import ecmp_job_levels
-from controller.planning.bounds.level_bounds import Cuts, level_bounds
-from controller.planning.efficiency import LEVEL_TOLERANCE, Valuation
-from controller.planning.plan import NoPlan
+from controller.planning.bounds import Cuts, level_bounds
+from controller.planning.ecmp import ecmp_job_levels
+from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
+from controller.planning.plan import answered
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
 
@@ -42,18 +42,17 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:
         raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}")
-    valuation = Valuation(problem)
-    bounds = level_bounds(problem, valuation)
+    bounds = level_bounds(problem)
     least = bounds.job.get(job_id, 1.0)
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.stands(flow)}
     level = ecmp_job_levels(problem, running, limits.ecmp_draws, limits.seed).get(job_id, 1.0)
     nics_only: Routes = {flow.id: () for flow in problem.flows if problem.reachable(flow)}
-    nic_level = valuation.job_levels(nics_only).get(job_id, 1.0)
+    nic_level = job_levels(problem, nics_only).get(job_id, 1.0)
     slowed = level > 1 + LEVEL_TOLERANCE
     best = _found_routes(problem, job_id, limits) if slowed else None
     whole = any(flow.max_subflows == 1 for flow in problem.flows)
     lost = sum(not problem.reachable(flow) for flow in own)
-    links = _busy_links(network, valuation, {**nics_only, **running}, job_id)
+    links = _busy_links(network, {**nics_only, **running}, job_id)
     return JobAnalysis(
         job_id=job_id,
         verdict=Verdict.CUT_OFF if lost else _verdict(level, nic_level, least, best),
@@ -102,9 +101,7 @@ def _splittable(problem: Problem) -> Problem:
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
     """None when no flow of the job has a path."""
-    answer = plan(problem, replace(limits, ecmp_draws=0))
-    if isinstance(answer, NoPlan):
-        raise SignalboxError(f"no plan: {answer.reason}")
+    answer = answered(plan(problem, replace(limits, ecmp_draws=0)))
     if job_id not in answer.job_level:
         return None
     level = answer.job_level[job_id]
@@ -123,7 +120,7 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
 # ---- where the load is
 
 
-def _busy_links(network: Network, valuation: Valuation, routes: Routes, job_id: JobId) -> list[BusyLink]:
+def _busy_links(network: Network, routes: Routes, job_id: JobId) -> list[BusyLink]:
     """The job's links with the loads of these routes, the fullest first and of these the most shared."""
     problem = network.problem
     pieces: defaultdict[LinkId, Counter[JobId]] = defaultdict(Counter)
@@ -132,7 +129,7 @@ def _busy_links(network: Network, valuation: Valuation, routes: Routes, job_id: 
             pieces_on = [link for piece in routes[flow.id] for link in piece.path]
             for link in (*pieces_on, *flow.nic_links):
                 pieces[link][flow.job_id] += 1
-    loads = valuation.job_loads(routes)
+    loads = job_loads(problem, routes)
     own_bps = {link.id: link.capacity_bps for link in network.fabric.links.values()}
     busy = []
     for link in sorted(link for link, jobs in pieces.items() if job_id in jobs):

@@ -16,9 +16,7 @@ from controller.errors import Conflict, NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import ideal_communication_s
-from controller.planning.problem import Flow, PlanLimits, Problem
-from controller.planning.snapshot import missing_hosts
+from controller.planning.problem import Flow, PlanLimits, Problem, ideal_communication_s, missing_hosts
 
 
 class FailureKind(StrEnum):

@@ -1,4 +1,4 @@
-"""Analyses the network in a process of its own: an analysis may take many plans, and neither OpenFlow nor the control
+"""Analyses the network in a separate process: an analysis may take many plans, and neither OpenFlow nor the control
 loop shall wait for the interpreter meanwhile.
 
 In: requests with the futures of their results. Out: the results, or errors of ``controller.errors``. One request is
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 MOST_WAITING = 8
 NICENESS = 10
-"""Of the process: what forwards traffic goes first."""
+"""Of the process: OpenFlow and the control loop have priority."""
 
 
 def analyse(request: AnalysisRequest) -> Analysis:
@@ -57,7 +57,7 @@ class AnalysisWorker:
         try:
             self._waiting.put_nowait((request, reply))
         except queue.Full:
-            _resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later"))
+            resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later"))
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the running process; replies that are due are never resolved."""
@@ -72,10 +72,10 @@ class AnalysisWorker:
         while not self._stopping.is_set() and (item := self._waiting.get()) is not None:
             request, reply = item
             try:
-                _resolve(reply, self._in_process(request))
+                resolve(reply, self._in_process(request))
             except Exception:
                 log.exception("an analysis could not be started")
-                _resolve(reply, _failed())
+                resolve(reply, _failed())
 
     def _in_process(self, request: AnalysisRequest) -> Analysis | SignalboxError:
         receiver, sender = self._processes.Pipe(duplex=False)
@@ -125,7 +125,8 @@ def _reduced(view: MappingProxyType[Any, Any]) -> tuple[Callable[..., object], t
 ForkingPickler.register(MappingProxyType, _reduced)
 
 
-def _resolve(reply: Future[Any], result: Analysis | SignalboxError) -> None:
+def resolve(reply: Future[Any], result: object) -> None:
+    """The result, or the error that the caller should get. A caller that no longer waits gets nothing."""
     with suppress(InvalidStateError):
         if isinstance(result, SignalboxError):
             reply.set_exception(result)

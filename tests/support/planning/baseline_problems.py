@@ -12,7 +12,7 @@ from controller.planning.problem import Flow, Problem
 from tests.support.planning.fabrics import fabric_of, flow, leaf_spine, problem_of
 
 LEAVES = (1, 2, 3, 4)
-quick = settings(max_examples=60, derandomize=True)
+quick = settings(max_examples=60)
 
 
 @st.composite
@@ -47,7 +47,7 @@ def any_problems(draw: st.DrawFn, most: int = 9) -> Problem:
 def regular_problems(draw: st.DrawFn, cables: int = 1) -> tuple[Problem, int, int]:
     """Equal flows on an unbroken leaf-spine; with it the largest number of flows out of or into a leaf, and of spines.
 
-    Every flow has NICs of its own, which it fills as it would fill a link.
+    Every flow has its own NICs, which it fills as it would fill a link.
     """
     spines = draw(st.integers(1, 4))
     fabric = leaf_spine(4, spines, 1.0)

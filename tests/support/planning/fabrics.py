@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.jobs.spec import JobId
 from controller.offline import fabrics

@@ -149,7 +149,7 @@ def test_over_long_lists_are_counted_not_read() -> None:
 
 def test_iterations_survive_the_way() -> None:
     sent = (IterationTime(0, 2.0, 1.0), IterationTime(1, 1.5, 0.25))
-    request = pb.ReportIterationsRequest(iterations=map(convert.iteration_message, sent))
+    request = pb.ReportIterationsRequest(iterations=[convert.message_of(pb.Iteration, time) for time in sent])
     assert convert.iterations(request) == sent
 
 

@@ -28,7 +28,7 @@ from benchmarks.plan.measure import (
     undisturbed,
 )
 from benchmarks.plan.plots import draw
-from benchmarks.plan.results import Results, change_lines, lines, targets
+from benchmarks.plan.results import Results, change_lines, plan_lines, targets
 from benchmarks.plan.workloads import (
     FAILURES,
     ONE_JOB,
@@ -43,11 +43,11 @@ from controller.errors import InvalidInput
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine
 from controller.offline.generator import generate, jobs_of
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.strategies import STRATEGIES
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 
@@ -146,9 +146,9 @@ def test_one_job_is_hit_and_no_other(setting: Setting) -> None:
 
 
 def test_all_strategies_keep_flows_whole_and_planned_splits_them_too(setting: Setting) -> None:
-    found = cases([setting], list(STRATEGIES), ["1-spine", "8-spines"])
+    found = cases([setting], list(SCHEMES), ["1-spine", "8-spines"])
     assert {case.failure for case in found} == {"1-spine"}
-    assert Counter(case.strategy for case in found if case.pieces == 1) == dict.fromkeys(STRATEGIES, 1)
+    assert Counter(case.strategy for case in found if case.pieces == 1) == dict.fromkeys(SCHEMES, 1)
     assert [(case.strategy, case.pieces) for case in found if case.pieces > 1] == [("planned", 2)]
 
 
@@ -179,7 +179,7 @@ def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:
 
 def test_what_has_no_plan_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        STRATEGIES,
+        SCHEMES,
         "ilp",
         lambda problem, _: NoPlan(problem.generation, "no time"),
     )
@@ -322,13 +322,13 @@ def test_only_the_planner_is_held_to_targets(row: Row) -> None:
 def test_workloads_of_a_group_are_summed_up(row: Row) -> None:
     other = replace(row, workload="b", level=3.0, total_ms=50.0, certificate="gap")
     gone = Missing("whole-leaf", "c", "1-spine", "planned", 2, "no time")
-    line, alone = lines([row, other, replace(row, strategy="greedy", pieces=1)], [gone])
-    assert (line.scheme, line.workloads, line.missing, line.proven) == ("planned, split", 2, 1, 1)
-    assert line.level == pytest.approx((row.level + 3) / 2)
-    assert (line.worst_level, line.worst_ms) == (3.0, max(50.0, row.total_ms))
-    assert (alone.scheme, alone.missing) == ("greedy", 0)
+    line, alone = plan_lines([row, other, replace(row, strategy="greedy", pieces=1)], [gone])
+    assert (line["scheme"], line["workloads"], line["proven"]) == ("planned, split", "2, 1 without", "1")
+    assert line["level"] == f"{(row.level + 3) / 2:.3f}"
+    assert (line["worst"], line["longest"]) == ("3.000", f"{max(50.0, row.total_ms):.0f}")
+    assert (alone["scheme"], alone["workloads"]) == ("greedy", "1")
     (summed,) = change_lines([change_row(), change_row(moves=4, fewest=False)])
-    assert (summed.moves, summed.most_moves, summed.fewest, summed.proven) == (3, 4, 1, 2)
+    assert [summed[name] for name in ("moves", "most", "fewest proven", "proven")] == ["3.0", "4", "1", "2"]
 
 
 def test_results_are_whole_files_at_any_time(row: Row, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import simulation
-from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, LINK_BPS, SCHEMES, SPINES, by_workload, run, summary
+from benchmarks.simulation import HOSTS_PER_LEAF, LEAVES, LINK_BPS, SPINES, TRIALS, by_workload, run, summary
 from controller.offline.fabrics import leaf_spine
 from controller.offline.workloads import HEADER
 
@@ -37,7 +37,7 @@ def test_seeds_are_averaged(tmp_path: Path) -> None:
     rings = [f"{96 + n} {128 + n} 0 1 0 500 9 {n}\n{128 + n} {96 + n} 1 0 0 500 9 {n}" for n in range(8)]
     (tmp_path / "job_0-BLOOM.txt").write_text("\n".join([HEADER, *rings]))
     intact = leaf_spine(LEAVES, SPINES, HOSTS_PER_LEAF, LINK_BPS, LINK_BPS)
-    cell = run(SCHEMES["ecmp, ten hashes"], tmp_path, intact, 0, iterations=1)
+    cell = run(TRIALS["ecmp, ten hashes"], tmp_path, intact, 0, iterations=1)
     assert len(set(cell["of_seeds"])) > 1
     assert min(cell["of_seeds"]) < cell["slow_down"] < max(cell["of_seeds"])
 

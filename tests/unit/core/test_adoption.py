@@ -1,3 +1,5 @@
+"""How long what switches hold counts for more than what the controller knows."""
+
 from __future__ import annotations
 
 from controller.core.phases import Adoption
@@ -21,6 +23,17 @@ def test_a_switch_that_cannot_be_read_is_waited_for_only_so_long() -> None:
     first = adoption()
     for now in range(0, 20, 2):
         first.switch_connected(Dpid(1), float(now))
-    first.switch_connected(Dpid(2), 10.0)
+        if now == 10:
+            first.switch_connected(Dpid(2), 10.0)
     assert not first.is_complete(Fabric(), {}, False, 24.9)
     assert first.is_complete(Fabric(), {}, False, 25.0)
+
+
+def test_another_adoption_waits_for_all_switches_again() -> None:
+    second = adoption()
+    second.switch_connected(Dpid(1), 0.0)
+    second.end(1.0)
+    second.begin(100.0)
+    second.switch_connected(Dpid(1), 105.0)
+    assert not second.is_complete(Fabric(), {}, False, 119.9)
+    assert second.is_complete(Fabric(), {}, False, 120.0)

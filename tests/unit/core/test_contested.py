@@ -1,4 +1,4 @@
-"""What the control loop makes of a switch that somebody else claims, of full tables and of changes by hand."""
+"""How the control loop handles duplicate dpids, another master, full tables and changes by hand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_somebody_deletes_comes_back_with_the_next_audit_and_is_counted(fab
     assert {mod.rule for mod in leaf.mods} == {leaf.flows[key] for key in gone}
     assert after.switches[Dpid(1)].healed_rules == len(gone)
     told = dict(events(before, after))
-    assert told["rules changed by somebody else; put right"] == {"switch": "leaf1", "count": len(gone)}
+    assert told["foreign change to rules undone"] == {"switch": "leaf1", "count": len(gone)}
     assert {job.state for job in after.jobs.values()} == {"pinned"}
 
 

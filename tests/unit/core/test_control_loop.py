@@ -11,7 +11,7 @@ from controller.config import JobsConfig, Strategy
 from controller.errors import AlreadyExists, Conflict
 from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState
 from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Replan, ReplanOutcome, SetStrategy, StrategySet
@@ -125,7 +125,7 @@ def test_a_restart_adopts_everything_and_sends_nothing(fabric: FakeFabric) -> No
     fabric.run(30)
     assert fabric.mods == []
     assert spines_used(fabric) == before
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
     assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 

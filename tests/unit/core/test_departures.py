@@ -6,7 +6,7 @@ import pytest
 
 from controller.fabric.messages import PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid
-from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
 from controller.tables.rules import GroupRule
 from tests.support.fake_fabric import FakeFabric, ring_job
@@ -35,10 +35,33 @@ def test_one_switch_that_leaves_is_given_up_a_moment_later(fabric: FakeFabric) -
 def test_one_that_is_back_within_that_moment_was_never_given_up(fabric: FakeFabric) -> None:
     fabric.send(SwitchLeft(Dpid(257)))
     assert any(link.dpid == 257 for link in fabric.loop.fabric.links)
+    fabric.connect(Dpid(257))
+    fabric.run(5)
+    assert sum(link.dpid == 257 for link in fabric.loop.fabric.links) == 4
+    assert fabric.status.switches[Dpid(257)].in_sync
+
+
+def test_switches_that_leave_one_after_the_other_are_given_up(fabric: FakeFabric) -> None:
+    for number, spine in enumerate((257, 258, 259), 1):
+        fabric.lose(Dpid(spine))
+        fabric.run(2)
+        assert not fabric.status.adopting
+        assert len({link.dpid for link in fabric.loop.fabric.links if link.dpid > 256}) == 4 - number
+    assert set(spines_used(fabric).values()) == {"spine4"}
+
+
+def test_two_switches_are_no_large_part_of_the_fabric(fabric: FakeFabric) -> None:
+    """Though they are a quarter of it."""
+    for spine in (257, 258):
+        fabric.loop.handle([SwitchLeft(Dpid(spine))], fabric.now)
+    fabric.run(1)
+    assert not fabric.status.adopting
+    assert {link.dpid for link in fabric.loop.fabric.links if link.dpid > 256} == {259, 260}
 
 
 def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFabric) -> None:
-    before = spines_used(fabric)
+    fabric.send(ReportIterations(JobId("job0"), (IterationTime(1, 1.0, 0.5),)))
+    jobs, before = fabric.status.jobs, spines_used(fabric)
     fabric.forget_mods()
     for dpid in fabric.switches:
         fabric.now += 0.01
@@ -51,7 +74,10 @@ def test_when_all_connections_end_and_return_nothing_is_rewritten(fabric: FakeFa
     fabric.run(10)
     assert fabric.mods == []
     assert spines_used(fabric) == before
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
+    for job_id, job in fabric.status.jobs.items():
+        assert (job.state, job.routes_generation) == ("pinned", jobs[job_id].routes_generation)
+        assert job.mean_communication_s == jobs[job_id].mean_communication_s
 
 
 def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabric) -> None:
@@ -70,16 +96,16 @@ def test_when_many_die_their_neighbours_say_so_and_nobody_waits(fabric: FakeFabr
 
 
 def test_switches_without_links_are_no_part_of_the_fabric(fabric: FakeFabric) -> None:
-    """Somebody who may connect comes and goes with one dpid after the other."""
+    """A client connects and leaves with one dpid after the other."""
     for number in range(6):
         dpid = Dpid(0xBAD0 + number)
         fabric.loop.handle([SwitchConnected(dpid, "stranger", ())], fabric.now)
         fabric.loop.handle([SwitchLeft(dpid)], fabric.now)
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
 
 
 def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabric: FakeFabric) -> None:
-    """Three of eight, their ports stay up, and everybody else hears ticks meanwhile."""
+    """Three of eight, their ports stay up, and the others keep running."""
     before = spines_used(fabric)
     fabric.run(70)
     fabric.forget_mods()
@@ -93,7 +119,7 @@ def test_when_a_quarter_of_the_connections_ends_nothing_is_rewritten_either(fabr
     fabric.connect(*gone)
     fabric.run(10)
     assert fabric.mods == []
-    assert (spines_used(fabric), fabric.loop.state.phases.adopting) == (before, False)
+    assert (spines_used(fabric), fabric.status.adopting) == (before, False)
 
 
 def test_what_a_job_leaves_behind_while_nobody_is_connected_goes_with_the_return(fabric: FakeFabric) -> None:

@@ -13,7 +13,7 @@ from tests.support.three_rings import CONFIG, RINGS, assert_no_collision
 
 
 class Killed(BaseException):
-    """As SIGKILL: nothing is finished, nobody is told."""
+    """As SIGKILL: nothing is finished or announced."""
 
 
 def jobs(fabric: FakeFabric) -> None:

@@ -7,13 +7,13 @@ from concurrent.futures import Future
 import pytest
 
 from controller.config import Strategy
-from controller.fabric.topology import Dpid, PortNo
+from controller.fabric.messages import ArpSeen
+from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
-from controller.planning.messages import Replan, ReplanOutcome, SetStrategy
+from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
 from controller.serving.event_log import events
-from controller.status import Status
-from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.slow_solver import SlowSolver
+from tests.support.fake_fabric import ring_job
+from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
 
 LEAF, UPLINK = Dpid(1), PortNo(2)
@@ -32,14 +32,10 @@ def fabric() -> SlowSolver:
     return fabric
 
 
-def status_of(fabric: FakeFabric) -> Status:
-    return fabric.status
-
-
 def test_broken_routes_are_repaired_without_quiet_time_tick_or_solver(fabric: SlowSolver) -> None:
     before = spines_used(fabric)
     fabric.cut(LEAF, UPLINK)
-    status = status_of(fabric)
+    status = fabric.status
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert (status.repairs_total, status.repaired_flows_total, status.repair_s) == (1, 2, 0.0)
     assert not status.plan_installed, "the plan is still being solved"
@@ -50,10 +46,10 @@ def test_broken_routes_are_repaired_without_quiet_time_tick_or_solver(fabric: Sl
 
 def test_the_plan_that_follows_moves_nothing_that_need_not_move_again(fabric: SlowSolver) -> None:
     fabric.cut(LEAF, UPLINK)
-    repaired, moved = spines_used(fabric), status_of(fabric).moved_flows_total
+    repaired, moved = spines_used(fabric), fabric.status.moved_flows_total
     fabric.forget_mods()
     fabric.solve()
-    status = status_of(fabric)
+    status = fabric.status
     assert_no_collision(fabric)
     if status.plan_reason.startswith("kept"):
         assert (fabric.mods, spines_used(fabric)) == ([], repaired)
@@ -71,14 +67,14 @@ def test_who_asked_for_a_plan_gets_the_plan_not_the_repair(fabric: SlowSolver) -
     fabric.solve()
     (outcome,) = [r.value for r in fabric.replies if r.future is reply]
     assert isinstance(outcome, ReplanOutcome)
-    assert outcome.plan is status_of(fabric).plan
+    assert outcome.plan is fabric.status.plan
 
 
 def test_a_second_loss_is_repaired_while_the_first_is_still_being_planned(fabric: SlowSolver) -> None:
     fabric.cut(LEAF, UPLINK)
     (first,) = fabric.solving
     fabric.cut(LEAF, PortNo(3))
-    status = status_of(fabric)
+    status = fabric.status
     assert status.repairs_total == 2
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     routes = spines_used(fabric)
@@ -86,7 +82,7 @@ def test_a_second_loss_is_repaired_while_the_first_is_still_being_planned(fabric
     fabric.send(first)  # over links that are gone
     assert (fabric.mods, spines_used(fabric)) == ([], routes)
     fabric.solve()
-    assert {job.state for job in status_of(fabric).jobs.values()} == {"pinned"}
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
 
 
 def test_a_link_that_no_route_uses_waits_for_quiet(fabric: SlowSolver) -> None:
@@ -95,7 +91,7 @@ def test_a_link_that_no_route_uses_waits_for_quiet(fabric: SlowSolver) -> None:
     back = fabric.switches[LEAF].peers[port]
     assert not any(link.at == back for link in used)
     fabric.cut(LEAF, port)
-    assert status_of(fabric).repairs_total == 0
+    assert fabric.status.repairs_total == 0
     assert not fabric.solving
     fabric.run(0.5)
     assert fabric.solving, "after the quiet time it is planned for"
@@ -109,7 +105,7 @@ def test_nothing_is_repaired_where_nothing_is_pinned(fabric: SlowSolver, strateg
     fabric.cut(LEAF, UPLINK)
     fabric.run(1)
     fabric.solve()
-    assert status_of(fabric).repairs_total == 0
+    assert fabric.status.repairs_total == 0
     spines_used(fabric)
 
 
@@ -118,7 +114,7 @@ def test_flows_without_any_path_left_do_not_hold_up_the_others(fabric: SlowSolve
         fabric.cut(LEAF, PortNo(port))
     fabric.run(0.5)
     fabric.solve()
-    status = status_of(fabric)
+    status = fabric.status
     assert status.plan
     assert {flow.src_ip.split(".")[2] for flow in status.plan.unrouted} == {"1", "4"}, "from leaf 1, and to it"
     pinned = [flow for job in status.jobs.values() for flow, route in job.routes.items() if route]
@@ -135,7 +131,7 @@ def test_split_routes_are_repaired_too() -> None:
     fabric.run(0.5)
     fabric.solve()
     fabric.cut(LEAF, UPLINK)
-    status = status_of(fabric)
+    status = fabric.status
     (job,) = status.jobs.values()
     assert (status.repairs_total, job.state) == (1, "pinned")
     lost = {
@@ -143,13 +139,57 @@ def test_split_routes_are_repaired_too() -> None:
     } - fabric.loop.fabric.links.keys()
     assert not lost
     fabric.solve()
-    assert status_of(fabric).network_efficiency == pytest.approx(1 / 2), "four flows over the two spines that are left"
+    assert fabric.status.network_efficiency == pytest.approx(1 / 2), "four flows over the two spines that are left"
 
 
 def test_repairs_are_told_in_the_log(fabric: SlowSolver) -> None:
-    before = status_of(fabric)
+    before = fabric.status
     fabric.cut(LEAF, UPLINK)
-    told = dict(events(before, status_of(fabric)))
+    told = dict(events(before, fabric.status))
     assert told["routes repaired"]["flows"] == 2
     assert told["routes repaired"]["plan_ms"] > 0
     assert told["routes repaired"]["in_force_s"] == 0.0
+
+
+@pytest.fixture
+def late_repairs() -> LateAnswers:
+    """Three jobs run, planned; from now on repairs are answered when the test says so."""
+    fabric = LateAnswers()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    fabric.is_late = lambda answer: isinstance(answer, Planned)
+    return fabric
+
+
+def test_the_time_of_a_repair_is_from_the_first_loss_until_all_routes_are_repaired(late_repairs: LateAnswers) -> None:
+    late_repairs.cut(LEAF, UPLINK)
+    assert late_repairs.late
+    late_repairs.run(0.2, step=0.05)
+    assert late_repairs.status.repair_s is None, "next hops were removed, routes are not repaired yet"
+    late_repairs.cut(LEAF, PortNo(3))
+    late_repairs.run(0.2, step=0.05)
+    late_repairs.is_late = lambda _: False
+    late_repairs.deliver()
+    assert late_repairs.status.repair_s == pytest.approx(0.4)
+    assert {job.state for job in late_repairs.status.jobs.values()} == {"pinned"}
+
+
+def test_links_that_stay_lost_are_no_reason_to_plan_at_once_again(fabric: SlowSolver) -> None:
+    """Leaf 1 has no link left: its flows cannot be repaired. Rules change for other reasons."""
+    for port in range(1, 5):
+        fabric.cut(LEAF, PortNo(port))
+    fabric.run(0.5)
+    fabric.solve()
+    fabric.run(0.5)
+    fabric.solve()
+    assert fabric.status.plan
+    assert fabric.status.plan.unrouted
+    new = "10.0.2.77"
+    fabric.hosts[new] = PortRef(Dpid(2), PortNo(7))
+    fabric.send(ArpSeen(fabric.hosts[new], "request", new, fabric.mac(new), "10.0.3.1"))
+    assert new in fabric.loop.fabric.hosts
+    assert not fabric.solving
+    fabric.run(0.5)
+    assert fabric.solving, "after the quiet time"

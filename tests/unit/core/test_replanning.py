@@ -15,7 +15,7 @@ from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, Prefix
 from tests.support.fake_fabric import FakeFabric, ring_job
-from tests.support.slow_solver import SlowSolver
+from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register, spines_used
 
 JOB0 = JobId("job0")

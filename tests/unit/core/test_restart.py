@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.fabric.messages import SwitchConnected
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.messages import RegisterJob
 from controller.tables.rules import Table
@@ -60,3 +61,31 @@ def test_routes_through_a_leaf_that_connects_after_the_others_were_adopted_stay(
     assert spines_used(fabric) == before
     assert {job.state for job in status.jobs.values()} == {"pinned"}
     assert status.moved_flows_total == 0
+
+
+def returned(fabric: FakeFabric, dpid: Dpid) -> bool:
+    """A switch connects, and is read; whether what switches hold is adopted then."""
+    fabric.send(SwitchConnected(dpid, fabric.switches[dpid].name, fabric.switches[dpid].ports()))
+    return fabric.status.adopting
+
+
+def test_a_switch_that_connects_again_begins_no_adoption(fabric: FakeFabric) -> None:
+    fabric.start(CONFIG)
+    fabric.run(10)
+    fabric.lose(Dpid(3))
+    fabric.run(1)
+    assert not returned(fabric, Dpid(3))
+
+
+@pytest.mark.parametrize(("empty", "after_s"), [(True, 0.0), (False, CONFIG.jobs.orphan_lease_s)])
+def test_a_late_switch_without_rules_or_after_the_lease_begins_no_adoption(
+    fabric: FakeFabric, empty: bool, after_s: float
+) -> None:
+    """The lease in which jobs register again, and in which pins of unknown jobs stay."""
+    late = fabric.switches[Dpid(3)]
+    if empty:
+        late.flows, late.groups, late.meters = {}, {}, {}
+    fabric.start(CONFIG, late=[late.dpid])
+    fabric.run(CONFIG.discovery.adoption_patience_s + 5 + after_s, step=0.5)
+    assert not fabric.status.adopting
+    assert not returned(fabric, late.dpid)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from controller.config import JobsConfig, Strategy
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
@@ -173,7 +173,7 @@ def test_a_restart_adopts_split_routes_with_their_shares_and_sends_nothing(fabri
     fabric.run(30)
     assert fabric.mods == []
     assert routes_of(fabric) == before
-    assert not fabric.loop.state.phases.adopting
+    assert not fabric.status.adopting
 
 
 def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_may_correct_them(
@@ -184,7 +184,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
     fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
-    while fabric.loop.state.phases.adopting:
+    while fabric.status.adopting:
         fabric.run(0.1)
     adopted = fabric.loop.state.routes.routes
     assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths

@@ -16,17 +16,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.config import Config, Strategy
-from controller.fabric.candidate_paths import CandidatePaths
 from controller.fabric.messages import SwitchConnected, SwitchLeft
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob
-from controller.jobs.source_ports import port_classes
 from controller.jobs.spec import JobId
 from controller.offline.fabrics import without
 from controller.offline.topologies import fat_tree
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
-from controller.tables.narrowing import narrowed
+from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
@@ -308,7 +308,7 @@ def test_a_cable_that_is_cut_is_repaired_step_by_step_and_its_return_loses_nothi
 
 
 def lose_carrier(fabric: FakeFabric, a: Dpid, port: PortNo) -> None:
-    """Before anybody tells the controller."""
+    """Before the controller learns of it."""
     peer = fabric.switches[a].peers[port]
     assert peer
     fabric.switches[a].set_up(port, up=False)

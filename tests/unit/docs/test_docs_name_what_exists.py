@@ -25,7 +25,7 @@ FOREIGN = {
     "ovs-vswitchd.log",
     "OFPCR_ROLE_NOCHANGE",
     "OFPBRC_IS_SLAVE",
-    # gRPC, JSON, networkx, Prometheus, pytest, Mininet, shell
+    # gRPC, JSON, networkx, Prometheus, pytest, Hypothesis, Mininet, shell
     "grpc.health.v1.Health",
     "google.rpc.BadRequest",
     "NOT_SERVING",
@@ -34,6 +34,7 @@ FOREIGN = {
     "process_*",
     "promtool",
     "tmp_path",
+    "--hypothesis-profile=random",
     "nice -n -10",
     "unshare -n",
     "pkill",

@@ -7,7 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from controller.cli import app
 from controller.config import load
 from controller.jobs.collectives import check, virtual_links
 from controller.jobs.spec import JobSpec
@@ -55,3 +57,27 @@ def test_the_cable_that_the_tutorial_cuts_is_the_one_that_it_names() -> None:
     (cable,) = (cable for cable in FABRIC.cables if (cable.a, cable.b) == ("leaf1", "spine1"))
     assert cable.b_port == 1
     assert "ip link set spine1-eth1 down" in (ROOT / "docs/tutorial.md").read_text()
+
+
+def test_the_planner_prints_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the times, and but the commands that take seconds."""
+    monkeypatch.chdir(tmp_path)
+    readme, guide = (next(p for p in PAGES if p.name == name) for name in ("README.md", "docs/how-to/plan-on-paper.md"))
+    (block,) = (block.text for block in readme.blocks if "plan-file" in block.text)
+    lines = [line.strip() for line in block.splitlines()]
+    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    commands += [line for line in guide.commands() if " explain " in line]
+    printed = " ".join(printed_by(commands[1:], commands[0].partition("=")[2].strip('"')).split())
+    shown = [line for line in lines if not line.startswith(("$ ", "planned in"))]
+    shown += [block.text.partition("\n")[2] for block in guide.blocks if " explain " in block.text]
+    assert len(shown) == 7
+    assert [text for text in shown if " ".join(text.split()) not in printed] == []
+
+
+def printed_by(commands: list[str], fabric: str) -> str:
+    output = ""
+    for line in commands:
+        result = CliRunner().invoke(app, line.replace("$F", fabric).split()[1:])
+        assert result.exit_code == 0, line
+        output += result.output
+    return output

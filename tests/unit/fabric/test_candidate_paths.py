@@ -9,8 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.candidate_paths import CandidatePaths
-from controller.fabric.shortest_paths import next_hops
+from controller.fabric.shortest_paths import CandidatePaths, next_hops
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
 from tests.support.planning.fabrics import fabric_of, leaf_spine, link_between
 
@@ -41,6 +40,13 @@ def test_parallel_cables_are_separate_paths_and_next_hops() -> None:
     assert next_hops(fabric, [B])[B][A] == (LinkId(A, PortNo(1)), LinkId(A, PortNo(2)))
 
 
+def test_the_first_paths_go_over_as_many_next_hops_as_there_are() -> None:
+    """Each of two spines has two cables to the destination: neighbouring paths differ in the spine."""
+    cables = [(1, 101, 1.0), (1, 102, 1.0), *[(2, spine, 1.0) for spine in (101, 102) for _ in range(2)]]
+    fabric = fabric_of(cables)
+    assert [walk(fabric, 1, path)[1] for path in paths_between(fabric, 1, 2)] == [101, 102, 101, 102]
+
+
 def test_a_missing_cable_takes_its_spine_out_for_that_pair_only() -> None:
     fabric = leaf_spine(3, 2, without=[(1, 1)])
     assert [walk(fabric, 1, path) for path in paths_between(fabric, 1, 2)] == [[1, 102, 2]]
@@ -61,7 +67,7 @@ def test_paths_without_a_cable_are_those_of_the_fabric_without_it() -> None:
         [len(left.between(A, Dpid(n))) for n in (2, 3)] == [len(broken.between(A, Dpid(n))) for n in (2, 3)] == [1, 1]
     )
     assert left.far_end.keys() == whole.far_end.keys() - cut
-    assert len(whole.between(A, B)) == 2, "the original knows nothing of it"
+    assert len(whole.between(A, B)) == 2, "the original is unchanged"
 
 
 def test_a_link_that_works_in_one_direction_only_is_used_in_that_direction_only() -> None:

@@ -7,18 +7,21 @@ import pytest
 from controller.fabric.host_discovery import (
     ASK_EVERY_S,
     ASK_SILENT_AGAIN_S,
+    MAX_INQUIRIES,
     MAX_INQUIRIES_OF_A_PORT,
     MAX_QUESTION_FRAMES,
+    MAX_QUESTIONS,
     MAX_SILENT_QUESTIONS,
     MAX_WAITED_FOR,
     QUESTIONS,
     RECENT_S,
     SETTLED_FOR_S,
+    WAIT_S,
     HostDiscovery,
 )
 from controller.fabric.messages import ArpSeen, SendArpRequest
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
-from controller.fabric.topology_update import DeclaredHost, TopologySettings, TopologyState
+from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
 
 HOME, THIEF, OTHER = (PortRef(Dpid(1), PortNo(n)) for n in (1, 2, 3))
 IP, MAC, THIEF_MAC = "10.0.0.1", "02:00:00:00:00:01", "02:00:00:00:00:99"
@@ -47,11 +50,11 @@ class Edge:
     def claim(self) -> tuple[str, list[SendArpRequest]]:
         return self.speak(IP, THIEF_MAC, THIEF)
 
-    def run(self, seconds: float) -> list[SendArpRequest]:
+    def run(self, seconds: float, *missing: str) -> list[SendArpRequest]:
         questions = []
         for _ in range(round(seconds / 0.1)):
             self.now += 0.1
-            questions += self.hosts.advance((), self.now)
+            questions += self.hosts.advance(missing, self.now)
         return questions
 
     @property
@@ -142,6 +145,44 @@ def test_one_port_cannot_keep_everybody_s_claims_waiting() -> None:
     assert edge.speak(IP, THIEF_MAC, OTHER)[1] == [SendArpRequest(IP, (HOME,))]
 
 
+def test_all_ports_together_cannot_have_more_than_so_many_claims_open() -> None:
+    edge = Edge(ports=200)
+    victims = [f"10.0.1.{number}" for number in range(1, MAX_INQUIRIES + 11)]
+    for number, ip in enumerate(victims, 4):
+        edge.speak(ip, MAC, PortRef(Dpid(1), PortNo(number)))
+    thieves = [PortRef(Dpid(1), PortNo(number)) for number in range(100, 200)]
+    asked = [
+        question
+        for ip, thief in zip(victims, thieves, strict=False)
+        for question in edge.speak(ip, THIEF_MAC, thief)[1]
+    ]
+    assert len(asked) == MAX_INQUIRIES
+
+
+def test_a_claim_that_turns_out_true_before_it_is_settled_is_not_counted_as_refused() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.topology.port_changed(Dpid(1), port(1, up=False), False, edge.now)
+    assert edge.claim()[0] == "moved"
+    assert not edge.hosts.claims.refused
+
+
+def test_a_host_that_moves_has_the_mac_that_it_claimed_last() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.speak(IP, "02:00:00:00:00:98", THIEF)
+    edge.run(QUESTIONS * ASK_EVERY_S + 0.5)
+    assert edge.topology.fabric.hosts[IP].mac == "02:00:00:00:00:98"
+
+
+def test_a_claim_does_not_hold_for_a_host_that_was_put_elsewhere_meanwhile() -> None:
+    edge = Edge()
+    edge.claim()
+    edge.topology.place_host(IP, None, OTHER)
+    edge.run(QUESTIONS * ASK_EVERY_S + 0.5)
+    assert edge.home == OTHER
+
+
 def test_a_declared_host_is_not_even_asked() -> None:
     edge = Edge(4, DeclaredHost("10.0.0.7", None, "s1", "eth4"))
     assert edge.speak("10.0.0.7", THIEF_MAC, THIEF) == ("refused", [])
@@ -197,4 +238,41 @@ def test_declared_hosts_whose_mac_is_not_known_are_asked_a_few_at_a_time() -> No
     assert len(edge.run(1.5)) <= MAX_SILENT_QUESTIONS
     edge.run(ASK_SILENT_AGAIN_S)
     assert edge.speak(declared[0].ip, MAC, PortRef(Dpid(1), PortNo(2)))[0] == "known"
-    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "whoever answered is not asked again"
+    assert len(edge.run(ASK_SILENT_AGAIN_S)) == len(declared) - 1, "a host that answered is not asked again"
+
+
+def test_a_declared_host_is_asked_only_while_its_port_is_up() -> None:
+    edge = Edge(4, DeclaredHost("10.0.0.7", None, "s1", "eth4"))
+    edge.topology.port_changed(Dpid(1), port(4, up=False), False, edge.now)
+    assert edge.run(5) == []
+    edge.topology.port_changed(Dpid(1), port(4), False, edge.now)
+    assert {question.ip for question in edge.run(ASK_SILENT_AGAIN_S + 2)} == {"10.0.0.7"}
+
+
+def test_an_address_that_a_job_waits_for_is_asked_for_once_a_second() -> None:
+    edge = Edge()
+    edge.run(3)
+    assert len(edge.run(5, "10.0.9.9")) == 5
+    assert edge.run(5) == []
+
+
+def test_no_more_than_so_many_addresses_are_asked_for_in_one_second() -> None:
+    edge = Edge()
+    missing = [f"10.2.0.{number}" for number in range(200)]
+    edge.now += 1
+    first = edge.hosts.advance(missing, edge.now)
+    edge.now += 0.5
+    assert len(first) == MAX_QUESTIONS
+    assert edge.hosts.advance(missing, edge.now) == []
+    edge.now += 0.5
+    second = edge.hosts.advance(missing, edge.now)
+    assert len({question.ip for question in first + second}) == 2 * MAX_QUESTIONS
+
+
+@pytest.mark.parametrize(("after_s", "answers"), [(WAIT_S - 0.2, 1), (WAIT_S + 0.2, 0)])
+def test_an_asker_is_told_of_a_host_while_the_answer_helps(after_s: float, answers: int) -> None:
+    edge = Edge()
+    edge.speak("10.0.0.2", MAC, OTHER, target="10.0.0.3")
+    found = ArpSeen(THIEF, "reply", "10.0.0.3", THIEF_MAC, "0.0.0.0")
+    _, told, _ = edge.hosts.arp_seen(found, edge.now + after_s)
+    assert [(reply.asker_ip, reply.ip, reply.mac) for reply in told] == [("10.0.0.2", "10.0.0.3", THIEF_MAC)] * answers

@@ -1,7 +1,8 @@
-"""Rates, and what of them nobody announced."""
+"""Rates, and the background in them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.fabric.counter_samples import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
-from controller.fabric.samples import LinkStatus
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
 from controller.offline.fabrics import leaf_spine
 
@@ -59,7 +60,40 @@ def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLo
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
     assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
-    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is somebody else's"
+    assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is background"
+
+
+def test_links_that_a_flow_without_counters_may_use_have_no_background() -> None:
+    load = LinkLoad(window_s=6, noise_fraction=0.1)
+    load.routes_changed(0, lambda: {FLOW: (frozenset([LINK]),)})
+    for now in range(0, 40, 2):
+        load.count_links(now, {LINK: 100_000 * now, OTHER: 100_000 * now})
+        background = load.update(now, CAPACITY)
+    assert set(background) == {OTHER}
+
+
+def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -> None:
+    """What a link carried after the last reading of its flows is not looked at yet."""
+    for now in range(0, 40, 2):
+        load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
+        load.count_links(now + 1, {LINK: int(9e5 / 8 * (now + 1))})
+        load.update(now + 1, CAPACITY)
+    assert load.background[LINK] == pytest.approx(5e5, rel=0.02)
+
+
+def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_meanwhile(load: LinkLoad) -> None:
+    """Two changes within one window; the path between them is not forgotten with the one before."""
+    run(load, range(20), 0, 0)
+    load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
+
+    def read(now: int) -> Mapping[LinkId, float]:
+        load.count_links(now, {LINK: 0, OTHER: int(8e5 / 8 * (now - 20))})
+        load.count_flows(now, {FLOW: int(8e5 / 8 * (now - 20))})
+        return load.update(now, CAPACITY)
+
+    assert [dict(read(now)) for now in range(20, 34, 2)] == [{}] * 7
+    load.routes_changed(34, lambda: {FLOW: (frozenset([LINK]),)})
+    assert [dict(read(now)) for now in range(34, 38, 2)] == [{}] * 2
 
 
 def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_different_times(load: LinkLoad) -> None:
@@ -125,7 +159,7 @@ PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, 
 
 
 def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
-    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of somebody else's; counters of the two
+    """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of background; counters of the two
     rules began at ``at_zero``."""
     background: dict[LinkId, float] = {}
     for now in seconds[::2]:
@@ -166,7 +200,7 @@ def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLo
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, dict)
     assert run(load, range(20, 28), 8e5, 8e5) == {}
-    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "nobody announces it any more"
+    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "it is not announced any more"
 
 
 def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: LinkLoad) -> None:

@@ -38,7 +38,7 @@ def test_what_does_not_change_is_the_same_object() -> None:
     assert all(known.towards(fabric, fabric.switches)[dst] is before[dst] for dst in fabric.switches)
     cut = LinkId(fabric.hosts["10.0.0.1"].at.dpid, PortNo(1))
     after = known.towards(replace(fabric, links={k: v for k, v in fabric.links.items() if k != cut}), fabric.switches)
-    assert after[cut.dpid] is before[cut.dpid], "nobody reaches a leaf over its own link"
+    assert after[cut.dpid] is before[cut.dpid], "no switch reaches a leaf over the leaf's own link"
     assert sum(after[dst] is not before[dst] for dst in fabric.switches) == len(fabric.switches) - 2
 
 

@@ -117,3 +117,11 @@ def test_without_a_state_directory_nothing_is_kept() -> None:
     store = StateStore(None)
     store.save(SavedState((spec("a"),)))
     assert store.load() == SavedState()
+
+
+def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("12345678901234")
+    store = StateStore(tmp_path)
+    assert store.claim()
+    assert store.owner() == str(os.getpid())
+    store.close()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
+from types import ModuleType
 
 import pytest
 from typer import Typer
@@ -61,6 +64,20 @@ def test_mn_can_load_the_files() -> None:
     assert len(leafspine(4, 4, 4, 5, 5).links()) == 32
     fattree = runpy.run_path(str(fat_tree.__file__))["topos"]["fattree"]
     assert len(fattree(4, 5, 5).links()) == 48
+
+
+@pytest.mark.parametrize("module", [leaf_spine, fat_tree])
+def test_mn_needs_no_package_but_mininet(module: ModuleType) -> None:
+    """It runs with the system's Python."""
+    code = f"""
+import runpy, sys
+import mininet.link, mininet.node, mininet.topo
+before = set(sys.modules)
+runpy.run_path({str(module.__file__)!r})
+print(*sorted({{name.partition(".")[0] for name in set(sys.modules) - before}} - sys.stdlib_module_names))
+"""
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert loaded == ["controller", "mininet_topos"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import InvalidInput
-from controller.fabric.candidate_paths import CandidatePaths
+from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.offline.fabrics import (
     cable_links,
@@ -55,7 +55,7 @@ def test_numbers_are_those_of_the_published_files() -> None:
     assert (host.ip, fabric.name(host.at.dpid)) == ("10.0.14.1", "leaf14")
 
 
-def test_rates_of_nics_and_uplinks_are_told_apart() -> None:
+def test_nics_and_uplinks_have_their_own_rates() -> None:
     fabric = small()
     assert {link.capacity_bps for link in fabric.links.values()} == {40e9}
     assert {host.nic_bps for host in fabric.hosts.values()} == {RATE}
@@ -129,6 +129,10 @@ def test_cores_of_a_fat_tree_fail_by_number_and_any_switch_without_hosts_by_name
 def test_what_cannot_fail_is_refused_with_what_can(spine: int | str, message: str) -> None:
     with pytest.raises(InvalidInput, match=f"{message}.*spine0, spine1, spine2"):
         spine_links(small(), [spine])
+
+
+def cut(fabric: Fabric, cables: list[str]) -> Fabric:
+    return without(fabric, cable_links(fabric, cables))
 
 
 @pytest.mark.parametrize(("name", "lost"), [("leaf1:spine2", 2), ("spine2:leaf1", 2), ("leaf1:spine2:1", 1)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.errors import InvalidInput
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import MODELS, Workload, generate, jobs_of, random_flows
+from controller.offline.generator import MODELS, Workload, generate, jobs_of
 from controller.offline.workloads import Line, read_workload, write_workload
 
 FABRIC = leaf_spine(16, 8, 32, 100e9, 100e9)
@@ -112,17 +112,3 @@ def test_small_fabrics_take_fewer_rings_or_say_how_many_hosts_they_lack() -> Non
 def test_numbers_that_make_no_sense_are_refused(jobs: int, ring_size: int, max_rings: int | None) -> None:
     with pytest.raises(InvalidInput, match="at least"):
         generate(FABRIC, jobs, ring_size, Placement.FRAGMENTED, 1, max_rings)
-
-
-@given(flows=st.integers(6, 512), jobs=st.integers(1, 3), seed=st.integers(0, 99))
-def test_random_flows_are_as_many_as_asked_and_load_every_host_once(flows: int, jobs: int, seed: int) -> None:
-    made = flat(random_flows(FABRIC, flows, jobs, seed))
-    assert len(made) == len({line.src for line in made}) == len({line.dst for line in made}) == flows
-    for job in jobs_of(random_flows(FABRIC, flows, jobs, seed), FABRIC):
-        assert len({link.bytes for link in job.virtual_links}) == 1
-
-
-@pytest.mark.parametrize(("flows", "jobs"), [(513, 1), (3, 2)])
-def test_random_flows_need_hosts(flows: int, jobs: int) -> None:
-    with pytest.raises(InvalidInput, match=r"there are 512"):
-        random_flows(FABRIC, flows, jobs, seed=1)

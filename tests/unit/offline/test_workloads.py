@@ -1,4 +1,4 @@
-"""Workload files become jobs; whatever is wrong with them is told with file and line."""
+"""Workload files become jobs; every error is reported with file and line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_ring_sends_every_step_of_its_all_reduce(tmp_path: Path) -> None:
     assert (job.id, job.pairs) == ("Job_A", frozenset(ips))
 
 
-def test_rings_are_told_apart_by_their_index_and_may_differ(tmp_path: Path) -> None:
+def test_rings_are_distinguished_by_their_index_and_may_differ(tmp_path: Path) -> None:
     """Lines of two rings, mixed; the second has three hosts, so four steps, and its NICs set the ideal time."""
     lines = ["3 7 0 1 0 100 0 1", "4 8 0 1 0 90 0 5", "7 3 1 0 0 100 0 1", "8 9 1 1 0 90 0 5", "9 4 1 0 0 90 0 5"]
     (job,) = read_workload(folder(tmp_path, job="\n".join(lines)), FABRIC)
@@ -93,7 +93,7 @@ def test_a_flow_of_two_jobs_names_both(tmp_path: Path) -> None:
     assert found[0] == f"b.txt:3: 3 > 7 is a flow already, on {tmp_path}/a.txt:2"
 
 
-def test_all_wrong_lines_are_told_at_once_up_to_a_limit(tmp_path: Path) -> None:
+def test_all_wrong_lines_are_reported_at_once_up_to_a_limit(tmp_path: Path) -> None:
     assert len(problems(tmp_path, job="3 7\n" * 5)) == 5
     found = problems(tmp_path, job="3 7\n" * 50)
     assert (len(found), found[-1]) == (21, f"{tmp_path}: 30 more problems")

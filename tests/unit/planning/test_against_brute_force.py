@@ -16,7 +16,7 @@ from tests.support.planning.fabrics import better, brute_force, pinned
 from tests.support.planning.random_problems import problems
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=8, deterministic=True)
-quick = settings(max_examples=100, derandomize=True)
+quick = settings(max_examples=100)
 
 
 def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:

@@ -1,4 +1,4 @@
-"""The same input gives the same plan, in every process: whatever Python's hashing of strings does."""
+"""The same input gives the same plan in every process, for any seed of Python's string hashing."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def digest() -> str:
         "local-search",
         "cpsat",
     ]
-    told = [
+    described = [
         (sorted(answer.routes.items()), sorted(answer.job_level.items()), answer.bound, answer.moves, answer.solver)
         for answer in answers
         if isinstance(answer, Plan)
     ]
-    return hashlib.sha256(repr(told).encode()).hexdigest()
+    return hashlib.sha256(repr(described).encode()).hexdigest()
 
 
 def test_plans_do_not_depend_on_the_hash_seed() -> None:
     found = set()
     for seed in ("0", "1"):
         command = [sys.executable, "-c", f"from {__name__} import digest; print(digest())"]
-        told = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True)
-        found.add(told.stdout.decode().strip())
+        result = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True)
+        found.add(result.stdout.decode().strip())
     assert found == {digest()}

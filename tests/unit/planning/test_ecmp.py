@@ -6,7 +6,7 @@ import pytest
 
 from controller.fabric.topology import PortNo
 from controller.jobs.spec import JobId
-from controller.planning.baselines.ecmp import ecmp_job_levels, ecmp_level
+from controller.planning.ecmp import ecmp_job_levels, ecmp_level
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
@@ -87,7 +87,7 @@ def test_a_pinned_flow_in_pieces_loads_each_path_with_its_share() -> None:
     assert ecmp_job_levels(problem, pieces, 10, seed=1) == {"a": 1.5, "b": 1.5}
 
 
-def test_hashing_knows_no_cap_on_candidate_paths() -> None:
+def test_hashing_ignores_the_cap_on_candidate_paths() -> None:
     """A switch hashes over all of its next hops, however few paths the planner looks at. One of the four cables from
     the pods to the cores is four times too slow: one draw in four meets it."""
     pods = [(pod, core, RATE) for pod in (11, 12) for core in (101, 102)]

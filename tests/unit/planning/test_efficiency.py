@@ -5,16 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.jobs.collectives import VirtualLink
-from controller.planning.efficiency import (
-    demands,
-    first_difference,
-    ideal_communication_s,
-    ideal_time_s,
-    job_levels,
-    link_loads,
-    network_efficiency,
-)
-from controller.planning.problem import FlowId, whole
+from controller.planning.efficiency import first_difference, job_levels, link_loads, network_efficiency
+from controller.planning.problem import FlowId, demands, ideal_communication_s, ideal_time_s, whole
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
 
 NICS = {"a": 8e6, "b": 8e6, "c": 4e6}

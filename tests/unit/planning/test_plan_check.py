@@ -12,7 +12,7 @@ from controller.jobs.spec import JobId
 from controller.planning.plan import EcmpLevel, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
-from controller.planning.problem import FlowId, PlanLimits, Problem, whole
+from controller.planning.problem import FlowId, PlanLimits, Problem, Subflow, whole
 from tests.support.planning.fabrics import RATE, demo_flows, flow, leaf_spine, pinned, problem_of
 
 
@@ -40,8 +40,8 @@ def test_a_right_plan_has_no_violations(problem: Problem, good: Plan) -> None:
 
 FIRST = FlowId("10.0.1.1", "10.0.2.1")
 LOCAL = FlowId("10.0.1.8", "10.0.1.9")
-STRANGER = FlowId("10.0.1.1", "10.0.9.9")
-GHOST = LinkId(Dpid(1), PortNo(77))
+OF_NO_JOB = FlowId("10.0.1.1", "10.0.9.9")
+MISSING = LinkId(Dpid(1), PortNo(77))
 
 MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     "another generation": (lambda p: replace(p, generation=9), "generation 9"),
@@ -55,18 +55,24 @@ MUTATIONS: dict[str, tuple[Callable[[Plan], Plan], str]] = {
     ),
     "routed and unrouted": (lambda p: replace(p, unrouted=(*p.unrouted, FIRST)), "both routed and"),
     "unrouted twice": (lambda p: replace(p, unrouted=p.unrouted * 2), "twice"),
-    "a stranger": (lambda p: replace(p, routes={**p.routes, STRANGER: whole(())}), "no flow of the problem"),
-    "a path that is no candidate": (lambda p: replace(p, routes={**p.routes, FIRST: whole((GHOST,))}), "not among"),
+    "a flow of no job": (lambda p: replace(p, routes={**p.routes, OF_NO_JOB: whole(())}), "no flow of the problem"),
+    "a path that is no candidate": (lambda p: replace(p, routes={**p.routes, FIRST: whole((MISSING,))}), "not among"),
     "a path with no link": (lambda p: replace(p, routes={**p.routes, FIRST: whole(())}), "not among"),
-    "a detour for a local flow": (lambda p: replace(p, routes={**p.routes, LOCAL: whole((GHOST,))}), "share a switch"),
+    "a detour for a local flow": (
+        lambda p: replace(p, routes={**p.routes, LOCAL: whole((MISSING,))}),
+        "share a switch",
+    ),
     "a level too good": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 0.5}), "job1 has level"),
     "a level too bad": (lambda p: replace(p, job_level={**p.job_level, JobId("job1"): 1.5}), "job1 has level"),
     "a job without level": (lambda p: replace(p, job_level={JobId("job1"): 1.0}), "levels are given for"),
-    "moves kept quiet": (lambda p: replace(p, moves=1), "moves 0 flows"),
+    "a move too many": (lambda p: replace(p, moves=1), "moves 0 flows"),
     "a bound above the level": (lambda p: replace(p, bound=1.1), "bound"),
     "a bound below one": (lambda p: replace(p, bound=0.9), "bound"),
     "more proven than there is": (lambda p: replace(p, levels_proven=9), "9 levels are said to be proven"),
-    "modesty": (lambda p: replace(p, certificate="gap"), "certificate"),
+    "a fluid bound below one": (lambda p: replace(p, fluid_bound=0.9), "fluid bound"),
+    "a fluid bound above the bound": (lambda p: replace(p, fluid_bound=1.1), "fluid bound"),
+    "a bound of whole flows below the bound": (lambda p: replace(p, integer_bound=0.9), "bound of whole flows"),
+    "a certificate that claims too little": (lambda p: replace(p, certificate="gap"), "certificate"),
     "an optimum that is not proven": (lambda p: replace(p, levels_proven=1), "certificate"),
     "an ECMP better than possible": (lambda p: replace(p, ecmp=EcmpLevel(0.5, 1.0)), "ECMP"),
 }
@@ -77,6 +83,54 @@ def test_a_wrong_plan_is_named(problem: Problem, good: Plan, name: str) -> None:
     mutate, words = MUTATIONS[name]
     violations = check(problem, mutate(good))
     assert any(words in violation for violation in violations), violations
+
+
+def split_plan(*pieces: tuple[int, float]) -> tuple[str, ...]:
+    """What is wrong with a flow of two subflows at most that is divided so. ``pieces``: the candidate path and share of
+    each."""
+    alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)
+    problem = problem_of(leaf_spine(2, 3), [alone])
+    answer = plan(problem, PlanLimits())
+    assert isinstance(answer, Plan)
+    paths = problem.candidates(alone)
+    route = tuple(Subflow(paths[number], share) for number, share in pieces)
+    return check(problem, replace(answer, routes={alone.id: route}))
+
+
+def test_subflows_are_at_most_as_many_as_allowed_on_paths_of_their_own_with_shares_that_add_up() -> None:
+    assert split_plan((0, 0.25), (2, 0.75)) == ()
+    assert split_plan((1, 1.0)) == ()
+    for pieces, words in (
+        ([(0, 0.25), (1, 0.25), (2, 0.5)], "has 3 subflows, its job allows 2"),
+        ([], "has 0 subflows"),
+        ([(0, 0.5), (1, 0.4)], "do not add up"),
+        ([(0, 0.5)], "do not add up"),
+        ([(0, 0.5), (0, 0.5)], "share a path"),
+        ([(0, 1.0), (1, 0.0)], "has no share"),
+        ([(0, 1.5), (1, -0.5)], "has no share"),
+    ):
+        (violation,) = split_plan(*pieces)
+        assert words in violation
+
+
+def test_every_subflow_needs_a_candidate_path() -> None:
+    alone = replace(flow("a", (1, 1), (2, 1), RATE), max_subflows=2)
+    problem = problem_of(leaf_spine(2, 3), [alone])
+    answer = plan(problem, PlanLimits())
+    assert isinstance(answer, Plan)
+    route = (Subflow(problem.candidates(alone)[0], 0.5), Subflow((MISSING,), 0.5))
+    assert "not among" in check(problem, replace(answer, routes={alone.id: route}))[0]
+
+
+def test_a_flow_whose_path_has_gone_is_not_moved() -> None:
+    alone = flow("a", (1, 1), (2, 1), RATE)
+    before = problem_of(leaf_spine(2, 2), [alone])
+    over_second = whole(before.candidates(alone)[1])
+    problem = pinned(problem_of(leaf_spine(2, 2, without=[(2, 2)]), [alone]), {alone.id: over_second})
+    answer = plan(problem, PlanLimits())
+    assert isinstance(answer, Plan)
+    assert answer.routes[alone.id] != over_second
+    assert (answer.moves, check(problem, answer, max_moves=0)) == (0, ())
 
 
 def test_any_flow_put_on_another_path_is_noticed(problem: Problem, good: Plan) -> None:
@@ -101,3 +155,15 @@ def test_a_worst_level_said_to_be_proven_must_meet_its_bound() -> None:
     assert isinstance(answer, Plan)
     assert check(crowded, answer) == ()
     assert "said to be proven, its bound is 1" in check(crowded, replace(answer, bound=1.0, fluid_bound=1.0))[0]
+
+
+def test_phases_of_one_job_do_not_load_a_link_together_and_those_of_two_jobs_do() -> None:
+    """One link, two flows, each in a phase of its own."""
+    fabric = leaf_spine(2, 1)
+    for other, level in (("a", 1.0), ("b", 2.0)):
+        flows = [flow("a", (1, 1), (2, 1), [(0, RATE)]), flow(other, (1, 2), (2, 2), [(1, RATE)])]
+        problem = problem_of(fabric, flows)
+        answer = plan(problem, PlanLimits())
+        assert isinstance(answer, Plan)
+        assert answer.max_level == level
+        assert check(problem, answer) == ()

@@ -1,4 +1,4 @@
-"""What the planner does on the fabrics that people have: the demo's, broken, shared with strangers, and out of luck."""
+"""Plans on typical fabrics: the demo's, with failures, with background traffic, and when solvers fail."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.topology import Fabric, LinkId, Path
+from controller.planning import greedy
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
-from controller.planning.whole import cpsat, greedy, local_search
+from controller.planning.whole_flows import cpsat, local_search
 from tests.support.planning.fabrics import (
     RATE,
     demo_flows,

@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller.planning import replan_policy, worker
+from controller.planning import planner, worker
 from controller.planning.messages import Compared, Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.replan_policy import running
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 
@@ -117,7 +116,7 @@ def broken(generation: int) -> SolvePlan:
     assert isinstance(pinned, Plan)
     lost = next(path[0] for ((path, _),) in pinned.routes.values() if path)
     left = replace(fabric, links={link: each for link, each in fabric.links.items() if link != lost})
-    return SolvePlan(running(replace(problem_of(left, flows), generation=generation), pinned.routes), LIMITS)
+    return SolvePlan(replace(problem_of(left, flows), generation=generation).with_routes(pinned.routes), LIMITS)
 
 
 def test_broken_routes_are_answered_by_a_repair_and_then_by_a_plan_that_starts_from_it(
@@ -162,11 +161,11 @@ def test_a_repair_that_fails_leaves_it_to_the_plan(
     def defect(_: Problem) -> Plan:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(replan_policy, "repair", defect)
+    monkeypatch.setattr(planner, "repair", defect)
     planning.submit(broken(1))
     only = inbox.messages.get(timeout=DEADLINE_S)
     assert (only.repair, type(only.answer)) == (False, Plan)
-    monkeypatch.setattr(replan_policy, "repair", lambda problem: NoPlan(problem.generation, "no routing"))
+    monkeypatch.setattr(planner, "repair", lambda problem: NoPlan(problem.generation, "no routing"))
     planning.submit(broken(2))
     only = inbox.messages.get(timeout=DEADLINE_S)
     assert (only.repair, type(only.answer)) == (False, Plan)

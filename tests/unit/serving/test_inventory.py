@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.errors import InvalidInput
-from controller.fabric.topology_update import DeclaredHost
+from controller.fabric.topology_state import DeclaredHost
 from controller.serving import inventory
 
 GOOD = """

@@ -8,11 +8,10 @@ from controller.fabric.topology import Fabric
 from controller.offline.fabric_options import Placement
 from controller.offline.fabrics import leaf_spine, spine_links, without
 from controller.offline.generator import generate, jobs_of
-from controller.offline.options import problem_of
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation
+from controller.offline.scenario import problem_of
+from controller.planning.baselines import SCHEMES
+from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits
-from controller.planning.strategies import STRATEGIES
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 
@@ -34,13 +33,13 @@ def run(
     trained = jobs_of(workload, fabric, max_subflows)
     problem = problem_of(left, trained)
     limits = PlanLimits(ecmp_draws=0, seed=seed)
-    outcome = simulate([Stage(0.0, problem)], trained, lambda asked: STRATEGIES[name](asked, limits), options)
-    return outcome, level_bounds(problem, Valuation(problem)).fluid
+    outcome = simulate([Stage(0.0, problem)], trained, lambda asked: SCHEMES[name](asked, limits), options)
+    return outcome, level_bounds(problem).fluid
 
 
 @pytest.mark.parametrize("name", ["planned", "edge-coloring"])
 @pytest.mark.parametrize("replan", Replan)
-def test_without_failures_nobody_waits(name: str, replan: Replan) -> None:
+def test_without_failures_no_job_waits(name: str, replan: Replan) -> None:
     outcome, _ = run(name, 0, 1, Options(iterations=3, replan=replan))
     assert outcome.mean_slow_down == pytest.approx(1.0, rel=0.005)
 

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from controller.fabric.topology import Dpid
 from controller.jobs.workload import WorkloadJob
 from controller.offline.fabrics import spine_links, without
-from controller.offline.options import problem_of
+from controller.offline.scenario import problem_of
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import Flow, Problem, Route, Subflow, whole
 from controller.simulator.options import Options, Replan, Sharing
-from controller.simulator.routing import Strategy
+from controller.simulator.routing import Scheme
 from controller.simulator.training import Outcome, Stage, simulate
 from tests.support.simulator_scenes import STEP_BYTES, STEP_S, every_flow, fabric_of, greedy, job, over, plan_of, stage
 
@@ -22,8 +22,8 @@ ONE = Options(iterations=1, replan=Replan.NEVER)
 """One iteration with fixed routes."""
 
 
-def run(stages: list[Stage], jobs: list[WorkloadJob], strategy: Strategy, options: Options = ONE) -> Outcome:
-    return simulate(stages, jobs, strategy, options)
+def run(stages: list[Stage], jobs: list[WorkloadJob], scheme: Scheme, options: Options = ONE) -> Outcome:
+    return simulate(stages, jobs, scheme, options)
 
 
 def test_alone_a_ring_takes_its_ideal_time() -> None:
@@ -63,7 +63,8 @@ def test_two_rings_over_one_spine_take_twice_as_long() -> None:
 
 
 def test_a_ring_waits_for_its_slowest_flow_and_the_job_for_its_slowest_ring() -> None:
-    """Both rings of a job send one flow out of leaf 0, and only these two meet; the other flows and job meet nobody."""
+    """Both rings of a job send one flow out of leaf 0, and only these two share a link; all other flows have their
+    links alone."""
     fabric = fabric_of(leaves=7, spines=2)
     meet = job(fabric, "meet", [[(0, 0), (1, 0), (2, 0)], [(0, 1), (3, 0), (4, 0)]])
     free = job(fabric, "free", [[(5, 0), (6, 0)]])
@@ -180,7 +181,7 @@ def test_published_plans_see_only_who_sends_and_are_always_adopted() -> None:
 
 
 def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
-    """The first plan sends everybody over spine 0, the later ones over spine 1, which is no better."""
+    """The first plan sends all flows over spine 0, the later ones over spine 1, which is no better."""
     fabric = fabric_of(leaves=2, spines=2)
     jobs = [job(fabric, "a", [[(0, 0), (1, 0)]], compute_s=0.3)]
     answers = iter([over(0), over(1)])
@@ -197,7 +198,7 @@ def test_hysteresis_plans_for_all_jobs_and_moves_only_for_a_gain() -> None:
 
 @pytest.mark.parametrize(("min_gain", "slow_down"), [(0.02, 1.0), (0.6, 2.0)])
 def test_hysteresis_adopts_a_gain(min_gain: float, slow_down: float) -> None:
-    """From the second plan on, which is made when the first iteration ends, each ring gets a spine of its own."""
+    """From the second plan on, which is made when the first iteration ends, each ring gets its own spine."""
     fabric = fabric_of(leaves=2, spines=2)
     both = job(fabric, "a", [[(0, 0), (1, 0)], [(0, 1), (1, 1)]])
     answers = iter([over(0), *[greedy] * 9])
@@ -266,7 +267,7 @@ def test_a_job_without_a_path_stops_and_the_others_go_on() -> None:
 
 @given(st.data())
 @settings(max_examples=40)
-def test_nobody_is_slower_than_the_level_that_the_planner_promises(data: st.DataObject) -> None:
+def test_no_job_is_slower_than_its_planned_level(data: st.DataObject) -> None:
     """Equal demands, fixed routes, any overlap in time: an all-reduce takes at least the ideal time and at most the
     job's level times that. Split flows too, when their pieces keep in step."""
     fabric = fabric_of(leaves=3, spines=3, hosts=3)

@@ -21,7 +21,7 @@ PORTS, FLOWS, METERS = ofp.OFPMP_PORT_STATS, ofp.OFPMP_FLOW, ofp.OFPMP_METER
 
 
 class Wire:
-    """``open``: the requests that nobody has answered, per switch by kind. ``asked``: when, and of whom."""
+    """``open``: the requests without an answer, per switch by kind. ``asked``: when, and of whom."""
 
     def __init__(self, switches: int = 1) -> None:
         self.asked: list[tuple[float, Dpid, int]] = []

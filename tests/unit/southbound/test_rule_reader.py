@@ -62,7 +62,7 @@ def test_rules_are_told_when_the_last_part_of_the_last_reply_is_in() -> None:
     wire.answer(COUNT, counted(5))
     wire.answer(GROUPS)
     wire.answer(FLOWS, flow(2))
-    assert wire.told == [], "three are somebody else's: which are they?"
+    assert wire.told == [], "three are foreign: which are they?"
     theirs = [replace(rule(priority), cookie=0x77) for priority in (7, 8)]
     wire.answer(FLOWS, flow(1) + flow_entry(theirs[0]), more=True)
     wire.answer(FLOWS, flow_entry(theirs[1]) + flow(2))

@@ -24,7 +24,7 @@ from controller.tables.rules import (
 )
 
 HOST_PORT, EMPTY_PORT, UPLINK, SECOND_UPLINK = (PortNo(n) for n in (1, 2, 3, 4))
-IP, OTHER_IP, NOBODY = "10.0.1.1", "10.0.2.2", "0.0.0.0"
+IP, OTHER_IP, NO_ADDRESS = "10.0.1.1", "10.0.2.2", "0.0.0.0"
 NEIGHBOUR = "02:00:00:00:00:77"
 RATE = 50
 SWITCH = Switch(
@@ -67,8 +67,8 @@ def fate(held: RuleSet, in_port: PortNo, eth_type: int, eth_dst: str = NEIGHBOUR
         (CONTROLLER_MAC, OTHER_IP, {UP}),
         (BROADCAST_MAC, OTHER_IP, {UP}),
         (NEIGHBOUR, OTHER_IP, {UP}),
-        (BROADCAST_MAC, NOBODY, {ON}),
-        (NEIGHBOUR, NOBODY, {UP}),
+        (BROADCAST_MAC, NO_ADDRESS, {ON}),
+        (NEIGHBOUR, NO_ADDRESS, {UP}),
     ],
 )
 def test_a_known_host_s_arp_passes_and_nobody_else_s(eth_dst: str, sender: str, expected: set[str]) -> None:
@@ -123,3 +123,6 @@ def test_adopting_leaves_ports_alone_that_hand_up_probes_and_equips_the_others()
     for port in SWITCH.ports:
         assert fate(fresh, port, ETH_LLDP) == {UP}
         assert fate(fresh, port, ETH_ARP) == {UP, ON}
+
+    slower = MeterRule(HOST_PORT, 7, 7)
+    assert adopting_rules(SWITCH, RuleSet(meters={HOST_PORT: slower}), RATE).meters[HOST_PORT] == slower

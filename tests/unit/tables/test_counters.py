@@ -90,6 +90,21 @@ def test_a_port_that_vanishes_and_a_host_that_moves_are_followed(counts: Counts)
     assert counts.load.bytes_total(LinkId(LEAF, HOST_PORT, "in")) == 200, "no host is there any more"
 
 
+def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
+    """Nothing else changes: neither its switch nor the rules there."""
+    flow = {pin_key(FlowId(HERE, THERE)): 100}
+    before = replace(FABRIC, hosts={ip: host for ip, host in FABRIC.hosts.items() if ip != HERE})
+    at = FABRIC.hosts[HERE].at.port
+    counts.load.routes_changed(0.0, lambda: {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),)})
+    counts.take({at: BOTH}, flow, fabric=before)
+    assert counts.load.bytes_total(LinkId(LEAF, at, "in")) == 0
+    for total in range(1, 8):
+        counts.take({at: BOTH, UPLINK: PortCount(2 * total * 10**6, 0)}, dict.fromkeys(flow, total * 10**6))
+    assert counts.load.bytes_total(LinkId(LEAF, at, "in")) == 200
+    counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
+    assert counts.load.background == {LinkId(LEAF, UPLINK): pytest.approx(4e6)}, "half of it is the flow"
+
+
 def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts) -> None:
     miss = FlowKey(Table.PINNED, 0, Match())
     forth, back = pin_key(FlowId(HERE, THERE)), pin_key(FlowId(THERE, HERE))
@@ -100,6 +115,18 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
         counts.take({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
     counts.load.update(counts.now, {LinkId(LEAF, UPLINK): 1e7})
     assert counts.load.background == {}, "all that the link carried is the flow that begins here"
+
+
+def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flow(counts: Counts) -> None:
+    """The flow comes from the other leaf; packets that took another way do not pass the rule here."""
+    back, far_leaf = pin_key(FlowId(THERE, HERE)), FABRIC.hosts[THERE].at.dpid
+    counts.load.routes_changed(0.0, lambda: {Counted(THERE, HERE): (frozenset({LinkId(SPINE, PortNo(1))}),)})
+    for total in range(1, 20):
+        counts.take({}, {back: total * 10**6}, dpid=far_leaf)
+        counts.take({}, {back: 0}, dpid=LEAF)
+        counts.take({PortNo(1): PortCount(2 * total * 10**6, 0)}, dpid=SPINE)
+    counts.load.update(counts.now, {LinkId(SPINE, PortNo(1)): 1e7})
+    assert counts.load.background == {LinkId(SPINE, PortNo(1)): pytest.approx(8e6 / 6)}, "half of it is the flow"
 
 
 def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -> None:
@@ -113,6 +140,13 @@ def test_drops_at_a_ports_limit_are_those_between_two_readings(counts: Counts) -
     counts.take(drops={HOST_PORT: 950, UPLINK: 0})
     assert counts.dropped() == {}
     assert counts.intake.drops[PortRef(LEAF, HOST_PORT)].total == 950
+
+
+def test_drops_that_are_read_twice_at_one_moment_are_no_new_reading(counts: Counts) -> None:
+    for total in (50, 950, 950):
+        counts.now = min(counts.now, 2.0)
+        counts.take(drops={HOST_PORT: total})
+    assert counts.dropped() == {PortRef(LEAF, HOST_PORT): (900, 2.0)}
 
 
 def test_a_meter_that_is_made_anew_counts_from_nothing(counts: Counts) -> None:

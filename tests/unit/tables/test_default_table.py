@@ -1,4 +1,4 @@
-"""ECMP groups: a packet that meets two choices meets two, not the same one twice."""
+"""Where prefixes lead, and ECMP groups: a packet that meets two choices meets two, not the same one twice."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.tables.default_table import MAX_SPREAD_BUCKETS, ecmp_group
-from controller.tables.rules import NARROW, GroupRule, Output, RuleSet, stages_between
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
+from controller.tables.default_table import MAX_SPREAD_BUCKETS, destination_prefixes, ecmp_group
+from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, stages_between
 
 
 def bucket_of(group: GroupRule, value: int) -> PortNo:
@@ -71,3 +71,43 @@ def test_repeated_buckets_are_narrowed_like_others() -> None:
 def test_where_there_is_one_choice_a_hop_has_one_bucket_in_port_order(ports: list[int], distance: int) -> None:
     group = ecmp_group(5, tuple(LinkId(Dpid(9), PortNo(port)) for port in ports), distance)
     assert [bucket.watch_port for bucket in group.buckets] == sorted(ports)
+
+
+def test_switches_assign_the_hops_to_hash_values_in_different_orders() -> None:
+    """In three tiers: what is uneven at one switch is uneven in another way at the next."""
+    orders = {
+        tuple(
+            bucket.watch_port
+            for bucket in ecmp_group(5, tuple(LinkId(Dpid(dpid), PortNo(p)) for p in (1, 2, 3)), 3).buckets
+        )
+        for dpid in range(1, 20)
+    }
+    assert len(orders) > 1
+
+
+# ---- prefixes
+
+
+LEAF, OTHER_LEAF, THIRD_LEAF = Dpid(1), Dpid(2), Dpid(3)
+PREFIX = Prefix("10.0.1.0", 24)
+
+
+def owners(*leaves: Dpid, present: Dpid | None = None) -> dict[Prefix, Dpid]:
+    """``leaves``: where the hosts of one prefix are. ``present``: where the prefix leads now."""
+    hosts = {
+        f"10.0.1.{n}": Host(f"10.0.1.{n}", None, PortRef(dpid, PortNo(n)), 1e9) for n, dpid in enumerate(leaves, 1)
+    }
+    return destination_prefixes(Fabric(hosts=hosts), 24, {PREFIX: present} if present else {})
+
+
+def test_a_prefix_leads_to_the_switch_with_most_of_its_hosts_and_the_others_have_rules_of_their_own() -> None:
+    assert owners(OTHER_LEAF, LEAF, OTHER_LEAF) == {PREFIX: OTHER_LEAF, Prefix("10.0.1.2"): LEAF}
+
+
+def test_of_switches_with_as_many_hosts_the_first_owns_the_prefix_whatever_was_found_first() -> None:
+    assert owners(OTHER_LEAF, LEAF)[PREFIX] == owners(LEAF, OTHER_LEAF)[PREFIX] == LEAF
+
+
+def test_a_prefix_stays_where_it_leads_while_a_host_of_it_is_there() -> None:
+    assert owners(LEAF, OTHER_LEAF, OTHER_LEAF, present=LEAF)[PREFIX] == LEAF
+    assert owners(OTHER_LEAF, OTHER_LEAF, THIRD_LEAF, present=LEAF)[PREFIX] == OTHER_LEAF

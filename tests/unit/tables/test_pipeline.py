@@ -1,12 +1,128 @@
-"""The rules of all switches together, as they follow from the fabric and from what is installed."""
+"""The rules of all switches together, as they follow from the fabric, the pins and what is installed."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+
 from controller.fabric.messages import ArpSeen
-from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.tables.rules import FlowRule, Prefix
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.offline.fabrics import leaf_spine
+from controller.planning.problem import FlowId
+from controller.tables import pipeline
+from controller.tables.pinned_table import Pin, pin_key
+from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules, ecmp_group_id, keep_unknown
+from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
+
+SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
+FABRIC = leaf_spine(3, 2, 2, 1e9, 1e9)
+LEAF, FAR_LEAF = Dpid(1), Dpid(2)
+FLOW, OTHER_FLOW = FlowId("10.0.0.1", "10.0.1.1"), FlowId("10.0.0.2", "10.0.1.2")
+OWNER = 7
+
+
+def path_over(uplink: int, fabric: Fabric = FABRIC) -> Path:
+    """From the first leaf to the second."""
+    up = LinkId(LEAF, PortNo(uplink))
+    spine = fabric.links[up].dst.dpid
+    return up, next(link.id for link in fabric.links.values() if (link.src.dpid, link.dst.dpid) == (spine, FAR_LEAF))
+
+
+def without(links: Collection[LinkId]) -> Fabric:
+    return replace(FABRIC, links={key: link for key, link in FABRIC.links.items() if key not in links})
+
+
+def rules_at(dpid: Dpid, fabric: Fabric, *pins: Pin) -> RuleSet:
+    return desired_rules(fabric, pins, {}, SETTINGS)[dpid]
+
+
+def path_group(rules: RuleSet, flow: FlowId) -> GroupRule:
+    (action,) = rules.flows[pin_key(flow)].actions
+    assert isinstance(action, ToGroup)
+    return rules.groups[action.group_id]
+
+
+def test_a_path_group_has_the_planned_next_hop_only_while_it_leads_to_the_destination() -> None:
+    path = path_over(2)
+    pin = Pin(FLOW, OWNER, path)
+    planned, fallback = path_group(rules_at(LEAF, FABRIC, pin), FLOW).buckets
+    assert planned == Bucket(Output(PortNo(2)), watch_port=PortNo(2))
+    assert path_group(rules_at(LEAF, without(path[1:]), pin), FLOW).buckets == (fallback,)
+
+
+def test_a_flow_to_a_leaf_that_is_out_of_reach_is_still_counted() -> None:
+    cut = [link.id for link in FABRIC.links.values() if FAR_LEAF in (link.src.dpid, link.dst.dpid)]
+    rule = rules_at(LEAF, without(cut), Pin(FLOW, OWNER, path_over(1))).flows[pin_key(FLOW)]
+    assert (rule.actions, rule.goto) == ((), Table.DEFAULT)
+
+
+def test_a_pin_whose_group_id_is_taken_by_another_group_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "path_group_id", lambda _leaf, _port: 99)
+    rules = rules_at(LEAF, FABRIC, Pin(FLOW, OWNER, path_over(1)), Pin(OTHER_FLOW, OWNER, path_over(2)))
+    assert path_group(rules, FLOW).buckets[0].watch_port == 1
+    assert rules.flows[pin_key(OTHER_FLOW)].goto == Table.DEFAULT
+
+
+def test_switches_for_which_nothing_has_changed_keep_the_same_rules() -> None:
+    whole, path = Pipeline(SETTINGS), path_over(1)
+    before = whole.desired(FABRIC, (), {})
+    again = whole.desired(FABRIC, [Pin(FLOW, OWNER, path)], {})
+    changed = {dpid for dpid in before if again[dpid] is not before[dpid]}
+    assert LEAF in changed
+    assert changed <= {link.dpid for link in path}
+
+
+@pytest.mark.parametrize("to", [PortRef(LEAF, PortNo(9)), PortRef(Dpid(3), PortNo(9))], ids=["port", "leaf"])
+def test_rules_follow_a_host_that_moves(to: PortRef) -> None:
+    moved = replace(FABRIC, hosts={**FABRIC.hosts, FLOW.src_ip: replace(FABRIC.hosts[FLOW.src_ip], at=to)})
+    whole = Pipeline(SETTINGS)
+    whole.desired(FABRIC, (), {})
+    assert whole.desired(moved, (), {}) == desired_rules(moved, (), {}, SETTINGS)
+
+
+# ---- hosts that are not known yet
+
+
+def fabric_without(*ips: str) -> Fabric:
+    return replace(FABRIC, hosts={ip: host for ip, host in FABRIC.hosts.items() if ip not in ips})
+
+
+def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)
+    fabric = fabric_without("10.0.1.1", "10.0.1.2")
+    desired = desired_rules(fabric, (), {}, SETTINGS)
+    kept = keep_unknown(fabric, desired, installed)[LEAF]
+    assert kept.flows.keys() >= installed[LEAF].flows.keys() - desired[LEAF].flows.keys()
+    assert kept.groups == installed[LEAF].groups, "the path group, and the ECMP group in it"
+    assert keep_unknown(FABRIC, desired, installed)[LEAF] == desired[LEAF], "all hosts are known: nothing is kept"
+
+
+def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
+    """No other rule of the switch uses it."""
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)[LEAF]
+    pin = installed.flows[pin_key(FLOW)]
+    fabric = fabric_without("10.0.1.1", "10.0.1.2")
+    kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, flows={pin.key: pin})})[LEAF]
+    assert kept.flows == {pin.key: pin}
+    assert kept.groups == {
+        n: installed.groups[n] for n in (path_group(installed, FLOW).group_id, ecmp_group_id(FAR_LEAF))
+    }
+
+
+def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)
+    fabric = fabric_without(FLOW.src_ip, OTHER_FLOW.src_ip)
+    kept = keep_unknown(fabric, desired_rules(fabric, (), {}, SETTINGS), installed)
+    assert pin_key(FLOW) in kept[LEAF].flows
+    assert {key for key in installed[FAR_LEAF].flows if key.match.arp_tpa} <= kept[FAR_LEAF].flows.keys()
+
+
+# ---- prefixes
+
 
 PREFIX = Prefix("10.0.1.0", 24)
 

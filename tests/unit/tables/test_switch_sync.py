@@ -1,4 +1,4 @@
-"""Differences in safe stages, and what is believed after each barrier."""
+"""What is sent to switches, and what they are believed to hold after each barrier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
-    stages_between,
 )
 from controller.tables.switch_sync import HELD, MAX_PAUSE_S, REREAD_AFTER_S, RETRY_AFTER_S, SwitchSync
 
@@ -56,50 +55,6 @@ def done(stage: InstallStage | None, **results: SwitchResult) -> StageDone:
     assert stage
     named = {{"leaf": LEAF, "spine": SPINE}[name]: result for name, result in results.items()}
     return StageDone(stage.change_id, {d: named.get(d, SwitchResult()) for d in stage.stage.mods})
-
-
-def test_equal_rules_need_nothing_whatever_their_distance() -> None:
-    assert not stages_between({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
-
-
-def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
-    desired = {
-        LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2)]),
-        SPINE: RuleSet.of([flow(3, distance=1)]),
-    }
-    stages = stages_between(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
-    assert [(stage.name, list(stage.mods)) for stage in stages] == [("install 1", [SPINE]), ("install 2", [LEAF])]
-    assert [type(mod.rule) for mod in stages[1].mods[LEAF]] == [GroupRule, FlowRule]
-
-
-def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
-    miss = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
-    rules = RuleSet.of([flow(1), flow(1, in_port=2), miss])
-    (added,) = stages_between({LEAF: rules}, {LEAF: RuleSet()})
-    assert added.mods[LEAF][0].rule == miss
-    (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
-    assert deleted.mods[LEAF][-1].rule == miss
-
-
-def test_a_repair_that_only_takes_away_goes_first() -> None:
-    desired = {LEAF: RuleSet.of([flow(1)], [group(1, distance=2)]), SPINE: RuleSet.of([flow(3)])}
-    stages = stages_between(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
-    assert [stage.name for stage in stages] == ["narrow", "install"]
-    assert list(stages[0].mods) == [LEAF]
-
-
-def test_a_group_that_gains_and_loses_is_no_repair() -> None:
-    stages = stages_between(
-        {LEAF: RuleSet.of(groups=[group(1, 3, distance=2)])}, {LEAF: RuleSet.of(groups=[group(1, 2)])}
-    )
-    assert [stage.name for stage in stages] == ["install 2"]
-
-
-def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> None:
-    stages = stages_between(
-        {LEAF: RuleSet.of([flow(1)])}, {LEAF: RuleSet.of([to_group()], [group(1)]), SPINE: RuleSet()}
-    )
-    assert [stage.name for stage in stages] == ["install", "delete flows", "delete groups"]
 
 
 def test_switches_that_are_not_read_back_are_left_alone() -> None:
@@ -198,6 +153,28 @@ def test_a_switch_that_does_not_answer_is_read_back_before_anything_else() -> No
     assert sync.settled == {LEAF, SPINE}
 
 
+def test_a_silent_switch_is_read_back_less_and_less_often_until_it_answers() -> None:
+    sync, wanted, now = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}, 0.0
+    synced(sync, leaf=RuleSet())
+
+    def pause_after_silence() -> float:
+        """From a barrier without an answer until the switch is asked again; it answers that with no rules."""
+        nonlocal now
+        since = now
+        sync.stage_done(done(sync.next_stage(wanted), leaf=SwitchResult(timed_out=True)), now)
+        while not sync.tick(now):
+            now += 0.5
+        sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, now)
+        return now - since
+
+    pauses = [pause_after_silence() for _ in range(8)]
+    assert pauses[:3] == [REREAD_AFTER_S, 2 * REREAD_AFTER_S, 4 * REREAD_AFTER_S]
+    assert pauses[-1] == MAX_PAUSE_S
+    sync.stage_done(done(sync.next_stage(wanted)), now)
+    wanted = {LEAF: RuleSet.of([flow(2)])}
+    assert pause_after_silence() == REREAD_AFTER_S, "it has answered since"
+
+
 def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     sync = SwitchSync()
     synced(sync, leaf=RuleSet())
@@ -209,6 +186,42 @@ def test_a_switch_that_left_in_mid_stage_is_forgotten() -> None:
     assert sync.tick(100) == []
 
 
+def test_a_switch_that_returns_gets_what_was_on_its_way_to_it_again() -> None:
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of(groups=[group(1)])}
+    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
+    lost = sync.next_stage(wanted)
+    assert lost
+    sync.left(LEAF)
+    synced(sync, leaf=RuleSet.of(groups=[group(1, 2)]))
+    again = sync.next_stage(wanted)
+    assert again
+    assert again.stage == lost.stage
+
+
+def test_a_switch_that_returns_is_sent_what_it_refused_before() -> None:
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
+    synced(sync, leaf=RuleSet())
+    stage = sync.next_stage(wanted)
+    assert stage
+    sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
+    assert sync.next_stage(wanted) is None
+    synced(sync, leaf=RuleSet())
+    assert sync.next_stage(wanted)
+
+
+def test_a_switch_is_not_read_while_a_change_for_it_is_under_way() -> None:
+    """It refused a rule, so that it is to be read; other rules are sent to it first."""
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet())
+    stage = sync.next_stage({LEAF: RuleSet.of([flow(1)])})
+    assert stage
+    sync.stage_done(refuse(stage, *stage.stage.mods[LEAF]), 0)
+    other = sync.next_stage({LEAF: RuleSet.of([flow(1), flow(1, in_port=2)])})
+    assert sync.tick(1) == []
+    sync.stage_done(done(other), 2)
+    assert [read.dpid for read in sync.tick(3)] == [LEAF]
+
+
 def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None:
     sync, wanted = SwitchSync(), {LEAF: RuleSet.of([flow(1)])}
     synced(sync, leaf=RuleSet.of([flow(1)]))
@@ -217,7 +230,7 @@ def test_what_was_equal_once_is_compared_again_when_either_side_is_new() -> None
     assert sync.settled == {LEAF}
     sync.connected(LEAF)
     sync.rules_read(SwitchRules(LEAF, RuleSet(), 0), NO_FABRIC, 0)
-    assert done(sync.next_stage(wanted)), "somebody took the rule away"
+    assert done(sync.next_stage(wanted)), "the rule was removed by hand"
     assert sync.unsettled == {LEAF}
     other = SwitchSync()
     synced(other, leaf=RuleSet.of([flow(1)]))
@@ -374,6 +387,45 @@ def test_refused_rules_are_tried_less_and_less_often() -> None:
     assert pauses[-1] == MAX_PAUSE_S
 
 
+def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
+    sync, now = SwitchSync(), 0.0
+    synced(sync, leaf=RuleSet())
+
+    def pause(wanted: dict[Dpid, RuleSet], refusals: int) -> float:
+        """The last one before the rules are accepted."""
+        nonlocal now
+        tries = []
+        while True:
+            for read in sync.tick(now):
+                sync.rules_read(SwitchRules(read.dpid, sync.installed[LEAF], 0), NO_FABRIC, now)
+            if stage := sync.next_stage(wanted):
+                tries.append(now)
+                refused = stage.stage.mods[LEAF] if len(tries) <= refusals else ()
+                sync.stage_done(refuse(stage, *refused), now)
+                if not refused:
+                    assert sync.next_stage(wanted) is None
+                    return tries[-1] - tries[-2]
+            now += 1
+
+    assert pause({LEAF: RuleSet.of([flow(1)])}, refusals=4) > 2 * RETRY_AFTER_S
+    assert pause({LEAF: RuleSet.of([flow(2)])}, refusals=1) == RETRY_AFTER_S
+
+
+def test_a_group_is_not_deleted_while_a_rule_that_could_not_be_changed_sends_to_it() -> None:
+    """The rule would go with the group."""
+    sync, wanted = SwitchSync(), {LEAF: RuleSet.of([replace(to_group(), actions=(Output(PortNo(1)),))])}
+    synced(sync, leaf=RuleSet.of([to_group()], [group(1)]))
+    change = sync.next_stage(wanted)
+    assert change
+    sync.stage_done(refuse(change, *change.stage.mods[LEAF]), 0)
+    assert sync.next_stage(wanted) is None
+    sync.tick(RETRY_AFTER_S)
+    sync.stage_done(done(sync.next_stage(wanted)), RETRY_AFTER_S)
+    deletion = sync.next_stage(wanted)
+    assert deletion
+    assert [(mod.op, mod.rule) for mod in deletion.stage.mods[LEAF]] == [("delete", group(1))]
+
+
 def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_group() -> None:
     pin = FlowRule(FlowKey(Table.PINNED, 100, Match(in_port=PortNo(1))), cookie(Table.PINNED), (ToGroup(7),))
     counting = FlowRule(pin.key, pin.cookie, goto=Table.DEFAULT)
@@ -399,7 +451,7 @@ def test_a_pin_whose_group_is_refused_stays_on_ecmp_until_there_is_room_for_the_
     assert last.stage.mods[LEAF] == (add_pin,)
 
 
-# ---- somebody else's
+# ---- foreign rules
 
 
 def test_an_entry_of_somebody_else_is_not_overwritten() -> None:

@@ -1,7 +1,7 @@
 """Whatever switches, networks and other people do, every switch ends up at its rules, less those it refuses.
 
 A hypothesis state machine: switches that answer in any order, late or never, come and go, have full tables, are
-changed by somebody else; messages to one switch keep their order, as TCP does, and nothing else does.
+changed by others; messages to one switch keep their order, as TCP does, and nothing else does.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Syncing(RuleBasedStateMachine):
         for dpid, mods in stage.stage.mods.items():
             switch = self.switches[dpid]
             added = {mod.rule.key for mod in mods if isinstance(mod.rule, FlowRule) and mod.op == "add"}
-            assert not added & self.others[dpid], "somebody else's rule would be overwritten"
+            assert not added & self.others[dpid], "a foreign rule would be overwritten"
             if switch.connected:
                 switch.wire.extend((stage.change_id, mod) for mod in mods)
                 switch.wire.append((stage.change_id, None))
@@ -279,7 +279,7 @@ class Syncing(RuleBasedStateMachine):
     def limit(self, dpid: Dpid, room: int, group_room: int) -> None:
         self.switches[dpid].room, self.switches[dpid].group_room = room, group_room
 
-    # ---- somebody else
+    # ---- others
 
     @rule(
         dpid=st.sampled_from(DPIDS),
@@ -309,7 +309,7 @@ class Syncing(RuleBasedStateMachine):
 
     @rule()
     def come_to_a_stop(self) -> None:
-        """Everything is answered: what is believed is what is there, without any audit, unless somebody meddled."""
+        """Everything is answered: what is believed is what is there, without any audit, unless others meddled."""
         self._answer_all()
         for dpid, believed in self.sync.installed.items():
             if dpid not in self.meddled:
@@ -324,7 +324,7 @@ class Syncing(RuleBasedStateMachine):
         assert self.sync.installed.keys() <= {d for d, s in self.switches.items() if s.connected}
 
     def _left_alone(self, dpid: Dpid) -> set[int]:
-        """Groups that no flow used when they were read back, and that nobody wants."""
+        """Groups that no flow used when they were read back, and that are not wanted."""
         return set(GROUPS) - self.desired[dpid].groups.keys()
 
     def teardown(self) -> None:

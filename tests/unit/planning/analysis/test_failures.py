@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.errors import SignalboxError
@@ -16,8 +16,8 @@ from controller.fabric.topology import Fabric, Host, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, cases, failed, single_failures
 from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FailureKind, Network
 from controller.planning.analysis.results import Case, FailureAnalysis
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation, job_levels
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem, whole
@@ -157,6 +157,7 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.in
 
 
 @settings(max_examples=40)
+@example(leaf_spine(3, 2, without=[(1, 1), (3, 1)]), [(2, 1, 1, 3), (2, 2, 3, 3)], RATE)
 @given(fabrics, st.lists(pairs, min_size=1, max_size=4, unique=True), st.sampled_from([RATE, RATE / 2]))
 def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
     fabric: Fabric, ends: list[tuple[int, int, int, int]], demand: float
@@ -166,16 +167,18 @@ def test_failures_of_one_case_have_the_same_routings_but_for_the_names(
     problem = problem_of(fabric, flows)
     felt, unfelt = all_cases(problem, fabric)
     for case in (*felt, *unfelt):
-        values = [_every_vector(failed(problem, failure)) for failure in case.failures]
-        assert all(value == values[0] for value in values)
+        after = [failed(problem, failure) for failure in case.failures]
+        vectors, bounds = [_every_vector(of) for of in after], [level_bounds(of).worst for of in after]
+        assert all(vector == vectors[0] for vector in vectors)
+        assert all(bound == bounds[0] for bound in bounds)
         if case in unfelt:
-            assert values[0] == _every_vector(problem)
+            assert vectors[0] == _every_vector(problem)
+            assert bounds[0] >= level_bounds(problem).worst, "a cut counts links that no flow can use as well"
 
 
-def _every_vector(problem: Problem) -> tuple[Counter[tuple[float, ...]], float]:
-    """How often each vector of levels occurs among all routings, and the bound."""
-    vectors = Counter(tuple(sorted(job_levels(problem, routes).values())) for routes in every_routing(problem))
-    return vectors, level_bounds(problem, Valuation(problem)).worst
+def _every_vector(problem: Problem) -> Counter[tuple[float, ...]]:
+    """How often each vector of levels occurs among all routings."""
+    return Counter(tuple(sorted(job_levels(problem, routes).values())) for routes in every_routing(problem))
 
 
 # ---- what they do

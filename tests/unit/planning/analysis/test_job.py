@@ -15,8 +15,8 @@ from controller.jobs.spec import JobId
 from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
 from controller.planning.analysis.results import JobAnalysis, JobFlows, JobShare, Verdict
-from controller.planning.bounds.level_bounds import level_bounds
-from controller.planning.efficiency import Valuation, job_levels, link_loads
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels, link_loads
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
@@ -213,7 +213,7 @@ def test_a_cut_counts_the_flows_and_links_of_its_place(
     own = uplinks[int(cut.leaf[1:])]
     assert cut.links == len(own & uplinks[int(cut.other_leaf[1:])] if cut.other_leaf else own)
     assert cut.failed == 3 - len(own)
-    assert cut.level <= level_bounds(problem, Valuation(problem)).worst * (1 + 1e-9)
+    assert cut.level <= level_bounds(problem).worst * (1 + 1e-9)
 
 
 ends = st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(1, 2), st.integers(1, 3), st.integers(3, 4))

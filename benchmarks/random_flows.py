@@ -1,0 +1,34 @@
+"""Workloads of random flows, for measuring at any size.
+
+In: a fabric, numbers and a seed. Out: lines of workload files, for ``generator.jobs_of``.
+"""
+
+from __future__ import annotations
+
+import random
+
+from controller.errors import FieldProblem, InvalidInput
+from controller.fabric.topology import Fabric
+from controller.offline.generator import Workload, ring_lines
+from controller.offline.workloads import Numbering
+
+STEP_BYTES = 1 << 20
+"""Of a flow, per step of its ring."""
+
+
+def random_flows(fabric: Fabric, flows: int, jobs: int, seed: int) -> Workload:
+    """``flows`` equal flows between random hosts, each sending and receiving one: a ring per job. Raises
+    ``InvalidInput`` when there are fewer hosts, or fewer than two flows for a job."""
+    numbering = Numbering(fabric)
+    if not 2 * jobs <= flows <= len(numbering.ips):
+        message = (
+            f"{flows} flows in {jobs} jobs need as many hosts (there are {len(numbering.ips)}) and two flows per job"
+        )
+        raise InvalidInput((FieldProblem("workload", message),))
+    first = numbering.first_host
+    hosts = random.Random(seed).sample(range(first, first + len(numbering.ips)), flows)
+    cuts = [flows * job // jobs for job in range(jobs + 1)]
+    return {
+        f"job_{job}-random": ring_lines(hosts[cuts[job] : cuts[job + 1]], 0, 0, STEP_BYTES, 0, numbering)
+        for job in range(jobs)
+    }

@@ -1,0 +1,237 @@
+"""Samples of many cumulative counters at once, and the figures of links made from them.
+
+In: totals as they are read. Out: totals and rates at any instants that the samples cover; the latest figures of all
+links as one frozen mapping over arrays. One row per counter, newest sample last, so that thousands of counters are
+evaluated together. Times are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.topology import Fabric, Host, Link, LinkId
+from controller.memo import Memo
+
+Key = TypeVar("Key", bound=Hashable)
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64]
+
+DEPTH = 32
+"""Samples that are kept of each counter; where more come within the span, they are thinned out evenly."""
+
+WRAP = 1 << 48
+"""A counter that fell by nearly 2^64 has gone on by less than this: it wrapped around. Otherwise it was reset."""
+
+_MISSING = -1e15
+"""The time of samples that are not there; before any that are."""
+
+
+class Samples(Generic[Key]):
+    """``span_s``: how long samples are of use."""
+
+    def __init__(self, span_s: float) -> None:
+        self._spacing_s = span_s / (DEPTH - 2)
+        self.row_of: dict[Key, int] = {}
+        self._renumbered = 0
+        self._times = np.full((0, DEPTH), _MISSING)
+        self._totals = np.zeros((0, DEPTH), np.uint64)
+
+    def add(self, at: float, totals: Mapping[Key, int]) -> Rows:
+        """What the counters said at one moment, below 2^64 each; returns their rows. A counter that went back was
+        reset, unless it wrapped around, and one read at an earlier time than before is of a switch that has started
+        again: they begin anew."""
+        rows = self._rows(totals)
+        values = np.fromiter(totals.values(), np.uint64, len(totals))
+        last_at, last = self._times[rows, -1], self._totals[rows, -1]
+        reset = (at <= last_at) | ((values < last) & (values - last >= np.uint64(WRAP)))
+        self._times[rows[reset]] = _MISSING
+        dense = self._times[rows, -1] - self._times[rows, -2] < self._spacing_s
+        moved = rows[~dense]
+        self._times[moved, :-1] = self._times[moved, 1:]
+        self._totals[moved, :-1] = self._totals[moved, 1:]
+        self._times[rows, -1] = at
+        self._totals[rows, -1] = values
+        return rows
+
+    def begin_at_zero(self, key: Key, since: float, until: float) -> None:
+        """A counter that is known to have stood at 0 all the time between, before its first sample. One that was read
+        before ``until`` is left as it is."""
+        (row,) = self._rows({key: 0})
+        read = int((self._times[row] > _MISSING).sum())
+        first = DEPTH - read
+        if first < 2 or (read and self._times[row, first] <= until):
+            return
+        self._times[row, first - 2 : first] = since, until
+        self._totals[row, first - 2 : first] = 0
+
+    def keep(self, wanted: Callable[[Key], bool]) -> None:
+        """Forgets all others. Rows get other numbers when there are any."""
+        kept = {key: row for key, row in self.row_of.items() if wanted(key)}
+        if len(kept) < len(self.row_of):
+            rows = np.fromiter(kept.values(), np.int64, len(kept))
+            self._times, self._totals = self._times[rows], self._totals[rows]
+            self.row_of = {key: row for row, key in enumerate(kept)}
+            self._renumbered += 1
+
+    @property
+    def numbering(self) -> tuple[int, int]:
+        """Another value whenever a counter gets a row, or another one."""
+        return self._renumbered, len(self.row_of)
+
+    def rows_of(self, keys: Collection[Key]) -> Rows:
+        """-1 for counters that were never read."""
+        return np.fromiter((self.row_of.get(key, -1) for key in keys), np.int64, len(keys))
+
+    def last_at(self, rows: Rows) -> Floats:
+        """When each counter was read last."""
+        newest: Floats = self._times[rows, -1]
+        return newest
+
+    def last(self, rows: Rows) -> NDArray[np.uint64]:
+        """What each counter said last, exactly."""
+        newest: NDArray[np.uint64] = self._totals[rows, -1]
+        return newest
+
+    def rates_bps(self, rows: Rows, instants: Floats) -> Floats:
+        """Bytes counted between consecutive instants, a row of which is given per counter, in bit/s; NaN where the
+        samples do not reach."""
+        totals = self._totals_at(rows, instants)
+        return 8 * np.diff(totals, axis=1) / np.diff(instants, axis=1)
+
+    def recent_bps(self, rows: Rows, window_s: float) -> Floats:
+        """Over the last ``window_s`` of samples, or as much of it as there are; 0 before two samples."""
+        times = self._times[rows]
+        oldest = np.where(times > _MISSING, times, np.inf).min(axis=1, initial=np.inf)
+        end = times[:, -1]
+        start = np.maximum(oldest, end - window_s)
+        enough = start < end
+        instants = np.stack([start[enough], end[enough]], axis=1)
+        rates = np.zeros(len(rows))
+        rates[enough] = self.rates_bps(rows[enough], instants)[:, 0]
+        return rates
+
+    def _rows(self, totals: Mapping[Key, int]) -> Rows:
+        row_of = self.row_of
+        for key in totals:
+            if key not in row_of:
+                row_of[key] = len(row_of)
+        if len(row_of) > len(self._times):
+            new = max(len(row_of), 2 * len(self._times)) - len(self._times)
+            self._times = np.concatenate([self._times, np.full((new, DEPTH), _MISSING)])
+            self._totals = np.concatenate([self._totals, np.zeros((new, DEPTH), np.uint64)])
+        return np.fromiter((row_of[key] for key in totals), np.int64, len(totals))
+
+    def _totals_at(self, rows: Rows, instants: Floats) -> Floats:
+        """Interpolated, relative to the newest sample; NaN outside the samples."""
+        times, totals = self._times[rows], self._totals[rows]
+        since = -(totals[:, -1:] - totals).astype(np.float64)  # unsigned: right across a wrap
+        right = (times[:, None, :] <= instants[:, :, None]).sum(axis=2)
+        after = np.minimum(right, DEPTH - 1)
+        before = np.maximum(right - 1, 0)
+        start, end = np.take_along_axis(times, before, 1), np.take_along_axis(times, after, 1)
+        low, high = np.take_along_axis(since, before, 1), np.take_along_axis(since, after, 1)
+        between = end > start
+        share = np.where(between, (instants - start) / np.where(between, end - start, 1.0), 0.0)
+        known = (right > 0) & (start > _MISSING) & ((right < DEPTH) | (instants <= times[:, -1:]))
+        return np.where(known, low + (high - low) * share, np.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkStatus:
+    """``bytes_total``: cumulative port counter. Rates in bit/s over the load window; 0 before two samples."""
+
+    bytes_total: int
+    rate_bps: float
+    background_bps: float
+
+
+class LinkFigures(Mapping[LinkId, LinkStatus]):
+    """``place``: of each link in the arrays, one value per link: cumulative bytes, bit/s, bit/s."""
+
+    __slots__ = ("_background_bps", "_bytes", "_place", "_rate_bps")
+
+    def __init__(
+        self,
+        place: Mapping[LinkId, int],
+        bytes_total: NDArray[np.uint64],
+        rate_bps: Floats,
+        background_bps: Floats,
+    ) -> None:
+        self._place = place
+        self._bytes = bytes_total
+        self._rate_bps = rate_bps
+        self._background_bps = background_bps
+
+    def __getitem__(self, link: LinkId) -> LinkStatus:
+        at = self._place[link]
+        return LinkStatus(int(self._bytes[at]), float(self._rate_bps[at]), float(self._background_bps[at]))
+
+    def __iter__(self) -> Iterator[LinkId]:
+        return iter(self._place)
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+
+class RecentFigures:
+    """Keeps the figures of links up to date: only of those that were counted anew. ``links``: their samples."""
+
+    def __init__(self, links: Samples[LinkId], window_s: float) -> None:
+        self._links = links
+        self._window_s = window_s
+        self._rates_bps = np.zeros(0)
+        self._counted: list[Rows] = []
+        self._readings = 0
+        self._place = Memo(_places)
+        self._rows = Memo(lambda place, _numbering: links.rows_of(place))
+        self._spread = Memo(_spread)
+        self._figures = Memo(self._make)
+
+    def counted(self, rows: Rows) -> None:
+        """There are new samples of these."""
+        self._counted.append(rows)
+        self._readings += 1
+
+    def renumbered(self) -> None:
+        """Rows have other numbers."""
+        self._rates_bps = np.zeros(0)
+        self._counted = [np.arange(len(self._links.row_of))]
+        self._readings += 1
+
+    def of(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
+        """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever
+        it changes. The same object as before when nothing has changed."""
+        place = self._place(fabric.links, fabric.hosts)
+        rows = self._rows(place, self._links.numbering)
+        return self._figures(place, rows, self._spread(background_bps, place), self._readings)
+
+    def _make(self, place: Mapping[LinkId, int], rows: Rows, background_bps: Floats, _readings: int) -> LinkFigures:
+        new = len(self._links.row_of) - len(self._rates_bps)
+        self._rates_bps = np.append(self._rates_bps, np.zeros(new))
+        if self._counted:
+            counted = np.unique(np.concatenate(self._counted))
+            self._counted = []
+            self._rates_bps[counted] = self._links.recent_bps(counted, self._window_s)
+        known = rows >= 0
+        totals, rates_bps = np.zeros(len(known), np.uint64), np.zeros(len(known))
+        totals[known] = self._links.last(rows[known])
+        rates_bps[known] = self._rates_bps[rows[known]]
+        return LinkFigures(place, totals, rates_bps, background_bps)
+
+
+def _places(links: Mapping[LinkId, Link], hosts: Mapping[str, Host]) -> Mapping[LinkId, int]:
+    at_hosts = (link for host in hosts.values() for link in (host.uplink, host.downlink))
+    return {link: number for number, link in enumerate(dict.fromkeys((*links, *at_hosts)))}
+
+
+def _spread(values: Mapping[LinkId, float], place: Mapping[LinkId, int]) -> Floats:
+    spread = np.zeros(len(place))
+    for link, value in values.items():
+        if link in place:
+            spread[place[link]] = value
+    return spread

@@ -1,0 +1,374 @@
+"""Turns what the southbound reports into the ``Fabric`` that all other parts use.
+
+Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
+rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
+ports before it has rules. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every input
+takes ``now`` (monotonic seconds), nothing is sent from here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortRef, Switch
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+MAX_HOSTS_PER_PORT = 64
+
+Cable = frozenset[PortRef]
+FORGIVEN_AFTER = 4
+"""A cable that has held for this many times its last hold-down starts again with the shortest."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    """``hold_down_s``: the first and the longest. ``capacity_bps(switch, port, at_edge)``: capacity of what is plugged
+    into a port, each way."""
+
+    hold_down_s: tuple[float, float]
+    edge_after_s: float
+    capacity_bps: Callable[[Switch, Port, bool], float]
+
+
+def _frozen(current: dict[Key, Value], before: Mapping[Key, Value]) -> Mapping[Key, Value]:
+    """A copy that cannot be changed; the same object as before when nothing has changed."""
+    return before if before == current else MappingProxyType(dict(current))
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredHost:
+    """A host from the inventory file, by the names of its switch and port."""
+
+    ip: str
+    mac: str | None
+    switch: str
+    port: str
+
+
+Learned = Literal["new", "known", "moved", "contested", "refused", "ignored"]
+
+
+@dataclass(slots=True)
+class _Held:
+    """``until``: monotonic seconds, infinite until the cable is back, minus infinite once it is free."""
+
+    hold_s: float
+    until: float
+    free_since: float = math.inf
+
+
+class HoldDowns:
+    """How long a cable that failed stays out of use after it has returned: twice as long each time, until it has held
+    for a while. A cable that flaps would otherwise move the same flows again and again. ``first_s``: after the first
+    failure. ``longest_s``: however often it fails."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s = first_s
+        self._longest_s = max(first_s, longest_s)
+        self._cables: dict[Cable, _Held] = {}
+
+    def failed(self, cable: Cable, now: float) -> None:
+        """A cable in use failed."""
+        known = self._cables.get(cable)
+        hold_s = self._first_s
+        if known and now < known.free_since + FORGIVEN_AFTER * known.hold_s:
+            hold_s = max(self._first_s, min(2 * known.hold_s, self._longest_s))
+        self._cables[cable] = _Held(hold_s, math.inf)
+
+    def failed_again(self, cable: Cable) -> None:
+        """One that is held, if it is, has to come back anew."""
+        known = self._cables.get(cable)
+        if known and self.holds(cable):
+            known.until = math.inf
+
+    def returned(self, cable: Cable, now: float) -> None:
+        """Both directions are there again: the hold-down begins."""
+        known = self._cables.get(cable)
+        if known and known.until == math.inf:
+            known.until = now + known.hold_s
+
+    def release_switch(self, dpid: Dpid, now: float) -> None:
+        """The switch has lost its last link: its cables are held only until they return."""
+        for cable, held in self._cables.items():
+            if self.holds(cable) and any(at.dpid == dpid for at in cable):
+                held.hold_s = 0.0
+                held.until = min(held.until, now) if held.until < math.inf else math.inf
+
+    def release(self, now: float) -> list[Cable]:
+        """Those whose hold-down is over now; what was long ago is forgiven."""
+        free = [cable for cable, held in self._cables.items() if -math.inf < held.until <= now]
+        for cable in free:
+            self._cables[cable].until, self._cables[cable].free_since = -math.inf, now
+        forgiven = [c for c, held in self._cables.items() if now >= held.free_since + FORGIVEN_AFTER * held.hold_s]
+        for cable in forgiven:
+            del self._cables[cable]
+        return free
+
+    def holds(self, cable: Cable) -> bool:
+        known = self._cables.get(cable)
+        return known is not None and known.until > -math.inf
+
+    @property
+    def held(self) -> Iterable[Cable]:
+        """Cables that have failed and are not free yet."""
+        return [cable for cable in self._cables if self.holds(cable)]
+
+
+class TopologyState:
+    """The mutable picture behind the snapshots; owned by the control loop's thread."""
+
+    def __init__(self, settings: TopologySettings, declared: Iterable[DeclaredHost] = ()) -> None:
+        """``declared``: hosts that no packet moves."""
+        self._settings = settings
+        self._declared = {host.ip: host for host in declared}
+        self._declared_by_switch: defaultdict[str, list[DeclaredHost]] = defaultdict(list)
+        for host in self._declared.values():
+            self._declared_by_switch[host.switch].append(host)
+        self._switches: dict[Dpid, Switch] = {}
+        self._ready: set[Dpid] = set()
+        self._up_since: dict[PortRef, float] = {}
+        self._heard: dict[PortRef, PortRef] = {}
+        self._arriving: defaultdict[PortRef, set[PortRef]] = defaultdict(set)
+        self._hold_downs = HoldDowns(*settings.hold_down_s)
+        self._links: dict[LinkId, Link] = {}
+        self._hosts: dict[str, Host] = {}
+        self._hosts_at: defaultdict[PortRef, set[str]] = defaultdict(set)
+        self._fabric = Fabric()
+        self._told = 0
+        self._changed = False
+        self._macs_changed = False
+
+    @property
+    def fabric(self) -> Fabric:
+        """The current snapshot; the same object until something changes. A host's new MAC changes no route, and is
+        no reason for a new generation: a host could cause work for the whole controller by it."""
+        before = self._fabric
+        if self._changed:
+            self._fabric = Fabric(
+                before.generation + 1,
+                _frozen(self._switches, before.switches),
+                _frozen(self._links, before.links),
+                _frozen(self._hosts, before.hosts),
+            )
+        elif self._macs_changed:
+            self._fabric = replace(before, hosts=_frozen(self._hosts, before.hosts))
+        self._changed = self._macs_changed = False
+        return self._fabric
+
+    def has_news(self) -> bool:
+        """Whether something has changed since this was asked last."""
+        before, self._told = self._told, self._fabric.generation + self._changed
+        return self._told != before
+
+    @property
+    def intact(self) -> Fabric:
+        """The current snapshot with the cables that have failed and have not come back; those carry nothing."""
+        failed = (sorted(cable) for cable in self._hold_downs.held)
+        links = {LinkId(*src): Link(src, dst, 0.0) for a, b in failed for src, dst in ((a, b), (b, a))}
+        return replace(self.fabric, links={**links, **self.fabric.links})
+
+    # ---- switches and ports
+
+    def switch_connected(self, dpid: Dpid, name: str, ports: Iterable[Port], now: float) -> None:
+        """A handshake, the first or a later one: ports start afresh, links wait for probes and ``switch_ready``."""
+        self.switch_left(dpid, now)
+        switch = Switch(dpid, name, MappingProxyType({p.number: p for p in ports}))
+        self._switches[dpid] = switch
+        self._up_since |= {PortRef(dpid, p.number): now for p in switch.ports.values() if p.up}
+        self._changed = True
+        self._place_declared(switch, switch.ports.values())
+
+    def switch_ready(self, dpid: Dpid) -> bool:
+        """The switch confirmed the rules it should have; its links may be used. False when that is no news."""
+        switch = self._switches.get(dpid)
+        if switch is None or dpid in self._ready:
+            return False
+        self._ready.add(dpid)
+        self._recheck([PortRef(dpid, port) for port in switch.ports])
+        return True
+
+    def switch_left(self, dpid: Dpid, now: float) -> None:
+        """The connection is gone: its links are not used any more."""
+        self._ready.discard(dpid)
+        switch = self._switches.get(dpid)
+        if switch is not None:
+            self._changed = True
+            for port in switch.ports:
+                self._forget(PortRef(dpid, port), now)
+            del self._switches[dpid]
+
+    def port_changed(self, dpid: Dpid, port: Port, removed: bool, now: float) -> bool:
+        """A port came, went or changed. False when nothing did, or the switch is not connected."""
+        switch = self._switches.get(dpid)
+        if switch is None or (not removed and switch.ports.get(port.number) == port):
+            return False
+        ports = {number: p for number, p in switch.ports.items() if number != port.number}
+        if not removed:
+            ports[port.number] = port
+        self._switches[dpid] = replace(switch, ports=MappingProxyType(ports))
+        self._changed = True
+        self._place_declared(self._switches[dpid], [port])
+        at = PortRef(dpid, port.number)
+        if removed or not port.up:
+            self._forget(at, now)
+        else:
+            self._up_since.setdefault(at, now)
+        return True
+
+    def _forget(self, at: PortRef, now: float) -> None:
+        self._up_since.pop(at, None)
+        for src in (at, *self._arriving.get(at, ())):
+            if src in self._heard:
+                self._unhear(src, now)
+
+    # ---- links
+
+    def link_seen(self, src: PortRef, dst: PortRef, now: float) -> None:
+        """A probe sent out of ``src`` arrived at ``dst``. Hosts that were taken to be at these ports are not."""
+        if self._heard.get(src) not in (None, dst):
+            self._unhear(src, now)
+        for at in (src, dst):
+            for ip in self._hosts_at.pop(at, ()):
+                del self._hosts[ip]
+                self._changed = True
+        self._heard[src] = dst
+        self._arriving[dst].add(src)
+        if self._heard.get(dst) == src:
+            self._hold_downs.returned(frozenset((src, dst)), now)
+        self._recheck([src])
+
+    def link_lost(self, src: PortRef, dst: PortRef, now: float) -> None:
+        """Probes stopped."""
+        if self._heard.get(src) == dst:
+            self._unhear(src, now)
+
+    def advance(self, now: float) -> None:
+        """Hold-downs that are over release their links."""
+        for cable in self._hold_downs.release(now):
+            self._recheck(cable)
+
+    def _unhear(self, src: PortRef, now: float) -> None:
+        dst = self._heard.pop(src)
+        self._arriving[dst].discard(src)
+        if not self._arriving[dst]:
+            del self._arriving[dst]
+        for at in (src, dst):
+            if at in self._up_since:
+                self._up_since[at] = now  # no edge port before discovery had its chance again
+        ids = (LinkId(src.dpid, src.port), LinkId(dst.dpid, dst.port))
+        usable = [self._links.pop(link) for link in ids if link in self._links]
+        if usable:
+            self._hold_downs.failed(frozenset((src, dst)), now)
+            self._changed = True
+        else:
+            self._hold_downs.failed_again(frozenset((src, dst)))
+        for dpid in {src.dpid, dst.dpid} if usable else ():
+            if self._stranded(dpid):
+                self._hold_downs.release_switch(dpid, now)
+
+    def _recheck(self, ports: Iterable[PortRef]) -> None:
+        for src in ports:
+            dst = self._heard.get(src)
+            if dst is None or LinkId(src.dpid, src.port) in self._links or not self._usable(src, dst):
+                continue
+            for a, b in ((src, dst), (dst, src)):
+                switch = self._switches[a.dpid]
+                capacity = self._settings.capacity_bps(switch, switch.ports[a.port], False)
+                self._links[LinkId(a.dpid, a.port)] = Link(a, b, capacity)
+            self._changed = True
+
+    def _usable(self, src: PortRef, dst: PortRef) -> bool:
+        return (
+            self._heard.get(dst) == src
+            and {src.dpid, dst.dpid} <= self._ready
+            and src in self._up_since
+            and dst in self._up_since
+            and not self._hold_downs.holds(frozenset((src, dst)))
+        )
+
+    def _stranded(self, dpid: Dpid) -> bool:
+        """The switch has hosts, and no link that leads away from it."""
+        ports = self._switches[dpid].ports if dpid in self._switches else ()
+        return any(self._hosts_at.get(PortRef(dpid, port)) for port in ports) and not any(
+            LinkId(dpid, port) in self._links for port in ports
+        )
+
+    # ---- hosts
+
+    def edge_ports(self, now: float) -> tuple[PortRef, ...]:
+        """Up, silent on LLDP, and up for long enough that discovery had its chance."""
+        return tuple(sorted(at for at in self._up_since if self.is_edge_port(at, now)))
+
+    def is_edge_port(self, at: PortRef, now: float) -> bool:
+        since = self._up_since.get(at)
+        return since is not None and since <= now - self._settings.edge_after_s and not self.is_fabric_port(at)
+
+    def is_fabric_port(self, at: PortRef) -> bool:
+        return at in self._heard or at in self._arriving
+
+    def is_up(self, at: PortRef) -> bool:
+        return at in self._up_since
+
+    def host_seen(self, ip: str, mac: str, at: PortRef, now: float) -> Learned:
+        """An ARP packet of ``ip`` came in at ``at``. Ignored: not an edge port (yet). Refused: a declared host is not
+        moved by packets, and a port claims only so many addresses. Contested: the address belongs to a port that is
+        still up; a host there should be asked for it first (``host_discovery``)."""
+        known = self._hosts.get(ip)
+        if known and known.at == at:
+            if known.mac != mac and not (ip in self._declared and self._declared[ip].mac):
+                self._hosts[ip] = replace(known, mac=mac)
+                self._macs_changed = True
+            return "known"
+        if not self.is_edge_port(at, now):
+            return "ignored"
+        if ip in self._declared or len(self._hosts_at.get(at, ())) >= MAX_HOSTS_PER_PORT:
+            return "refused"
+        if known and self.is_up(known.at):
+            return "contested"
+        self.place_host(ip, mac, at)
+        return "moved" if known else "new"
+
+    def move_host(self, ip: str, mac: str, at: PortRef, now: float) -> None:
+        """No answer came from where the host was: it is at ``at``, if a host can still be there."""
+        if self.is_edge_port(at, now):
+            self.place_host(ip, mac, at)
+
+    def place_host(self, ip: str, mac: str | None, at: PortRef) -> None:
+        """Put a host at a port without doubt: from the inventory, adopted from the switch's own rules, or because
+        no answer came from where it was."""
+        switch = self._switches.get(at.dpid)
+        if switch is None or at.port not in switch.ports:
+            return
+        nic_bps = self._settings.capacity_bps(switch, switch.ports[at.port], True)
+        before = self._hosts.get(ip)
+        if before:
+            self._hosts_at[before.at].discard(ip)
+        self._hosts[ip] = Host(ip, mac, at, nic_bps)
+        self._hosts_at[at].add(ip)
+        self._changed = True
+
+    def _place_declared(self, switch: Switch, ports: Iterable[Port]) -> None:
+        """Put the declared hosts of these ports where they belong."""
+        hosts = self._declared_by_switch.get(switch.name)
+        if not hosts:
+            return
+        numbers = {port.name: port.number for port in ports}
+        for host in hosts:
+            if host.port in numbers:
+                at = PortRef(switch.dpid, numbers[host.port])
+                if host.ip not in self._hosts or self._hosts[host.ip].at != at:
+                    self.place_host(host.ip, host.mac, at)
+
+
+def hosts_by_leaf(fabric: Fabric) -> dict[Dpid, list[Host]]:
+    """The hosts of every switch that has any, in address order."""
+    leaves: dict[Dpid, list[Host]] = defaultdict(list)
+    for _, host in sorted(fabric.hosts.items()):
+        leaves[host.at.dpid].append(host)
+    return dict(leaves)

@@ -1,0 +1,181 @@
+"""From a command's options to the input of the planner and the simulator: all offline commands read it here.
+
+In: ``FabricOptions``, plain values as they come from a command line. Out: a ``Scenario``: the fabric with and without
+its failures, the jobs, and the names of hosts, switches, links and paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+from controller.errors import FieldProblem
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path
+from controller.jobs.workload import WorkloadJob
+from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
+from controller.offline.fabrics import (
+    cable_links,
+    fat_tree,
+    leaf_spine,
+    parallel_cables,
+    spine_links,
+    without,
+    without_random_links,
+)
+from controller.offline.graph_file import graph_file
+from controller.offline.workloads import Numbering, read_workload
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.problem import Problem, Routes, take_snapshot
+
+GIGABIT = 1e9
+MAX_PATHS = 1024
+"""Per pair of switches: all paths of a leaf-spine with 256 spines and two cables to each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """``intact``: the fabric before the failures; names and numbers come from it. ``fabric``: what is left."""
+
+    intact: Fabric
+    fabric: Fabric
+    jobs: tuple[WorkloadJob, ...]
+    names: Names
+
+    def problem(self, routes: Routes = MappingProxyType({})) -> Problem:
+        """The planner's input, flows in the order of the files. ``routes``: what runs already."""
+        return problem_of(self.fabric, self.jobs, routes)
+
+
+def problem_of(fabric: Fabric, jobs: Iterable[WorkloadJob], routes: Routes = MappingProxyType({})) -> Problem:
+    """The planner's input for any fabric and jobs, flows in the order of the jobs and their links. ``routes``: what
+    runs already."""
+    return take_snapshot(fabric.generation, fabric, jobs, {}, routes, MAX_PATHS)
+
+
+def scenario(options: FabricOptions) -> Scenario:
+    """Raises ``WrongUsage`` with what is wrong with the options, ``InvalidInput`` with what is wrong with the files,
+    ``OSError`` for a file that cannot be read."""
+    intact = build_fabric(options)
+    fabric = fail(intact, options)
+    return Scenario(intact, fabric, read_workload(options.workload, intact, options.max_subflows), Names(intact))
+
+
+def build_fabric(options: FabricOptions) -> Fabric:
+    """The fabric before any failure. Raises ``WrongUsage``, ``InvalidInput``, ``OSError``."""
+    _only_what_belongs_together(options)
+    if options.graph is not None:
+        return graph_file(options.graph)
+    link_bps = options.link_gbps * GIGABIT
+    uplink_bps = link_bps if options.uplink_gbps is None else options.uplink_gbps * GIGABIT
+    if options.fabric is FabricKind.FAT_TREE:
+        return fat_tree(_given(k=options.k)[0], link_bps, uplink_bps)
+    leaves, spines, hosts = _given(leaves=options.leaves, spines=options.spines, hosts_per_leaf=options.hosts_per_leaf)
+    return leaf_spine(leaves, spines, hosts, link_bps, uplink_bps, options.cables)
+
+
+def fail(intact: Fabric, options: FabricOptions) -> Fabric:
+    """``intact`` itself when nothing fails. Raises ``WrongUsage``, ``InvalidInput``."""
+    spines, cables = _items("--fail-spines", options.fail_spines), _items("--fail-links", options.fail_links)
+    links: set[LinkId] = spine_links(intact, spines) | cable_links(intact, cables)
+    fabric = without(intact, links) if links else intact
+    if options.fail_random_links:
+        fabric = without_random_links(fabric, options.fail_random_links, options.seed)
+    return fabric
+
+
+def _only_what_belongs_together(options: FabricOptions) -> None:
+    """Options that would be ignored are refused."""
+    of_leaf_spine = ("leaves", "spines", "hosts_per_leaf")
+    foreign: tuple[str, ...]
+    if options.graph is not None:
+        where, foreign = "a --graph", (*of_leaf_spine, "k", "uplink_gbps")
+    elif options.fabric is FabricKind.FAT_TREE:
+        where, foreign = "a fat-tree", of_leaf_spine
+    else:
+        where, foreign = "a leaf-spine", ("k",)
+    problems = [
+        FieldProblem(_flag(name), f"does not apply to {where}")
+        for name in foreign
+        if getattr(options, name) is not None
+    ]
+    if options.cables != 1 and (options.graph is not None or options.fabric is FabricKind.FAT_TREE):
+        problems.append(FieldProblem("--cables", f"does not apply to {where}"))
+    rates = {"link_gbps": options.link_gbps, "uplink_gbps": options.uplink_gbps}
+    problems += [
+        FieldProblem(_flag(name), f"must be more than 0: from {LEAST_GBPS:g} to {MOST_GBPS:g} (given: {rate:g})")
+        for name, rate in rates.items()
+        if rate is not None and not LEAST_GBPS <= rate <= MOST_GBPS
+    ]
+    if problems:
+        raise WrongUsage(tuple(problems))
+
+
+def _given(**numbers: int | None) -> list[int]:
+    missing = tuple(
+        FieldProblem(_flag(name), "is needed to know the fabric") for name, value in numbers.items() if value is None
+    )
+    if missing:
+        raise WrongUsage(missing)
+    return [value for value in numbers.values() if value is not None]
+
+
+def _items(option: str, text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")] if text else []
+    if not all(items):
+        message = f"'{text}' has an empty item; items are separated by single commas"
+        raise WrongUsage((FieldProblem(option, message),))
+    return items
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+# ---- names
+
+
+class Names(FabricNames):
+    """What people and workload files call the parts of a fabric: numbers for hosts, names for switches, paths in words.
+
+    ``intact``: the fabric without failures, so that no number depends on what failed. ``Numbering`` says how nodes are
+    numbered."""
+
+    def __init__(self, intact: Fabric) -> None:
+        super().__init__(intact)
+        self.numbering = Numbering(intact)
+
+    def host(self, ip: str) -> int:
+        """The host's number in workload files. Raises ``KeyError`` for a foreign address."""
+        return self.numbering.host_of[ip]
+
+    def path(self, src_leaf: Dpid, path: Path) -> str:
+        """``leaf14>spine3>leaf5``, or ``leaf14`` alone for a path inside it. Where a switch has several cables to the
+        next one, it says which is taken, counted from 0: ``leaf14:1>spine3:0>leaf5``."""
+        hops = [self._hop(link) for link in path]
+        end = self._fabric.links[path[-1]].dst.dpid if path else src_leaf
+        return ">".join([*hops, self.switch(end)])
+
+    def link(self, link_id: LinkId) -> str:
+        """``leaf5>spine2`` (``leaf5:1>spine2`` with several cables); ``544>leaf14`` and ``leaf14>544`` at the edge."""
+        link = self._fabric.links.get(link_id)
+        if link:
+            return f"{self._hop(link_id)}>{self.switch(link.dst.dpid)}"
+        ends = [str(self._host_at[link_id]), self.switch(link_id.dpid)]
+        return ">".join(ends if link_id.direction == "in" else ends[::-1])
+
+    def _hop(self, link_id: LinkId) -> str:
+        link = self._fabric.links[link_id]
+        cables = self._cables[link.src.dpid, link.dst.dpid]
+        number = f":{cables.index(link_id)}" if len(cables) > 1 else ""
+        return f"{self.switch(link.src.dpid)}{number}"
+
+    @cached_property
+    def _cables(self) -> dict[tuple[Dpid, Dpid], tuple[LinkId, ...]]:
+        return dict(parallel_cables(self._fabric))
+
+    @cached_property
+    def _host_at(self) -> dict[LinkId, int]:
+        hosts = self._fabric.hosts.values()
+        return {link: self.host(host.ip) for host in hosts for link in (host.uplink, host.downlink)}

@@ -1,0 +1,346 @@
+"""Lower bounds of the levels of every routing, in closed form.
+
+In: a ``Problem``. Out: bounds for the worst level, and one per job. All come from *cuts*: flows each of which must
+cross one link of a set of links C, whatever path it takes (the flows out of a leaf and its uplinks; the flows into
+it; those between a pair of leaves, where not every uplink leads there).
+
+- Fluid: on link l the load times the capacity is the sum over jobs of their peaks; summed over C it is at least the sum
+  over jobs of their largest phase D_j, so some link has load >= sum D_j / sum c. This also holds with split flows.
+- Whole flows: m flows of at least d bit/s, of one phase per job so that they do add up, fill some link at least to
+  the m-th smallest of the numbers k*d/c_l (k = 1, 2, ...; l in C). With S equal links and flows it is ceil(m/S)*d/c,
+  which edge colouring reaches on a leaf-spine (König).
+- Whole flows whose demands are multiples of one unit u load links of capacity c in steps of u/c: the fluid bound is
+  rounded up to the next step.
+- When the fluid bound of a cut is reached, all its links are equally loaded: every job that crosses it has that level.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.topology import Dpid, LinkId
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import Peaks, nic_levels, peaks
+from controller.planning.problem import Floats, Ints, Problem
+
+Bools = NDArray[np.bool_]
+
+_SIZES = 16
+"""Number of distinct demands, from the largest, for which the bound of whole flows is computed; each is valid."""
+_TIGHT = 1e-9
+_FINEST = 64
+"""A common unit of demands is at least the smallest demand divided by this; else they count as having none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """All >= 1. ``fluid``: no routing has a smaller worst level, however the flows are split. ``integer``: none of
+    whole flows has. ``worst``: none has that splits only the flows that may be split. ``job``: like ``worst``, for a
+    job's own level. ``tight``: jobs that have the worst level in every routing that reaches ``fluid``. ``cuts``: the
+    cuts that prove all this."""
+
+    fluid: float
+    integer: float
+    worst: float
+    job: Mapping[JobId, float]
+    tight: frozenset[JobId]
+    cuts: Cuts = field(repr=False, compare=False)
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """Lower bounds of the levels sorted from the worst, one per job; each holds for routings that reach the ones
+        before it."""
+        if self.worst > self.fluid * (1 + _TIGHT):
+            own = sorted(self.job.values(), reverse=True)
+        else:
+            own = sorted((self.worst if job in self.tight else level for job, level in self.job.items()), reverse=True)
+        return (self.worst, *own[1:]) if own else ()
+
+
+def level_bounds(problem: Problem) -> Bounds:
+    """Bounds over the flows that have a path. On an unbroken leaf-spine with equal links and flows ``worst`` is
+    reached."""
+    cuts = Cuts(problem)
+    nics = nic_levels(problem, cuts.routable)
+    if not nics:
+        return Bounds(1.0, 1.0, 1.0, {}, frozenset(), cuts)
+    fluid_of = cuts.fluid()
+    fluid = max(*nics.values(), float(fluid_of.max(initial=1.0)))
+    worst = max(fluid, cuts.whole(~cuts.splits))
+    job = nics
+    if worst > 1:  # else no job alone is above 1 either
+        alone = dict(zip(cuts.job_ids, cuts.job_levels().tolist(), strict=True))
+        job = {of: max(level, alone[of]) for of, level in nics.items()}
+    integer = max(worst, cuts.whole(np.ones(len(cuts.cut), bool))) if cuts.splits.any() else worst
+    tight = {of for of, level in nics.items() if level >= fluid * (1 - _TIGHT)}
+    if fluid > 1:
+        full = np.flatnonzero(fluid_of >= fluid * (1 - _TIGHT))
+        tight |= {cuts.job_ids[number] for number in np.unique(cuts.job[np.isin(cuts.cut, full)])}
+    return Bounds(fluid, integer, worst, job, frozenset(tight), cuts)
+
+
+class Place(NamedTuple):
+    """A leaf, whether the flows of a cut leave it or enter it, and the other leaf where the cut is of a pair."""
+
+    leaf: Dpid
+    outward: bool
+    other: Dpid | None
+
+
+class Crossings(NamedTuple):
+    """Place and links of each cut; (flow, cut), both by number, for every flow that crosses it; the flows with a
+    path."""
+
+    places: Sequence[Place]
+    links: Sequence[Sequence[LinkId]]
+    flow: Ints
+    cut: Ints
+    routable: Ints
+
+
+class Cuts:
+    """The cuts of a problem, and one row for every (cut, flow that crosses it, phase of the flow).
+
+    ``cut``, ``job``, ``cell`` (job and phase), ``bps``, ``splits`` (the flow may be split): of each row. ``routable``:
+    the flows that have a path. ``links``, ``capacity_bps``: per cut how many links it has and their capacity, nan where
+    they differ. ``job_ids``: the jobs by number. ``crossings``: what the cuts are.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        numbers = problem.numbers
+        self.job_ids = numbers.job_ids
+        self._jobs = len(numbers.job_ids)
+        self._cells = max(1, len(numbers.cell_job))
+        self._job_of_cell = numbers.cell_job
+        self.crossings = _crossings(problem)
+        _, links_of, flows, cut, self.routable = self.crossings
+        self._capacities = [sorted(problem.capacity_bps[link] for link in links) for links in links_of]
+        self._total = np.array([sum(capacities) for capacities in self._capacities])
+        self.links = np.array([len(capacities) for capacities in self._capacities], np.int64)
+        equal = [c[0] if c[-1] <= c[0] * (1 + _TIGHT) else np.nan for c in self._capacities]
+        self.capacity_bps = np.array(equal, np.float64)
+        alike: dict[tuple[float, ...], int] = {}
+        self._alike = [alike.setdefault(tuple(capacities), len(alike)) for capacities in self._capacities]
+        row, entry = numbers.entries_of(flows)
+        self.cut = cut[row]
+        self.splits = np.array([flow.max_subflows > 1 for flow in problem.flows], bool)[flows[row]]
+        self.cell, self.bps = numbers.entry_cell[entry], numbers.entry_bps[entry]
+        self.job = self._job_of_cell[self.cell]
+        self._all = np.ones(len(self.cut), bool)
+
+    def fluid(self) -> Floats:
+        """Per cut."""
+        return self._fluid(self.cut, np.arange(len(self._total)))
+
+    def whole(self, rows: Bools) -> float:
+        """The largest bound of any cut from these rows' flows, which are whole."""
+        return float(self.whole_levels(rows).max(initial=1.0))
+
+    def whole_levels(self, rows: Bools) -> Floats:
+        """Per cut the bound from these rows' flows, which are whole; 0 where none crosses."""
+        return self._whole(self.cut, np.arange(len(self._total)), rows)
+
+    def job_levels(self) -> Floats:
+        """Per job the largest bound of a cut that only its own flows cross."""
+        groups, group = np.unique(self.cut * self._jobs + self.job, return_inverse=True)
+        cut = groups // self._jobs
+        levels = np.ones(self._jobs)
+        np.maximum.at(levels, groups % self._jobs, self._fluid(group, cut))
+        np.maximum.at(levels, groups % self._jobs, self._whole(group, cut, ~self.splits))
+        return levels
+
+    def loads(self) -> Floats:
+        """What the largest phase of each job brings to a cut, / the cut's capacity; shape (cuts, jobs)."""
+        cut, job, bps = self._peaks(self.cut, self._all)
+        loads = np.zeros((len(self.links), self._jobs))
+        loads[cut, job] = bps / self._total[cut]
+        return loads
+
+    def _fluid(self, group: Ints, cut: Ints) -> Floats:
+        """``group``: of each row; ``cut``: of each group. Per group the sum of the jobs' largest phases / capacity."""
+        of_group, _, bps = self._peaks(group, self._all)
+        level: Floats = np.bincount(of_group, bps, len(cut)) / self._total[cut]
+        return level
+
+    def _peaks(self, group: Ints, rows: Bools) -> Peaks:
+        """For every group and job in it, of these rows, the bit/s of the job's largest phase."""
+        return peaks(group[rows], self.cell[rows], self.bps[rows], self._job_of_cell)
+
+    def _whole(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
+        """Per group the bound of whole flows. Of each job only the phase with the most flows counts: those of several
+        phases would not add up."""
+        levels = self._stepped(group, cut, rows)
+        kept = self._largest_phases(group, rows)
+        group, bps = group[kept], self.bps[kept]
+        known: dict[tuple[int, int], float] = {}
+        for size in _largest_sizes(bps):
+            counts = np.bincount(group[bps >= size], minlength=len(cut))
+            known.clear()
+            for number in np.flatnonzero(counts).tolist():
+                key = (int(counts[number]), self._alike[cut[number]])
+                if key not in known:
+                    known[key] = whole_flow_bound(key[0], size, self._capacities[cut[number]])
+                levels[number] = max(levels[number], known[key])
+        return levels
+
+    def _stepped(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
+        """Per group the fluid bound of these rows, which are whole, rounded up to the next step; 0 where there is no
+        step."""
+        of_group, _, bps = self._peaks(group, rows)
+        level = np.bincount(of_group, bps, len(cut)) / self._total[cut]
+        if level.max(initial=0.0) <= 1:
+            return np.zeros(len(cut))
+        steps = self._steps(group, cut, rows & (level > 1)[group])
+        rounded: Floats = np.ceil(np.divide(level, steps, where=steps > 0, out=np.zeros(len(cut))) - _TIGHT) * steps
+        return rounded
+
+    def _steps(self, group: Ints, cut: Ints, rows: Bools) -> Floats:
+        """Per group the unit of the demands of these rows / the capacity of one link; 0 where there is none."""
+        sizes, size = np.unique(self.bps[rows], return_inverse=True)
+        of_group, of_size = np.divmod(np.unique(group[rows] * max(1, len(sizes)) + size), max(1, len(sizes)))
+        starts = np.flatnonzero(np.diff(of_group, prepend=-1)).tolist()
+        known: dict[tuple[float, ...], float] = {}
+        steps = np.zeros(len(cut))
+        for begin, end in pairwise([*starts, len(of_size)]):
+            those = tuple(sizes[of_size[begin:end]].tolist())
+            if those not in known:
+                known[those] = common_unit(those)
+            steps[of_group[begin]] = known[those]
+        steps /= self.capacity_bps[cut]
+        return np.nan_to_num(steps)
+
+    def steps(self) -> Floats:
+        """Per cut what the load of one of its links is a multiple of; 0 where there is no such number."""
+        steps = self._steps(self.cut, np.arange(len(self._total)), self._all)
+        steps[np.unique(self.cut[self.splits])] = 0.0
+        return steps
+
+    def whole_flows(self) -> Iterator[tuple[float, Ints]]:
+        """(size, count) for the largest sizes: how many whole flows of at least ``size`` bit/s of a job, in one of its
+        phases, cross a cut; shape (cuts, jobs)."""
+        kept = self._largest_phases(self.cut, ~self.splits)
+        at, bps = self.cut[kept] * self._jobs + self.job[kept], self.bps[kept]
+        for size in _largest_sizes(bps):
+            count = np.bincount(at[bps >= size], minlength=len(self.links) * self._jobs)
+            yield size, count.reshape(len(self.links), self._jobs)
+
+    def _largest_phases(self, group: Ints, rows: Bools) -> Ints:
+        """Those of the rows that are, per group and job, in the phase with the most of them."""
+        numbers = np.flatnonzero(rows)
+        at, place, count = np.unique(
+            group[numbers] * self._cells + self.cell[numbers], return_inverse=True, return_counts=True
+        )
+        of_group, of_job = at // self._cells, self._job_of_cell[at % self._cells]
+        order = np.lexsort((-count, of_job, of_group))
+        first = np.diff(of_group[order], prepend=-1) | np.diff(of_job[order], prepend=-1)
+        largest = np.zeros(len(at), bool)
+        largest[order[first != 0]] = True
+        kept: Ints = numbers[largest[place]]
+        return kept
+
+
+def _largest_sizes(bps: Floats) -> list[float]:
+    sizes: list[float] = np.unique(bps)[: -_SIZES - 1 : -1].tolist()
+    return sizes
+
+
+def common_unit(demands_bps: Sequence[float]) -> float:
+    """The largest number that all are multiples of; 0 when it is less than a ``_FINEST``-th of the smallest."""
+    smallest = min(demands_bps)
+    denominator = 1
+    for bps in demands_bps:
+        ratio = Fraction(bps / smallest).limit_denominator(_FINEST)
+        if abs(ratio * smallest - bps) > _TIGHT * bps:
+            return 0.0
+        denominator = math.lcm(denominator, ratio.denominator)
+    return smallest / denominator if denominator <= _FINEST else 0.0
+
+
+def _crossings(problem: Problem) -> Crossings:
+    """All cuts of the problem. A pair of leaves has one only where fewer links lead from the one to the other than
+    leave the one or enter the other; else the leaf's cut is stronger."""
+    if _all_alike(problem):
+        return _crossings_of_leaves(problem)
+    paths = problem.paths
+    links_of: list[Sequence[LinkId]] = []
+    number_of: dict[Place, int] = {}
+    cuts_of: dict[tuple[Dpid, Dpid], tuple[int, ...]] = {}
+
+    def cut(place: Place, links: Iterable[LinkId]) -> int:
+        if place not in number_of:
+            number_of[place] = len(links_of)
+            links_of.append(tuple(links))
+        return number_of[place]
+
+    def cuts_between(src: Dpid, dst: Dpid) -> tuple[int, ...]:
+        if src == dst or not paths.connected(src, dst):
+            return ()
+        cuts = []
+        first, last = paths.ends(src, dst)
+        for leaf, other, around, crossed in (
+            (src, dst, paths.links_from(src), first),
+            (dst, src, paths.links_into(dst), last),
+        ):
+            cuts.append(cut(Place(leaf, leaf == src, None), around))
+            if len(crossed) < len(around):
+                cuts.append(cut(Place(leaf, leaf == src, other), crossed))
+        return tuple(cuts)
+
+    of_flow = []
+    for flow in problem.flows:
+        pair = (flow.src_leaf, flow.dst_leaf)
+        if pair not in cuts_of:
+            cuts_of[pair] = cuts_between(*pair)
+        of_flow.append(cuts_of[pair])
+    flows = np.repeat(np.arange(len(of_flow)), np.array([len(cuts) for cuts in of_flow], np.int64))
+    routable = [index for index, flow in enumerate(problem.flows) if of_flow[index] or flow.src_leaf == flow.dst_leaf]
+    cut_of = np.array([number for cuts in of_flow for number in cuts], np.int64)
+    return Crossings(list(number_of), links_of, flows, cut_of, np.array(routable, np.int64))
+
+
+def _crossings_of_leaves(problem: Problem) -> Crossings:
+    """The same where every leaf reaches every other by all of its links."""
+    leaves = sorted({leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)})
+    number = {leaf: index for index, leaf in enumerate(leaves)}
+    src = np.array([number[flow.src_leaf] for flow in problem.flows], np.int64)
+    dst = np.array([number[flow.dst_leaf] for flow in problem.flows], np.int64)
+    places = [Place(leaf, outward, None) for outward in (True, False) for leaf in leaves]
+    links_of = [*map(problem.paths.links_from, leaves), *map(problem.paths.links_into, leaves)]
+    crossing = np.flatnonzero(src != dst)
+    cut = np.stack([src[crossing], len(leaves) + dst[crossing]], axis=1).ravel()
+    used, cut = np.unique(cut, return_inverse=True)
+    places, links_of = [places[index] for index in used], [links_of[index] for index in used]
+    return Crossings(places, links_of, np.repeat(crossing, 2), cut, np.arange(len(src)))
+
+
+def _all_alike(problem: Problem) -> bool:
+    """Whether every leaf has its cables to and from the same switches as every other: then all links out of a leaf
+    lead to any other leaf."""
+    paths = problem.paths
+    leaves = {leaf for flow in problem.flows for leaf in (flow.src_leaf, flow.dst_leaf)}
+    around = {tuple(sorted([paths.far_end[link] for link in paths.links_from(leaf)])) for leaf in leaves}
+    around |= {tuple(sorted([link.dpid for link in paths.links_into(leaf)])) for leaf in leaves}
+    return len(around) == 1 and leaves.isdisjoint(*around) and bool(min(around))
+
+
+def whole_flow_bound(count: int, demand_bps: float, capacities_bps: Sequence[float]) -> float:
+    """The smallest largest load of ``count`` whole flows of ``demand_bps`` each over links side by side: the count-th
+    smallest of all k * demand / capacity."""
+    fluid = count * demand_bps / sum(capacities_bps)
+    filled = [int(fluid * capacity / demand_bps) for capacity in capacities_bps]
+    level = max(k * demand_bps / capacity for k, capacity in zip(filled, capacities_bps, strict=True))
+    steps = [((k + 1) * demand_bps / c, k + 1, c) for k, c in zip(filled, capacities_bps, strict=True)]
+    heapq.heapify(steps)
+    for _ in range(count - sum(filled)):
+        level, k, capacity = steps[0]
+        heapq.heapreplace(steps, ((k + 1) * demand_bps / capacity, k + 1, capacity))
+    return level

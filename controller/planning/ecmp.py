@@ -1,0 +1,295 @@
+"""ECMP: the next hops that hashing chooses from, and the levels and paths that it gives the flows.
+
+At every switch a flow takes one of the equal-cost next hops, each with the same probability, independently of all other
+flows and switches. There is no cap on next hops: a switch hashes over all of them, even where the problem's candidate
+paths are capped.
+
+In: a ``Problem``, and the flows that are pinned. Out: its next hops in numbers, so that numpy follows many flows at
+once; levels over seeded draws, as ``efficiency`` defines them; or one draw that is a function of each flow's addresses
+and ports, as a switch's hash is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import count
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.topology import LinkId, Path
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import NOTHING_FIXED, FabricLoads, Fixed, job_levels, nic_levels
+from controller.planning.plan import EcmpLevel
+from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
+
+_CHUNK = 1 << 16
+"""Numbers that are worked on at once: few enough to stay in the processor's cache."""
+_FIRST_DYNAMIC_PORT = 49152
+_DYNAMIC_PORTS = 16384
+"""IANA's range of dynamic ports (RFC 6335, section 6)."""
+_UDP = 17
+_ROCE_PORT = 4791
+"""RoCEv2 sends from any port to this one, so that switches hash its flows differently."""
+_BLOCK = 512
+"""States that are looked at together: few enough for the processor's cache."""
+
+
+def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
+    """Mean and 95th percentile of the worst job level when every routable flow is hashed; 1 without flows."""
+    return hashed_level(problem, NextHops(problem), draws, seed)
+
+
+def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
+    """``ecmp_level`` where the next hops of the problem are known already."""
+    nics = max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
+    loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
+    worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
+    worst = np.maximum(worst, nics)
+    return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
+
+
+def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
+    """Expected level of every job with a routable flow: flows in ``pinned`` are on their routes, the others (missing,
+    or on a path with a link that has gone) are hashed. Exact when every flow is pinned."""
+    standing = {flow.id: pinned[flow.id] for flow in problem.flows if _stands(problem, pinned, flow)}
+    if len(standing) == len(problem.flows):
+        return job_levels(problem, standing)
+    hops = NextHops(problem)
+    hashed = np.array([problem.flows[number].id not in standing for number in hops.flows.tolist()], bool)
+    loads = FabricLoads(problem, hops.capacity_bps, hops.flows[hashed], _fixed(problem, standing, hops))
+    job_ids = problem.numbers.job_ids
+    sums = np.zeros(len(job_ids))
+    nics = _nic_levels(problem, hops.flows, standing)
+    floor = np.array([nics.get(job, 1.0) for job in job_ids])
+    for links in _draws(hops, hops.state[hashed], draws, seed):
+        sums += np.maximum(loads.of_jobs(links, loads.of(links)), floor).sum(axis=0)
+    return {job: float(sums[number] / draws) for number, job in enumerate(job_ids) if job in nics}
+
+
+def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
+    """The links that each flow of ``hops.flows`` takes when every switch hashes its addresses and ports: shape (hops,
+    flows). The source port is a function of the seed and the job; each switch hashes in its own way."""
+    ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
+    flows = [problem.flows[number] for number in hops.flows.tolist()]
+    words = [crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id]} {_ROCE_PORT}".encode()) for f in flows]
+    five_tuple = np.array(words, np.uint64)
+    first = hops.link[hops.start].tolist()
+    switch = np.array([hops.links[link].dpid if link != hops.nothing else 0 for link in first], np.uint64)
+    taken = np.full((hops.longest, len(flows)), hops.nothing)
+    here = hops.state
+    for hop in range(hops.longest):
+        bits = _mixed(five_tuple ^ _mixed(switch[here])) >> np.uint64(32)
+        position = hops.start[here] + _below(hops.size[here], bits)
+        taken[hop] = hops.link[position]
+        here = hops.after[position]
+    return taken
+
+
+def _draws(hops: NextHops, state: Ints, draws: int, seed: int) -> Iterator[Ints]:
+    """The links that flows in these states take, in portions of the draws: shape (hops, draws, flows)."""
+    random = np.random.default_rng(seed)
+    forks = _forks(hops, state)
+    portion = max(1, _CHUNK // max(1, len(state), len(hops.links)))
+    for done in range(0, draws, portion):
+        shape = (min(portion, draws - done), len(state))
+        links = np.full((hops.longest, *shape), hops.nothing)
+        here = state[None]
+        for hop in range(hops.longest):
+            position = hops.start[here]
+            if forks[hop]:
+                position = position + _below(hops.size[here], random.integers(0, 1 << 32, shape, np.uint32))
+            links[hop] = hops.link[position]
+            if hop + 1 < hops.longest:
+                here = hops.after[position]
+        yield links
+
+
+def _forks(hops: NextHops, state: Ints) -> list[bool]:
+    """For each hop whether any flow has a choice there."""
+    forks = []
+    of_position = np.repeat(np.arange(len(hops.size)), hops.size)
+    here = np.zeros(len(hops.size), bool)
+    here[state] = True
+    for _ in range(hops.longest):
+        forks.append(bool((hops.size[here] > 1).any()))
+        ahead = hops.after[here[of_position]]
+        here = np.zeros(len(hops.size), bool)
+        here[ahead] = True
+    return forks
+
+
+def _nic_levels(problem: Problem, hashed: Ints, standing: Routes) -> dict[JobId, float]:
+    """Level of every job with a routable flow if only NICs could be full. ``hashed``: numbers of the flows that
+    have a way through the fabric."""
+    routable = np.array([flow.src_leaf == flow.dst_leaf or flow.id in standing for flow in problem.flows], bool)
+    routable[hashed] = True
+    return nic_levels(problem, np.flatnonzero(routable))
+
+
+def _stands(problem: Problem, pinned: Routes, flow: Flow) -> bool:
+    route = pinned.get(flow.id)
+    return route is not None and all(link in problem.paths.far_end for piece in route for link in piece.path)
+
+
+def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
+    rows = [
+        (flow, hops.number[link], piece.share)
+        for flow, flow_id in enumerate(flow.id for flow in problem.flows)
+        for piece in standing.get(flow_id, ())
+        for link in piece.path
+    ]
+    if not rows:
+        return NOTHING_FIXED
+    flows, links, shares = zip(*rows, strict=True)
+    return Fixed(np.array(flows), np.array(links), np.array(shares))
+
+
+def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:
+    """32 random bits each, as numbers from 0 to ``size`` - 1: the upper half of their product with it."""
+    return ((bits * size.astype(np.uint64)) >> np.uint64(32)).astype(np.int64)
+
+
+def _source_port(job: JobId, seed: int) -> int:
+    return _FIRST_DYNAMIC_PORT + crc32(f"{seed} {job}".encode()) % _DYNAMIC_PORTS
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Every bit of the result depends on every bit of the word: the finaliser of SplitMix64 (Steele, Lea, Flood, "Fast
+    splittable pseudorandom number generators", OOPSLA 2014). A CRC alone is linear: flows whose addresses have the same
+    difference would collide at every switch."""
+    words = words + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+# ---- next hops
+
+
+class NextHops:
+    """A *state* is a switch on the way to a destination. Its *positions* are its next hops, each a link and the state
+    that it leads to.
+
+    ``links``: fabric links by number, sorted by switch, far end and port; ``nothing``: the number after the last, which
+    fills up the shorter paths. ``capacity_bps``: of each link, endless for ``nothing``. ``far_end``: the
+    number of the switch that each link leads to; switches are numbered in the order of their dpids.
+    ``flows``: numbers of the flows that have a way through the fabric; ``state``: where each of them begins.
+    ``start``, ``size``: the positions of each state; ``link``, ``after``: of each position. The last state is the
+    destination, reached by every path, with ``nothing`` as its only next hop. ``longest``: links on the longest path.
+    """
+
+    def __init__(self, problem: Problem, flows: Sequence[int] | None = None) -> None:
+        """``flows``: numbers of the flows to look at, None for all."""
+        self._all = problem.flows
+        far_end = problem.paths.far_end
+        dpids, ports, _ = zip(*far_end, strict=True) if far_end else ((), (), ())
+        at = {dpid: number for number, dpid in enumerate(sorted({*far_end.values(), *dpids}))}
+        here = np.array(list(map(at.__getitem__, dpids)), np.int64)
+        there = np.array(list(map(at.__getitem__, far_end.values())), np.int64)
+        order = np.lexsort((np.array(ports, np.int64), there, here))
+        links = list(far_end)
+        self.links: tuple[LinkId, ...] = tuple(map(links.__getitem__, order.tolist()))
+        self.nothing = len(links)
+        self.far_end: Ints = there[order]
+        self.capacity_bps: Floats = np.array([*map(problem.capacity_bps.__getitem__, self.links), np.inf])
+        asked = range(len(problem.flows)) if flows is None else flows
+        ends = [
+            (at.get(flow.src_leaf, -1), at.get(flow.dst_leaf, -1)) for flow in map(problem.flows.__getitem__, asked)
+        ]
+        src, dst = np.array(ends, np.int64).reshape(-1, 2).T
+        targets, column = np.unique(dst, return_inverse=True)
+        fabric = _Fabric(here[order], self.far_end, targets, len(at))
+        joined = np.flatnonzero((src >= 0) & (dst >= 0))
+        distance = fabric.distance[src[joined], column[joined]]
+        joined = joined[distance > 0]
+        self.flows: Ints = np.array(asked, np.int64)[joined]
+        self.longest = int(distance.max(initial=0))
+        self._expand(fabric, src[joined] * len(targets) + column[joined])
+
+    @cached_property
+    def number(self) -> dict[LinkId, int]:
+        """Of each link."""
+        return {link: number for number, link in enumerate(self.links)}
+
+    def routes(self, links: Ints) -> dict[FlowId, Route]:
+        """Whole routes. ``links``: those that each of ``flows`` takes, shape (hops, flows). Flows inside a leaf take
+        the empty path."""
+        routes = {flow.id: whole(()) for flow in self._all if flow.src_leaf == flow.dst_leaf}
+        paths = zip(self.flows.tolist(), links.T, strict=True)
+        return routes | {self._all[number].id: whole(self.path(path)) for number, path in paths}
+
+    def path(self, numbers: Ints) -> Path:
+        """The path of these links, in order; ``nothing`` is left out."""
+        return tuple(self.links[number] for number in numbers.tolist() if number != self.nothing)
+
+    def _expand(self, fabric: _Fabric, begin: Ints) -> None:
+        """Numbers the states that can be reached from the codes ``begin``."""
+        state_of = np.full(fabric.arrived + 1, -1)
+        ahead = np.zeros(fabric.arrived + 1, bool)
+        ahead[begin] = True
+        sizes, links, afters = [], [], []
+        states = 0
+        while len(codes := np.flatnonzero(ahead & (state_of < 0))):
+            state_of[codes] = states + np.arange(len(codes))
+            states += len(codes)
+            for first in range(0, len(codes), _BLOCK):
+                size, link, after = fabric.onward(codes[first : first + _BLOCK])
+                sizes.append(size)
+                links.append(link)
+                afters.append(after)
+                ahead[after] = True
+            ahead[fabric.arrived] = False
+        state_of[fabric.arrived] = states
+        self.size: Ints = np.concatenate([*sizes, [1]])
+        self.start: Ints = np.cumsum(self.size) - self.size
+        self.link: Ints = np.concatenate([*links, [self.nothing]])
+        self.after: Ints = np.concatenate([*(state_of[after] for after in afters), [states]])
+        self.state: Ints = state_of[begin]
+
+
+class _Fabric:
+    """Switches, links and distances in numbers. A switch on the way to a target has the *code* switch x targets +
+    target.
+
+    ``distance``: links from each switch to each target, shape (switches, targets); -1 when there is no way.
+    ``arrived``: the code after all others, of every target itself.
+    """
+
+    def __init__(self, here: Ints, there: Ints, targets: Ints, switches: int) -> None:
+        """``here``, ``there``: the ends of each link, sorted. ``targets``: switches; -1 is one that has no link."""
+        self._there = there
+        self._between = here * switches + there
+        self._switches = switches
+        self._targets = targets
+        self._first = np.searchsorted(here, np.arange(switches))
+        self._degree = np.bincount(here, minlength=switches)
+        adjacent = np.zeros((switches, switches), np.float32)
+        adjacent[here, there] = 1
+        frontier = np.zeros((switches, len(targets)), np.float32)
+        frontier[targets[targets >= 0], np.flatnonzero(targets >= 0)] = 1
+        self.arrived = switches * len(targets)
+        self.distance = np.where(frontier > 0, 0, -1)
+        for steps in count(1):
+            found = (adjacent @ frontier > 0) & (self.distance < 0)
+            if not found.any():
+                break
+            self.distance[found] = steps
+            frontier = found.astype(np.float32)
+
+    def onward(self, codes: Ints) -> tuple[Ints, Ints, Ints]:
+        """How many next hops each code has; and of all next hops, in this order, the link and the code after it."""
+        switch, column = np.divmod(codes, len(self._targets))
+        left = self.distance[switch, column]
+        # The last hop has its target as far end: bisection finds it among the spine's links to all leaves.
+        last = switch * self._switches + self._targets[column]
+        first = np.where(left == 1, np.searchsorted(self._between, last), self._first[switch])
+        degree = np.where(left == 1, np.searchsorted(self._between, last, "right") - first, self._degree[switch])
+        of = np.repeat(np.arange(len(codes)), degree)
+        link = np.arange(len(of)) + np.repeat(first - (np.cumsum(degree) - degree), degree)
+        leads = self.distance[self._there[link], column[of]] == left[of] - 1
+        link, of = link[leads], of[leads]
+        after = np.where(left[of] == 1, self.arrived, self._there[link] * len(self._targets) + column[of])
+        return np.bincount(of, minlength=len(codes)), link, after

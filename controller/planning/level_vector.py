@@ -1,0 +1,277 @@
+"""Lower bounds of all levels, sorted from the worst: what the cuts require of the jobs *together*.
+
+A leaf with more flows than uplinks implies that one of their jobs is slow. Two such leaves may share one slow job, or
+need two. CP-SAT finds the lexicographically least levels within all inequalities (``Need``). The model has jobs and
+levels but no flows: it is small however many flows there are.
+
+Say every job j stays at or below a level t_j. Then no link is loaded beyond the least t_j of the jobs on it, and the
+shares f(s, t_j) that its flows (of load s) have of it add up to at most 1, where f does not grow with t and is one of
+
+- fluid: s / t, with the largest phase of each job;
+- count: 1 / floor(t / s0) for s >= s0, else 0: so many flows of at least s0 fit on a link;
+- volume: s / t for s >= s0, else 0.
+
+In the last two a flow that leaves no room for another of s0 (s > t - s0) has a whole link (a dual feasible function of
+bin packing: Fekete and Schepers, "New classes of fast lower bounds for bin packing problems", 2001). Summed over the m
+links of a cut the shares are at most m. Where all demands are multiples of one unit, t is rounded down to what they can
+add up to.
+
+In: a problem's ``Bounds``. Out: a ``LevelVector``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from controller.jobs.spec import JobId
+from controller.planning.bounds import Bounds, Cuts
+from controller.planning.efficiency import first_difference
+from controller.planning.problem import Floats, Ints, PlanLimits
+from controller.planning.solver import cp_model, solver_within
+
+_SCALE = 1_000_000
+"""Integer units per cut. What jobs need of it is rounded down, so that the bound stays one."""
+_ROUNDING = 1e-9
+_MOST_LEVELS = 64
+"""Number of levels that are distinguished, from the highest possible one."""
+_SMALL = 0.5
+"""Cuts less full than this at the jobs' own bounds are left out: no share is more than twice s / t."""
+_MOST_STEPS = 64
+_SECONDS = 0.2
+"""Deterministic time per stage, a hundred times what it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelVector:
+    """``levels``: sorted from the worst, one per job; no routing's sorted levels are lexicographically smaller.
+    ``ceiling``: per job a level, all together the least that the cuts allow: what a routing may aim at."""
+
+    levels: tuple[float, ...]
+    ceiling: Mapping[JobId, float]
+
+
+def level_vector(bounds: Bounds) -> LevelVector:
+    """At least as strong as ``bounds.vector``."""
+    needs = contested(bounds)
+    worst = least_worst(needs, bounds.worst)
+    levels = _levels(bounds, needs, worst)
+    if len(bounds.job) > 1 and len(levels) > 1:
+        found = _Model(bounds, needs, levels).solve()
+        if found:
+            return found
+    own = bounds.vector if worst <= bounds.worst else (worst, *sorted(bounds.job.values(), reverse=True)[1:])
+    return LevelVector(own, dict.fromkeys(bounds.job, worst))
+
+
+def stronger(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+    """Of two lower bounds of sorted levels the lexicographically larger one; what is missing at the end is 1. Entry by
+    entry the larger would be wrong: an entry holds for routings that reach those before it."""
+    pairs = list(zip_longest(one, other, fillvalue=1.0))
+    left, right = zip(*pairs, strict=True) if pairs else ((), ())
+    index = first_difference(left, right)
+    return right if index is not None and left[index] < right[index] else left
+
+
+def _levels(bounds: Bounds, needs: Iterable[Need], worst: float) -> list[float]:
+    """The jobs' own bounds, and above them all levels at which a job's need changes; ascending up to ``worst``."""
+    lowest = min(bounds.job.values(), default=1.0)
+    levels = {*bounds.job.values(), worst, *(level for need in needs for level in need.changes(worst))}
+    ascending = sorted(level for level in levels if lowest <= level <= worst)
+    apart = [b for a, b in zip([0.0, *ascending], ascending, strict=False) if b > a * (1 + _ROUNDING)]
+    return [lowest, *apart[1:][-_MOST_LEVELS:]]
+
+
+class _Model:
+    """``_above``: per job and level whether the job's level is at least that one; below the next level it may be
+    anywhere."""
+
+    def __init__(self, bounds: Bounds, needs: Sequence[Need], levels: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._levels = levels
+        self._cp = cp_model.CpModel()
+        self._above = [
+            [self._cp.new_int_var(level <= floor * (1 + _ROUNDING), 1, f"{job} >= {level}") for level in levels]
+            for job, floor in bounds.job.items()
+        ]
+        for above, job in zip(self._above, bounds.job, strict=True):
+            for higher, lower in zip(above[1:], above, strict=False):
+                self._cp.add_implication(higher, lower)
+            if job in bounds.tight and levels[-1] <= bounds.fluid * (1 + _ROUNDING):
+                self._cp.add(above[-1] == 1)
+        self._cp.add_bool_or(above[-1] for above in self._above)
+        below_next = [level * (1 - 2 * _ROUNDING) for level in levels[1:]] + [levels[-1]]
+        for need in needs:
+            shares = np.array([need.of(level) for level in below_next])
+            self._fits(np.floor(shares * _SCALE).astype(np.int64))
+
+    def _fits(self, shares: Ints) -> None:
+        """``shares``: of a cut at each level, shape (levels, jobs)."""
+        saved = -np.diff(shares, axis=0)
+        terms = [
+            int(less) * higher
+            for above, column in zip(self._above, saved.T, strict=True)
+            for higher, less in zip(above[1:], column, strict=True)
+            if less
+        ]
+        self._cp.add(sum(terms) >= int(shares[0].sum()) - _SCALE)
+
+    def solve(self) -> LevelVector | None:
+        """None when time runs out, which is not expected."""
+        jobs = len(self._above)
+        height = [sum(above[1:]) for above in self._above]
+        found: list[float] = []
+        level = len(self._levels) - 1
+        while len(found) < jobs:
+            at_least = [above[level] for above in self._above]
+            solver = self._minimise(sum(at_least))
+            if solver is None:
+                return None
+            count = round(solver.objective_value)
+            self._cp.add(sum(at_least) <= count)
+            found += [self._levels[level]] * (count - len(found))
+            if count == jobs:
+                break
+            following = self._cp.new_int_var(0, level - 1, "following")
+            for of_job, slower in zip(height, at_least, strict=True):
+                self._cp.add(following >= of_job).only_enforce_if(~slower)
+            solver = self._minimise(following)
+            if solver is None:
+                return None
+            level = solver.value(following)
+            self._cp.add(following <= level)
+        return self._largest_first(found, height)
+
+    def _largest_first(self, found: list[float], height: Sequence[Any]) -> LevelVector | None:
+        """Among the jobs that may be the slow ones, those with the most flows: more routings then reach the levels."""
+        cuts = self._bounds.cuts
+        flows = dict(zip(cuts.job_ids, np.bincount(cuts.job, minlength=len(cuts.job_ids)).tolist(), strict=True))
+        weights = [flows[job] for job in self._bounds.job]
+        solver = self._minimise(-sum(weight * of_job for weight, of_job in zip(weights, height, strict=True)))
+        if solver is None:
+            return None
+        ceiling = {
+            job: self._levels[sum(solver.boolean_value(above) for above in of_job) - 1]
+            for job, of_job in zip(self._bounds.job, self._above, strict=True)
+        }
+        return LevelVector(tuple(found), ceiling)
+
+    def _minimise(self, objective: Any) -> cp_model.CpSolver | None:
+        self._cp.minimize(objective)
+        solver = solver_within(PlanLimits(deterministic=True), _SECONDS)
+        return solver if solver.solve(self._cp) == cp_model.OPTIMAL else None
+
+
+# ---- what cuts require
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """``amounts``: per load and job the flows across a cut / its links. ``loads``: what one flow puts on a link,
+    descending; the last one is s0. For the fluid there is one amount, the job's load, and no ``loads``. ``step``: what
+    the load of a link is a multiple of, 0 when there is nothing."""
+
+    amounts: tuple[tuple[float, ...], ...]
+    loads: tuple[float, ...]
+    by_volume: bool
+    step: float
+
+    def of(self, level: float) -> Floats:
+        """Per job the share of the cut that it needs when it stays at or below ``level``. All together get 1."""
+        shares: Floats = np.array(self._shares(level)) @ np.array(self.amounts)
+        return shares
+
+    def _shares(self, level: float) -> list[float]:
+        if self.step:
+            level = max(1, int(level / self.step * (1 + _ROUNDING))) * self.step
+        if not self.loads:
+            return [1 / level]
+        least = self.loads[-1]
+        fit = max(1, int(level / least * (1 + _ROUNDING)))
+        return [
+            1.0 if fit == 1 or self._alone(load, level) else load / level if self.by_volume else 1 / fit
+            for load in self.loads
+        ]
+
+    def after(self, level: float) -> float:
+        """The next level at which all jobs together may need less than is there, as they do not at this one."""
+        if self.step:
+            return (int(level / self.step * (1 + _ROUNDING)) + 1) * self.step
+        if not self.loads:
+            return float(np.sum(self.amounts))
+        least = self.loads[-1]
+        steps = [(int(level / least * (1 + _ROUNDING)) + 1) * least, *(load + least for load in self.loads)]
+        following = min(step for step in steps if step > level * (1 + _ROUNDING))
+        if not self.by_volume or level < 2 * least:
+            return following
+        own = [sum(row) for row in self.amounts]
+        large = sum(row for row, load in zip(own, self.loads, strict=True) if self._alone(load, level))
+        rest = sum(row * load for row, load in zip(own, self.loads, strict=True) if not self._alone(load, level))
+        return min(following, rest / (1 - large)) if large < 1 else following
+
+    def _alone(self, load: float, level: float) -> bool:
+        """Whether a flow of this load leaves no room for another."""
+        return load > (level - self.loads[-1]) * (1 + _ROUNDING)
+
+    def changes(self, highest: float) -> Iterator[float]:
+        """Levels at which ``of`` changes, up to ``highest``; where they are dense only the highest of them."""
+        step = self.step or (self.loads[-1] if self.loads else 0.0)
+        if step:
+            most = int(highest / step * (1 + _ROUNDING))
+            yield from (step * times for times in range(max(1, most - _MOST_STEPS), most + 1))
+        if not self.step:
+            yield from (load + self.loads[-1] for load in self.loads)
+
+
+def contested(bounds: Bounds) -> list[Need]:
+    """The needs that leave a job above its own lower bound."""
+    floors = np.array(list(bounds.job.values()))
+    column = [bounds.cuts.job_ids.index(job) for job in bounds.job]
+    needs = dict.fromkeys([*_fluid(bounds.cuts, column, floors), *_packed(bounds.cuts, column, floors)])
+    return [need for need in needs if _required(need, floors) > 1 + _ROUNDING]
+
+
+def least_worst(needs: Sequence[Need], worst: float) -> float:
+    """A lower bound of the level that meets all needs when all jobs have it: the first one from ``worst`` on, unless
+    there are too many steps on the way."""
+    level = worst
+    for _ in range(_MOST_STEPS):
+        following = [need.after(level) for need in needs if need.of(level).sum() > 1 + _ROUNDING]
+        if not following:
+            break
+        level = max(following)
+    return level
+
+
+def _required(need: Need, floors: Floats) -> float:
+    """The shares that all jobs need together at their own bounds."""
+    return float(sum(need.of(floor)[floors == floor].sum() for floor in np.unique(floors).tolist()))
+
+
+def _fluid(cuts: Cuts, column: Sequence[int], floors: Floats) -> Iterator[Need]:
+    loads, steps = cuts.loads()[:, column], cuts.steps()
+    for cut in np.flatnonzero((loads / floors).sum(axis=1) > _SMALL).tolist():
+        yield Need((tuple(loads[cut].tolist()),), (), by_volume=True, step=float(steps[cut]))
+
+
+def _packed(cuts: Cuts, column: Sequence[int], floors: Floats) -> Iterator[Need]:
+    sizes, counts = [], []
+    for size, at_least in cuts.whole_flows():
+        sizes.append(size)
+        counts.append(at_least[:, column])
+    if not sizes:
+        return
+    exactly = np.diff(np.array(counts), axis=0, prepend=0)
+    steps = cuts.steps()
+    full = (cuts.loads()[:, column] / floors).sum(axis=1) > _SMALL
+    for cut in np.flatnonzero(full & np.isfinite(cuts.capacity_bps)).tolist():
+        present = np.flatnonzero(exactly[:, cut].any(axis=1)).tolist()
+        loads = tuple(sizes[number] / float(cuts.capacity_bps[cut]) for number in present)
+        amounts = tuple(tuple(row) for row in (exactly[present, cut] / cuts.links[cut]).tolist())
+        for end in range(1, len(present) + 1):
+            for by_volume in (False, True):
+                yield Need(amounts[:end], loads[:end], by_volume, float(steps[cut]))

@@ -1,0 +1,273 @@
+"""The fluid view of a problem: classes of flows whose bytes may be spread over columns (a class on a path).
+
+In: a ``Problem``. Out: numbers for numpy: which rows of load a column adds to, and how much. Flows with the same
+demands per phase between the same leaves are one class, because loads depend only on how much of the class takes which
+path.
+
+A *row* is a link's load by all jobs with one phase that counts (row 0), or by one phase of another job (rows from 1):
+only those jobs' largest phase depends on the routing. A *key* is row * links + link. Loads, capacities and rates are in
+units of a typical capacity, amounts in flows: a class of 5 flows has an amount of 5 to spread.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.topology import Dpid, LinkId, Path
+from controller.jobs.spec import JobId
+from controller.planning.problem import Floats, Flow, Ints, Problem, Routes
+
+Bools = NDArray[np.bool_]
+
+
+class Commodities:
+    """``flows``: those that cross the fabric and have a path; ``members``: their indices, per class. ``rate``: of a
+    flow's largest phase. ``pieces``: the most pieces per flow. ``running``: whether the flows are pinned to paths that
+    stand. ``level``: what their jobs aim at. Classes differ in one of these, in their leaves or in their phases.
+
+    Columns are numbered as they are found; arrays over columns grow. ``column_class``, ``path``: of each column.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        level: Mapping[JobId, float] = MappingProxyType({}),
+        barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
+    ) -> None:
+        """``barred``: links that a job's flows must not use; the same for jobs of one level."""
+        self._problem = problem
+        self._barred = barred
+        self._number = problem.link_number
+        self.links = len(problem.capacity_bps)
+        fabric_bps = [problem.capacity_bps[link] for link in problem.paths.far_end]
+        self.unit_bps = float(np.median(fabric_bps)) if fabric_bps else 1.0
+        self.capacity: Floats = problem.numbers.capacity_bps / self.unit_bps
+        self.flows = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
+        self._number_rows()
+        self._form_classes(level)
+        self.path: list[Path] = []
+        self.column_class: Ints = np.zeros(0, np.int64)
+        self._column: list[dict[Path, int]] = [{} for _ in self.members]
+        self._opened = [False] * len(self.members)
+        self._term_column: Ints = np.zeros(0, np.int64)
+        self._term_key: Ints = np.zeros(0, np.int64)
+        self._term_rate: Floats = np.zeros(0)
+        self._fresh: list[tuple[int, Path]] = []
+
+    # ---- classes and rows
+
+    def _number_rows(self) -> None:
+        """``row_group``: the job of each row, counted from 1; 0 for row 0. ``first_rows``: where each group begins."""
+        vectors: defaultdict[JobId, set[tuple[tuple[int, float], ...]]] = defaultdict(set)
+        for flow in self.flows:
+            vectors[flow.job_id].add(flow.demand_bps)
+        self._row_of: dict[tuple[JobId, int], int] = {}
+        row_job = [-1]
+        for number, (job, demands) in enumerate(sorted(vectors.items())):
+            phases = _phases_that_count(demands)
+            for phase in phases:
+                self._row_of[job, phase] = len(row_job) if len(phases) > 1 else 0
+                if len(phases) > 1:
+                    row_job.append(number)
+        self.rows = len(row_job)
+        self.first_rows: Ints = np.flatnonzero(np.diff(np.array(row_job), prepend=-2))
+        self.row_group: Ints = np.cumsum(np.diff(np.array(row_job), prepend=-1) != 0)
+
+    def _form_classes(self, level: Mapping[JobId, float]) -> None:
+        classes: dict[tuple[object, ...], int] = {}
+        self.members: list[list[int]] = []
+        self._entries: list[tuple[tuple[int, float], ...]] = []
+        for index, flow in enumerate(self.flows):
+            entries = tuple(
+                (self._row_of[flow.job_id, phase], bps / self.unit_bps)
+                for phase, bps in flow.demand_bps
+                if (flow.job_id, phase) in self._row_of
+            )
+            aim = level.get(flow.job_id, 1.0)
+            key = (flow.src_leaf, flow.dst_leaf, entries, flow.max_subflows, self._problem.stands(flow), aim)
+            number = classes.setdefault(key, len(classes))
+            if number == len(self.members):
+                self.members.append([])
+                self._entries.append(entries)
+            self.members[number].append(index)
+        firsts = [self.flows[of[0]] for of in self.members]
+        self.count: Ints = np.array([len(of) for of in self.members], np.int64)
+        self.pieces: Ints = np.array([flow.max_subflows for flow in firsts], np.int64)
+        self.running: Bools = np.array([self._problem.stands(flow) for flow in firsts], bool)
+        self.level: Floats = np.array([level.get(flow.job_id, 1.0) for flow in firsts])
+        self.rate: Floats = np.array([max((rate for _, rate in of), default=0.0) for of in self._entries])
+
+    def first(self, number: int) -> Flow:
+        """Any flow of the class."""
+        return self.flows[self.members[number][0]]
+
+    def adds_up(self, number: int) -> bool:
+        """Whether the class's load is in row 0 only: it adds to a link's load whatever else is there."""
+        return all(row == 0 for row, _ in self._entries[number])
+
+    # ---- columns
+
+    @property
+    def columns(self) -> int:
+        return len(self.path)
+
+    def column(self, number: int, path: Path) -> int:
+        """The column of a class on a path, which is new when it was not known."""
+        found = self._column[number].get(path)
+        if found is None:
+            found = self._column[number][path] = len(self.path)
+            self.path.append(path)
+            self._fresh.append((number, path))
+        return found
+
+    def candidates(self, number: int) -> Sequence[Path]:
+        """The paths that the class may take."""
+        flow = self.first(number)
+        paths, barred = self._problem.candidates(flow), self._barred.get(flow.job_id)
+        return [path for path in paths if barred.isdisjoint(path)] if barred else paths
+
+    def size(self) -> int:
+        """Number of columns when all are known. Paths of two links are counted without finding them."""
+        paths = self._problem.paths
+        if any(len(path) > 2 for path in self.path):
+            return sum(len(self.candidates(number)) for number in range(len(self.members)))
+        return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
+
+    def open(self, number: int) -> None:
+        """Makes a column of each of the class's candidate paths."""
+        if not self._opened[number]:
+            self._opened[number] = True
+            for path in self.candidates(number):
+                self.column(number, path)
+
+    def is_open(self) -> Bools:
+        """Per class."""
+        return np.array(self._opened, bool)
+
+    def amounts(self, routes: Routes) -> Floats:
+        """Per column what these routes put on it, without what is on barred links; a flow without a route puts nothing
+        anywhere."""
+        total: defaultdict[int, float] = defaultdict(float)
+        for number, members in enumerate(self.members):
+            barred = self._barred.get(self.first(number).job_id)
+            for index in members:
+                for path, share in routes.get(self.flows[index].id, ()):
+                    if not barred or barred.isdisjoint(path):
+                        total[self.column(number, path)] += share
+        self.number_columns()
+        amounts = np.zeros(self.columns)
+        amounts[list(total)] = list(total.values())
+        return amounts
+
+    def number_columns(self) -> None:
+        """Brings the arrays up to date with the columns; to be called when some were added."""
+        columns, keys, rates = [], [], []
+        for column, (number, path) in enumerate(self._fresh, start=len(self.column_class)):
+            for link in path:
+                at = self._number[link]
+                for row, rate in self._entries[number]:
+                    columns.append(column)
+                    keys.append(row * self.links + at)
+                    rates.append(rate)
+        fresh = np.array([number for number, _ in self._fresh], np.int64)
+        self.column_class = np.concatenate([self.column_class, fresh])
+        self._term_column = np.concatenate([self._term_column, np.array(columns, np.int64)])
+        self._term_key = np.concatenate([self._term_key, np.array(keys, np.int64)])
+        self._term_rate = np.concatenate([self._term_rate, np.array(rates, np.float64)])
+        self._fresh.clear()
+
+    def padded(self, amounts: Floats) -> Floats:
+        """The same amounts, for the columns that there are by now."""
+        return np.concatenate([amounts, np.zeros(self.columns - len(amounts))])
+
+    def numbered(self, paths: Sequence[Path]) -> Ints:
+        """The links of paths of one length; shape (paths, links of a path)."""
+        return np.array([[self._number[link] for link in path] for path in paths], np.int64)
+
+    def least_level(self) -> Floats:
+        """Per link the smallest level of the classes that may use it; inf where there is none. Where paths have more
+        than two links, every candidate is looked at."""
+        least: Floats = np.full(self.links, np.inf)
+        if any(len(path) > 2 for path in self.path):
+            for number in range(len(self.members)):
+                self.open(number)
+            self.number_columns()
+            np.minimum.at(least, self._term_key % self.links, self.level[self.column_class[self._term_column]])
+            return least
+        of_leaf: dict[tuple[Dpid, bool], float] = {}
+        for number, value in enumerate(self.level.tolist()):
+            flow = self.first(number)
+            for end in ((flow.src_leaf, False), (flow.dst_leaf, True)):
+                of_leaf[end] = min(value, of_leaf.get(end, np.inf))
+        paths = self._problem.paths
+        for (leaf, inward), value in of_leaf.items():
+            links = [self._number[link] for link in (paths.links_into(leaf) if inward else paths.links_from(leaf))]
+            least[links] = np.minimum(least[links], value)
+        return least
+
+    # ---- loads and prices
+
+    def loads(self, amounts: Floats) -> Floats:
+        """Per key."""
+        weights = self._term_rate * amounts[self._term_column]
+        return np.bincount(self._term_key, weights, self.rows * self.links).astype(np.float64, copy=False)
+
+    def link_loads(self, loads: Floats) -> Floats:
+        """Per link, from the loads per key: row 0 and each other job's peak."""
+        by_row = loads.reshape(self.rows, self.links)
+        total: Floats = np.maximum.reduceat(by_row, self.first_rows, axis=0).sum(axis=0)
+        return total
+
+    def prices(self, key_prices: Floats) -> Floats:
+        """Per column what one flow on it costs, when a unit of load costs this per key."""
+        weights = self._term_rate * key_prices[self._term_key]
+        return np.bincount(self._term_column, weights, self.columns).astype(np.float64, copy=False)
+
+    def touching(self, links: Bools) -> Bools:
+        """Per column whether it passes one of these links."""
+        passes = links[self._term_key % self.links]
+        hits: Bools = np.bincount(self._term_column[passes], minlength=self.columns) > 0
+        return hits
+
+    def least(self, of_link: Floats) -> Floats:
+        """Per column the smallest of these numbers on its links."""
+        smallest: Floats = np.full(self.columns, np.inf)
+        np.minimum.at(smallest, self._term_column, of_link[self._term_key % self.links])
+        return smallest
+
+    def largest(self, of_link: Floats) -> Floats:
+        """Per column the largest of these numbers, which are not negative, on its links."""
+        largest = np.zeros(self.columns)
+        np.maximum.at(largest, self._term_column, of_link[self._term_key % self.links])
+        return largest
+
+    def terms(self, columns: Ints) -> tuple[Ints, Ints, Floats]:
+        """(index into ``columns``, key, rate) for all that these columns fill."""
+        place = np.full(self.columns, -1, np.int64)
+        place[columns] = np.arange(len(columns))
+        index = place[self._term_column]
+        chosen = index >= 0
+        return index[chosen], self._term_key[chosen], self._term_rate[chosen]
+
+
+def _phases_that_count(demands: set[tuple[tuple[int, float], ...]]) -> Sequence[int]:
+    """The job's phases without those in which no flow sends more than it does in another: they are never the largest
+    phase on a link."""
+    vectors: list[Mapping[int, float]] = [dict(vector) for vector in demands]
+    phases = sorted({phase for vector in vectors for phase in vector})
+
+    def covers(a: int, b: int) -> bool:
+        return all(vector.get(a, 0.0) >= vector.get(b, 0.0) for vector in vectors)
+
+    kept: list[int] = []
+    for number, phase in enumerate(phases):
+        if any(covers(other, phase) for other in kept):
+            continue
+        if not any(covers(other, phase) and not covers(phase, other) for other in phases[number + 1 :]):
+            kept.append(phase)
+    return kept

@@ -1,0 +1,277 @@
+"""From the fluid optimum to routes: amounts are divided into the pieces of flows. Classes whose flows would need too
+many pieces are restricted to fewer paths, and the fluid optimum of all others is found again.
+
+In: a spread and the room it keeps to. Out: the best routes found, at best ones that keep to the room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.topology import Path
+from controller.planning.efficiency import job_levels
+from controller.planning.problem import Floats, FlowId, Ints, Problem, Route, Routes
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.lp import Clock, FluidModel, Goal
+from controller.planning.split_flows.shares import SMALLEST_SHARE, exactly_one, lay, lay_nearest
+
+_ROUNDS = 20
+_PASSES = 3
+_EXCEEDED = 1e-6
+"""Beyond its room by no more than this, a link keeps to it."""
+_ROUNDING = 1e-9
+
+
+class Divider:
+    """``before``: the routes that the spreads begin from; as many flows as possible keep theirs."""
+
+    def __init__(self, problem: Problem, of: Commodities, before: Routes, clock: Clock) -> None:
+        self._problem = problem
+        self._of = of
+        self._before = before
+        self._clock = clock
+
+    def divide(self, amounts: Floats, room: Floats) -> Routes:
+        """``amounts``: per column; ``room``: per link. At first flows that need too many pieces keep the paths with
+        their largest amounts, which changes least for others; if that exceeds the room, they take the paths with the
+        most room."""
+        best = self._attempt(amounts, room, roomiest=False)
+        if not best.within_room:
+            best = min(best, self._attempt(amounts, room, roomiest=True), key=lambda outcome: outcome.levels)
+        return best.routes
+
+    def _attempt(self, amounts: Floats, room: Floats, roomiest: bool) -> _Outcome:
+        of, model = self._of, FluidModel(self._of)
+        laid, unfit = self._lay(of.padded(amounts))
+        earlier = []
+        for _ in range(_ROUNDS):
+            if not unfit:
+                break
+            earlier.append((laid, unfit))
+            amounts = self._restricted(model, of.padded(amounts), unfit, laid, roomiest, room)
+            closer = model.improve(of.padded(amounts), Goal(room, of.capacity), self._clock)
+            if closer is None:
+                break
+            amounts = closer.amounts
+            laid, unfit = self._lay(amounts)
+        best = self._outcome(laid, unfit, room)
+        if not best.within_room:
+            best = min([best, *(self._outcome(*others, room) for others in earlier)], key=lambda of: of.levels)
+        return best
+
+    def _outcome(self, laid: Routes, unfit: Sequence[int], room: Floats) -> _Outcome:
+        of = self._of
+        if unfit:
+            laid = self._placed_evenly(laid, unfit, room)
+        routes = fewer_pieces(of, {**self._before, **laid}, room)
+        loads = of.link_loads(of.loads(of.amounts(routes)))
+        levels = tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
+        return _Outcome(levels, routes, bool((loads <= room * (1 + _EXCEEDED) + _EXCEEDED).all()))
+
+    def _placed_evenly(self, laid: Routes, unfit: Sequence[int], room: Floats) -> dict[FlowId, Route]:
+        """The routes with those of the unfit classes where they overload links least, one flow after the other."""
+        of = self._of
+        routes = dict(laid)
+        for number in unfit:
+            for index in of.members[number]:
+                del routes[of.flows[index].id]
+        spare = room - of.link_loads(of.loads(of.amounts(routes)))
+        for number in sorted(unfit, key=lambda number: -of.rate[number]):
+            paths, rate = of.candidates(number), float(of.rate[number])
+            links = of.numbered(paths)
+            for index in of.members[number]:
+                pieces = evenly_full(links, spare / rate, int(of.pieces[number]))
+                for at, share in pieces:
+                    spare[links[at]] -= share * rate
+                routes[of.flows[index].id] = exactly_one({paths[at]: share for at, share in pieces})
+        return routes
+
+    def _lay(self, amounts: Floats) -> tuple[dict[FlowId, Route], list[int]]:
+        """Routes, and the classes that would need more pieces than they may have: these have the nearest routes that
+        are allowed."""
+        of = self._of
+        on_paths: list[dict[Path, float]] = [{} for _ in of.members]
+        for column in np.flatnonzero(amounts > 0).tolist():
+            on_paths[of.column_class[column]][of.path[column]] = float(amounts[column])
+        routes: dict[FlowId, Route] = {}
+        unfit = []
+        for number, members in enumerate(of.members):
+            ids = [of.flows[index].id for index in members]
+            most = int(of.pieces[number])
+            laid = lay(on_paths[number], [self._before.get(flow) for flow in ids], most)
+            if laid is None:
+                unfit.append(number)
+                laid = lay_nearest(on_paths[number], len(ids), most)
+            routes.update(zip(ids, laid, strict=True))
+        return routes, unfit
+
+    def _restricted(
+        self, model: FluidModel, amounts: Floats, unfit: Iterable[int], laid: Routes, roomiest: bool, room: Floats
+    ) -> Floats:
+        """The amounts without those of the unfit classes, which from now on have only as many paths as their flows may
+        have pieces: those of ``laid``, or the ``roomiest``. Flows that stay whole are fixed there."""
+        of = self._of
+        unfit = sorted(unfit, key=lambda number: -of.rate[number])
+        amounts = np.where(np.isin(of.column_class, unfit), 0.0, amounts)
+        spare = room - of.link_loads(of.loads(amounts))
+        for number in unfit:
+            most = int(of.pieces[number])
+            model.shut[number] = True
+            model.offered -= set(np.flatnonzero(of.column_class == number).tolist())
+            for column, share in self._pieces(number, laid, roomiest, spare):
+                if most == 1:
+                    amounts[column] += share
+                else:
+                    model.offered.add(column)
+        return amounts
+
+    def _pieces(self, number: int, laid: Routes, roomiest: bool, spare: Floats) -> Iterator[tuple[int, float]]:
+        """(column, share) of the class's flows; subtracts them from ``spare``."""
+        of = self._of
+        if not roomiest or (of.pieces[number] > 1 and of.count[number] > 1):
+            for index in of.members[number]:
+                yield from ((of.column(number, path), share) for path, share in laid[of.flows[index].id])
+            return
+        rate = float(of.rate[number])
+        columns = np.flatnonzero(of.column_class == number).tolist()
+        links = of.numbered([of.path[column] for column in columns])
+        for _ in of.members[number]:
+            for at, share in on_the_roomiest(links, spare / rate, int(of.pieces[number])):
+                spare[links[at]] -= share * rate
+                yield columns[at], share
+
+
+class _Outcome(NamedTuple):
+    """``levels``: of the jobs, from the worst. ``within_room``: whether every link keeps to its room."""
+
+    levels: tuple[float, ...]
+    routes: Routes
+    within_room: bool
+
+
+# ---- fewer pieces
+
+
+def fewer_pieces(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, Route]:
+    """Routes with at most as many pieces and no link fuller than its room (or than it was): the last step after the
+    fluid optimum was cut up. One flow at a time looks for the fewest paths with room for it; flows that run and kept
+    their routes stay. ``room``: per link, in the units of ``of``."""
+    search = _Search(of, routes, room)
+    return search.run()
+
+
+class _Search:
+    """``_spare``: what is left of each link's room."""
+
+    def __init__(self, of: Commodities, routes: Routes, room: Floats) -> None:
+        self._of = of
+        self._routes = dict(routes)
+        loads = of.link_loads(of.loads(of.amounts(routes)))
+        self._spare: Floats = np.maximum(room - loads, 0.0)
+        self._links_of: dict[int, Ints] = {}
+
+    def run(self) -> dict[FlowId, Route]:
+        of = self._of
+        pieces = [(number, index) for number, members in enumerate(of.members) for index in members]
+        split = [(number, index) for number, index in pieces if self._may_change(index)]
+        for _ in range(_PASSES):
+            split.sort(key=lambda at: -len(self._routes[of.flows[at[1]].id]))
+            changed = [self._improve(number, index) for number, index in split]
+            if not any(changed):
+                break
+            split = [(number, index) for number, index in split if self._may_change(index)]
+        return self._routes
+
+    def _may_change(self, index: int) -> bool:
+        flow = self._of.flows[index]
+        route = self._routes[flow.id]
+        return len(route) > 1 and route != flow.current
+
+    def _improve(self, number: int, index: int) -> bool:
+        """Whether the flow has fewer pieces now."""
+        of, spare = self._of, self._spare
+        flow, rate = of.flows[index], float(of.rate[number])
+        route = self._routes[flow.id]
+        paths = of.candidates(number)
+        links = self._links(number)
+        freed = of.numbered([path for path, _ in route]) if of.adds_up(number) else None
+        if freed is not None:
+            np.add.at(spare, freed, rate * np.array([[share] for _, share in route]))
+        chosen = that_fit(links, spare / rate, len(route) - 1)
+        if chosen is not None:
+            route = exactly_one({paths[at]: share for at, share in chosen})
+            for at, share in chosen:
+                spare[links[at]] -= share * rate
+        elif freed is not None:
+            np.subtract.at(spare, freed, rate * np.array([[share] for _, share in route]))
+        self._routes[flow.id] = route
+        return chosen is not None
+
+    def _links(self, number: int) -> Ints:
+        """Of each of the class's paths; shape (paths, links of a path)."""
+        if number not in self._links_of:
+            self._links_of[number] = self._of.numbered(self._of.candidates(number))
+        return self._links_of[number]
+
+
+def that_fit(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]] | None:
+    """(path, share) of at most ``most`` pieces that fit, the largest first; None when there are none. ``spare``: per
+    link, in flows. The last piece goes where it leaves least."""
+    chosen: list[tuple[int, float]] = []
+    rest = 1.0
+    while len(chosen) < most:
+        room = spare[links].min(axis=1)
+        fits = np.flatnonzero(room >= rest - _ROUNDING)
+        if len(fits):
+            chosen.append((int(fits[np.argmin(room[fits])]), rest))
+            return chosen
+        at = int(np.argmax(room))
+        share = float(room[at])
+        if share <= SMALLEST_SHARE:
+            return None
+        chosen.append((at, share))
+        spare[links[at]] -= share
+        rest -= share
+    return None
+
+
+def on_the_roomiest(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
+    """``that_fit`` if there are such; else pieces on the paths with the most room, whether or not they fit."""
+    chosen = that_fit(links, spare.copy(), most)
+    if chosen is not None:
+        return chosen
+    chosen = []
+    taken = np.zeros(len(links), bool)
+    rest = 1.0
+    for left in range(min(most, len(links)), 0, -1):
+        room = np.where(taken, -np.inf, spare[links].min(axis=1))
+        at = int(np.argmax(room))
+        share = rest if left == 1 else min(rest, max(float(room[at]), rest / left))
+        taken[at] = True
+        chosen.append((at, share))
+        spare[links[at]] -= share
+        rest -= share
+    return chosen
+
+
+def evenly_full(links: Ints, spare: Floats, most: int) -> list[tuple[int, float]]:
+    """``that_fit`` if there are such; else pieces on the ``most`` paths with the most room, as large as makes the same
+    amount missing on each."""
+    chosen = that_fit(links, spare.copy(), most)
+    if chosen is not None:
+        return chosen
+    room = spare[links].min(axis=1)
+    left = spare.copy()
+    paths: list[int] = []
+    while len(paths) < min(most, len(links)):
+        free = left[links].min(axis=1)
+        free[paths] = -np.inf
+        paths.append(int(np.argmax(free)))
+        left[links[paths[-1]]] -= 1 / most
+    paths.sort(key=lambda at: -room[at])
+    levels = (np.cumsum(room[paths]) - 1) / np.arange(1, len(paths) + 1)
+    used = int(np.flatnonzero(room[paths] > levels + SMALLEST_SHARE)[-1]) + 1
+    return [(at, float(room[at] - levels[used - 1])) for at in paths[:used]]

@@ -1,0 +1,278 @@
+"""Flows that may be split, on any fabric: the least levels with few pieces.
+
+1. Aim: every job at the level that the cuts it crosses have when their links are equally loaded (``bounds``).
+2. Begin with whole routes, or with those that run; find the fluid optimum with the fewest moves (``lp``).
+3. Where the aim cannot be reached, the least worst level, with the proof; then as close to the aim as that allows.
+4. If some jobs could be faster than that, reserve links for the slower ones (``exclusive_links``).
+5. Divide the amounts into the pieces of flows (``dividing``, ``shares``): few, and at most as many as a flow may have.
+
+In: a problem, its bounds. Out: routes, and the lower bounds that are proven; None when there was not enough time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.topology import Dpid, LinkId
+from controller.jobs.spec import JobId
+from controller.planning import greedy
+from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.efficiency import first_difference, job_levels
+from controller.planning.leaf_spine import balanced_coloring
+from controller.planning.level_vector import level_vector
+from controller.planning.plan import levels_proven
+from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.dividing import Divider
+from controller.planning.split_flows.exclusive_links import exclusive_links
+from controller.planning.split_flows.lp import Clock, FluidModel, Goal, Spread
+from controller.planning.whole_flows import local_search
+from controller.planning.whole_flows.cpsat import Solution
+
+_REACHED = 1e-6
+"""An excess (in levels) that counts as none."""
+_BISECTIONS = 8
+_CHOICE = 0.4
+"""Of the time left, for the choice of links for the slower jobs."""
+_STRICT = 0.4
+"""Of the time, after which a level within one percent of the best is enough."""
+
+Lane = tuple[Dpid, int]
+"""A spine, and which of the parallel cables to it."""
+
+
+def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | None:
+    """With a cap on moves: the best routes found with at most as many; None when there were none."""
+    search = _Search(problem, limits, bounds)
+    routes = search.routes()
+    return None if routes is None else Solution(routes, search.proven)
+
+
+class _Fluid:
+    """A view of the problem in which jobs aim at these levels and keep off these links; its spreads begin from the
+    routes ``before``."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        before: Routes,
+        level: Mapping[JobId, float],
+        barred: Mapping[JobId, Set[LinkId]] = MappingProxyType({}),
+    ) -> None:
+        self.of = Commodities(problem, level, barred)
+        self.model = FluidModel(self.of)
+        self._start = self.of.amounts(before)
+
+    def improve(
+        self, room: Floats, clock: Clock, stretch: Floats | None = None, moves_count: bool = True
+    ) -> Spread | None:
+        goal = Goal(room, self.of.capacity if stretch is None else stretch, moves_count)
+        return self.model.improve(self.of.padded(self._start), goal, clock)
+
+    def link_loads(self, amounts: Floats) -> Floats:
+        return self.of.link_loads(self.of.loads(amounts))
+
+    def fullness(self, room: Floats) -> float:
+        """Largest ratio of a link's load under the routes before to its room, at least 1."""
+        loads = self.link_loads(self.of.padded(self._start))
+        return float((loads / np.maximum(room, _REACHED)).max(initial=1.0))
+
+    def levels(self, amounts: Floats, jobs: Iterable[JobId]) -> tuple[float, ...]:
+        """The jobs' levels, from the worst, without those of NICs."""
+        of = self.of
+        largest = of.largest(self.link_loads(amounts) / of.capacity)
+        level = dict.fromkeys(jobs, 1.0)
+        for column in np.flatnonzero(amounts > 0).tolist():
+            for job in {of.flows[index].job_id for index in of.members[of.column_class[column]]}:
+                level[job] = max(level[job], float(largest[column]))
+        return tuple(sorted(level.values(), reverse=True))
+
+
+class _Aim(NamedTuple):
+    """Amounts per column that keep to the room of each link, in one view of the problem."""
+
+    fluid: _Fluid
+    room: Floats
+    amounts: Floats
+
+
+class _Search:
+    """``proven``: lower bounds of the levels sorted from the worst."""
+
+    def __init__(self, problem: Problem, limits: PlanLimits, bounds: Bounds) -> None:
+        self._problem = problem
+        self._bounds = bounds
+        self._max_moves = limits.max_moves
+        self._clock = Clock(math.inf, math.inf)
+        if not limits.deterministic:
+            now = time.perf_counter()
+            self._clock = Clock(now + limits.time_limit_s, now + _STRICT * limits.time_limit_s)
+        self._before = start_routes(problem, limits)
+        self.proven = bounds.vector
+
+    def routes(self) -> Routes | None:
+        aim = self._spread()
+        if aim is None:
+            return None
+        aim = self._closer(aim) or aim
+        routes = self._divided(aim.fluid, aim.amounts, aim.room)
+        if self._max_moves is not None and self._moves(routes) > self._max_moves:
+            return self._within_cap(aim, self._max_moves)
+        return routes
+
+    def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
+        return Divider(self._problem, fluid.of, self._before, self._clock).divide(amounts, room)
+
+    # ---- moves
+
+    def _within_cap(self, aim: _Aim, max_moves: int) -> Routes | None:
+        """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and the
+        loads of the routes before."""
+        found = None
+        least, enough = 1.0, aim.fluid.fullness(aim.room)
+        for _ in range(_BISECTIONS):
+            middle = math.sqrt(least * enough)
+            spread = aim.fluid.improve(aim.room * middle, self._clock)
+            if spread is None:
+                break
+            routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
+            if self._moves(routes) <= max_moves:
+                found, enough = routes, middle
+            else:
+                least = middle
+        return found
+
+    def _moves(self, routes: Routes) -> int:
+        return sum(
+            f.current is not None and self._problem.stands(f) and routes.get(f.id) != f.current
+            for f in self._problem.flows
+        )
+
+    # ---- levels
+
+    def _even(self) -> dict[JobId, float]:
+        """Per job the level that the cuts it crosses have when their links are equally loaded."""
+        cuts, jobs = self._bounds.cuts, self._problem.numbers.job_ids
+        even = np.ones(len(jobs))
+        np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
+        return {job: max(self._bounds.job.get(job, 1.0), even[at]) for at, job in enumerate(jobs)}
+
+    def _spread(self) -> _Aim | None:
+        """As near to even levels as the worst one allows; None when there was not enough time."""
+        fluid, worst = _Fluid(self._problem, self._before, self._even()), self._bounds.worst
+        capacity = fluid.of.capacity
+        room = np.minimum(fluid.of.least_level(), worst) * capacity
+        spread = fluid.improve(room, self._clock)
+        if spread is None:
+            return None
+        if self._clock.enough(spread.excess):
+            return _Aim(fluid, room + spread.excess * capacity, spread.amounts)
+        looser = room >= worst * capacity * (1 - _REACHED)
+        if not looser.all():
+            spread = fluid.improve(worst * capacity, self._clock) or spread
+        if spread.excess > _REACHED:
+            worst = self._least_worst(fluid, worst)
+        room = np.where(looser, worst * (1 + _REACHED) * capacity, room)
+        spread = fluid.improve(room, self._clock, np.where(looser, 0.0, capacity)) or spread
+        return _Aim(fluid, np.maximum(room, fluid.link_loads(spread.amounts)), spread.amounts)
+
+    def _least_worst(self, fluid: _Fluid, worst: float) -> float:
+        """The least worst level of any routing; proves it."""
+        of = fluid.of
+        spread = fluid.improve(worst * of.capacity, self._clock, moves_count=False)
+        if spread is None:
+            return worst
+        bound, bound_classes = fluid.model.lower_bound(spread)
+        if bound > self.proven[0]:
+            tight = {of.flows[index].job_id for number in bound_classes for index in of.members[number]}
+            own = sorted((bound if job in tight else level for job, level in self._bounds.job.items()), reverse=True)
+            self.proven = (bound, *own[1:])
+        return worst + spread.excess
+
+    def _closer(self, aim: _Aim) -> _Aim | None:
+        """Nearer to the levels that the cuts allow, by reserving links for the slower jobs; None when that does not
+        help."""
+        levels, target = aim.fluid.levels(aim.amounts, self._bounds.job), level_vector(self._bounds)
+        if levels_proven(levels, target.levels) == len(levels):
+            return None
+        level = {job: min(of, levels[0]) for job, of in target.ceiling.items()}
+        fluid = _Fluid(self._problem, self._before, level)
+        chosen = exclusive_links(fluid.of, levels[0], _CHOICE * self._clock.left_s())
+        if chosen is None:
+            return None
+        links = tuple(self._problem.link_number)
+        off = {of: frozenset(links[at] for at in those) for of, those in chosen.barred.items()}
+        barred = {job: off[of] for job, of in level.items() if of in off}
+        fluid = _Fluid(self._problem, self._before, level, barred)
+        spread = fluid.improve(chosen.room, self._clock)
+        if spread is None or not self._clock.enough(spread.excess):
+            return None
+        reached = fluid.levels(spread.amounts, self._bounds.job)
+        index = first_difference(reached, levels)
+        if index is None or reached[index] > levels[index]:
+            return None
+        return _Aim(fluid, chosen.room + spread.excess * fluid.of.capacity, spread.amounts)
+
+
+# ---- whole routes to begin from
+
+
+def start_routes(problem: Problem, limits: PlanLimits) -> dict[FlowId, Route]:
+    """A whole route for every flow that has a candidate; the better these are, the fewer flows need splitting.
+
+    Flows that run keep their routes. On a leaf-spine, even one with failures, equal flows are coloured: each leaf then
+    has the same number of flows on every spine, and only those whose cable has failed go to the path with the least
+    load. Elsewhere the greedy chooses. Flows that have to stay whole are placed first, as if there were no others."""
+    crossing = [f for f in problem.flows if f.src_leaf != f.dst_leaf and problem.reachable(f)]
+    colored = {} if any(f.current for f in crossing) else _color(problem, crossing)
+    flows = tuple(replace(f, current=colored.get(f.id, f.current)) for f in problem.flows)
+    rigid = tuple(f for f in flows if f.max_subflows == 1)
+    if 0 < len(rigid) < len(flows):
+        placed = _placed(replace(problem, flows=rigid), limits)
+        flows = tuple(replace(f, current=placed.get(f.id, f.current)) for f in flows)
+    return greedy.assign(replace(problem, flows=flows), keep_current=True)
+
+
+def _placed(problem: Problem, limits: PlanLimits) -> Routes:
+    """Of whole flows, which may have to move."""
+    routes = greedy.assign(problem, keep_current=True)
+    bounds = level_bounds(problem)
+    if max(job_levels(problem, routes).values(), default=1.0) <= bounds.worst:
+        return routes
+    return local_search.search(problem, bounds, level_vector(bounds), routes, limits)
+
+
+def _color(problem: Problem, crossing: Sequence[Flow]) -> dict[FlowId, Route | None]:
+    """Of flows with equal demands on what looks like a leaf-spine; None where a cable is missing."""
+    lanes = _lanes(problem, crossing) if len({f.demand_bps for f in crossing}) == 1 else []
+    if not lanes:
+        return {}
+    colors = balanced_coloring([(f.src_leaf, f.dst_leaf) for f in crossing], len(lanes))
+    return {f.id: _route(problem, f, lanes[color]) for f, color in zip(crossing, colors, strict=True)}
+
+
+def _lanes(problem: Problem, crossing: Sequence[Flow]) -> list[Lane]:
+    """All lanes; none when the fabric does not look like a leaf-spine with failures, whose leaves share most spines."""
+    paths = problem.paths
+    lanes: set[Lane] = set()
+    fewest = len(paths.far_end)
+    for leaf in {leaf for f in crossing for leaf in (f.src_leaf, f.dst_leaf)}:
+        cables = Counter(paths.far_end[link] for link in paths.links_from(leaf))
+        lanes.update((spine, cable) for spine, count in cables.items() for cable in range(count))
+        fewest = min(fewest, cables.total())
+    return sorted(lanes) if 2 * fewest > len(lanes) else []
+
+
+def _route(problem: Problem, flow: Flow, lane: Lane) -> Route | None:
+    """None where a cable is missing."""
+    spine, cable = lane
+    up, down = problem.paths.links_between(flow.src_leaf, spine), problem.paths.links_between(spine, flow.dst_leaf)
+    return whole((up[cable], down[cable])) if cable < min(len(up), len(down)) else None

@@ -1,0 +1,151 @@
+"""Link loads under a ceiling per job, updated flow by flow: the state of the local search.
+
+A job's *ceiling* is the level that it must not exceed: no link that it uses may be loaded beyond. A link's ceiling is
+the least of the jobs on it. A flow that leaves its *pinned* path is moved.
+
+In: a ``Problem``. Out: for a flow, by how much each of its paths would be too full; for a link that is too full, the
+effect of each flow's leaving. Flows are whole. Flows, links and jobs have the numbers of ``Numbers``; a path is a tuple
+of links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from controller.fabric.topology import Dpid
+from controller.planning.efficiency import Increments
+from controller.planning.problem import Floats, Ints, Problem
+
+Links = tuple[int, ...]
+
+ROUNDING = 1e-7
+"""A load beyond its ceiling by no more than this is within it."""
+
+
+class CappedLoads:
+    """``load``, ``ceiling``: per link; the ceiling of a link without flows is infinite. ``off_pin``: per link the
+    number of flows on it that are not on their pinned path. ``at``: per flow its path, None while it has none.
+    ``pinned``: per flow its pinned path, None without. ``moves``: the number of flows that have a pinned path and are
+    not on it. ``job``, ``peak_bps``: per flow its job and its largest phase."""
+
+    def __init__(self, problem: Problem) -> None:
+        numbers = problem.numbers
+        links = len(numbers.capacity_bps)
+        self.load = np.zeros(links)
+        self.ceiling = np.full(links, np.inf)
+        self.off_pin = np.zeros(links, np.int64)
+        self.at: list[Links | None] = [None] * len(problem.flows)
+        self.pinned: list[Links | None] = [None] * len(problem.flows)
+        self.moves = 0
+        self.job: list[int] = numbers.job.tolist()
+        self._problem = problem
+        self._limit = [np.inf] * len(numbers.job_ids)
+        self.peak_bps: list[float] = numbers.peak_bps.tolist()
+        self._increments = Increments(problem, numbers.capacity_bps)
+        self._flows_on: list[dict[int, None]] = [{} for _ in range(links)]
+        self._jobs_on: list[dict[int, int]] = [{} for _ in range(links)]
+        self._paths: dict[tuple[Dpid, Dpid], Ints] = {}
+
+    def pin(self, flow: int, path: Links) -> None:
+        """Sets the flow's pinned path; it has neither a pinned path nor a path yet."""
+        self.pinned[flow] = path
+        self.moves += 1
+
+    def limit(self, limits: Sequence[float]) -> None:
+        """Sets the ceiling of every job."""
+        self._limit = list(limits)
+        for link, jobs in enumerate(self._jobs_on):
+            if jobs:
+                self.ceiling[link] = self._least(jobs)
+
+    def paths(self, flow: int) -> Ints:
+        """The candidates of the flow, a row of links each, in the problem's order."""
+        ends = self._problem.flows[flow]
+        pair = (ends.src_leaf, ends.dst_leaf)
+        if pair not in self._paths:
+            number = self._problem.link_number
+            rows = [[number[link] for link in path] for path in self._problem.candidates(ends)]
+            self._paths[pair] = np.array(rows, np.int64)
+        return self._paths[pair]
+
+    def put(self, flow: int, path: Links) -> None:
+        """Puts a flow that has no path on this one."""
+        job = self.job[flow]
+        limit = self._limit[job]
+        off_pin = path != self.pinned[flow]
+        self.moves -= not off_pin
+        self._increments.count(flow, path)
+        for link in path:
+            self.load[link] += self._increments.weight(flow, link)
+            self._flows_on[link][flow] = None
+            jobs = self._jobs_on[link]
+            jobs[job] = jobs.get(job, 0) + 1
+            if limit < self.ceiling[link]:
+                self.ceiling[link] = limit
+            self.off_pin[link] += off_pin
+        self.at[flow] = path
+
+    def take(self, flow: int) -> None:
+        """Takes the flow off its path."""
+        path = self.at[flow] or ()
+        job = self.job[flow]
+        off_pin = path != self.pinned[flow]
+        self.moves += not off_pin
+        for link in path:
+            self.load[link] -= self._increments.weight(flow, link)
+            del self._flows_on[link][flow]
+            self.off_pin[link] -= off_pin
+            jobs = self._jobs_on[link]
+            jobs[job] -= 1
+            if not jobs[job]:
+                del jobs[job]
+                self.ceiling[link] = self._least(jobs)
+        self._increments.count(flow, path, -1)
+        self.at[flow] = None
+
+    def excess(self, flow: int, paths: Ints) -> Floats:
+        """Per link of these paths, by how much it would be loaded beyond its ceiling with the flow on it; infinite
+        where the flow is too large even alone."""
+        limit = self._limit[self.job[flow]]
+        added = self._increments.added(flow, paths)
+        beyond: Floats = self.load[paths] + added - np.minimum(self.ceiling[paths], limit)
+        beyond[beyond < ROUNDING] = 0.0
+        beyond[self._increments.alone(flow, paths) > limit + ROUNDING] = np.inf
+        return beyond
+
+    def levels(self) -> list[float]:
+        """Per job the largest load of a link that it uses, at least 1; NICs are not counted."""
+        levels = [1.0] * len(self._limit)
+        for jobs, load in zip(self._jobs_on, self.load.tolist(), strict=True):
+            for job in jobs:
+                levels[job] = max(levels[job], load)
+        return levels
+
+    def full(self, link: int) -> bool:
+        """Whether it is loaded beyond its ceiling."""
+        return bool(self.load[link] > self.ceiling[link] + ROUNDING)
+
+    def all_full(self) -> list[int]:
+        """The links that are ``full``."""
+        links: list[int] = np.flatnonzero(self.load > self.ceiling + ROUNDING).tolist()
+        return links
+
+    def on(self, link: int) -> Collection[int]:
+        """The flows on the link, in the order in which they came."""
+        return self._flows_on[link]
+
+    def weight(self, flow: int, link: int) -> float:
+        """By how much the load of the link falls when the flow leaves it."""
+        return self._increments.weight(flow, link)
+
+    def relieves(self, flow: int, link: int) -> bool:
+        """Whether the link is no longer full once the flow has left."""
+        jobs = self._jobs_on[link]
+        job = self.job[flow]
+        ceiling = self.ceiling[link] if jobs[job] > 1 else self._least(other for other in jobs if other != job)
+        return bool(self.load[link] - self._increments.weight(flow, link) <= ceiling + ROUNDING)
+
+    def _least(self, jobs: Iterable[int]) -> float:
+        return min([self._limit[job] for job in jobs], default=np.inf)

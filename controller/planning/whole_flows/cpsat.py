@@ -1,0 +1,373 @@
+"""Optimal routing by OR-Tools CP-SAT, on classes of interchangeable flows (docs/explanation/planning.md).
+
+Flows of one job with the same demands between the same leaves differ only in their NICs, which every routing loads
+alike: so the variables are integers n[class, path], how many flows of a class take a path. Minimised in this order:
+the worst level, how many jobs are there, the next level, ... ; then the flows moved; then the total load.
+
+In: a ``Problem`` and its closed-form bounds. Out: paths and the proven bounds; None when the solver found nothing in
+its time. Levels closer than ``LEVEL_TOLERANCE`` count as equal here as everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.fabric.topology import LinkId, Path
+from controller.jobs.spec import JobId
+from controller.planning.bounds import Bounds, common_unit
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.solver import StagedSearch, cp_model
+
+_FINEST = 1e-7
+"""The unit of loads that have no common unit. They are rounded down, so that a bound of the model is a bound of the
+problem."""
+_MAX_LOAD = 100_000.0
+"""Larger loads of a single flow count as this one: keeps sums of 10^5 flows within 64 bits."""
+_MOST_SIZES = 64
+"""More different loads than this are taken to have no common unit."""
+_ENDLESS = 1 << 62
+_ROUNDING = 1e-9
+_LEVELS_SHARE = 0.7
+"""Share of the time that the levels may take; the rest is for fewer moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """``proven``: lower bounds of the first entries of the levels sorted from the worst, each valid for routings that
+    are optimal in the entries before it."""
+
+    routes: Routes
+    proven: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    flows: tuple[Flow, ...]
+    paths: tuple[Path, ...]
+
+    @property
+    def job_id(self) -> JobId:
+        return self.flows[0].job_id
+
+    @property
+    def demand_bps(self) -> tuple[tuple[int, float], ...]:
+        return self.flows[0].demand_bps
+
+
+def solve(
+    problem: Problem,
+    limits: PlanLimits,
+    bounds: Bounds,
+    start: Routes,
+    max_moves: int | None,
+    known: Sequence[float] = (),
+) -> Solution | None:
+    """``start``: a routing to begin from. ``max_moves``: how many flows may leave a current path that still exists;
+    when it is not None, ``proven`` holds among such routings only. ``known``: lower bounds of the sorted levels, like
+    ``proven``; where ``start`` keeps to them, nothing is left to find. Raises nothing for a valid problem."""
+    model = _RoutingModel(problem, bounds, start, max_moves)
+    search = StagedSearch(model.cp, limits)
+    return model.optimise(search, known or bounds.vector)
+
+
+class _RoutingModel:
+    """The CP-SAT model: variables n[class, path], link loads as expressions, and the stages of the objective."""
+
+    def __init__(self, problem: Problem, bounds: Bounds, start: Routes, max_moves: int | None) -> None:
+        self.cp = cp_model.CpModel()
+        self._problem = problem
+        self._bounds = bounds
+        self._classes = _classes(problem)
+        self._fixed = {f.id: whole(()) for f in problem.flows if f.src_leaf == f.dst_leaf}
+        self._count = [
+            [self.cp.new_int_var(0, len(c.flows), f"n{i},{p}") for p in range(len(c.paths))]
+            for i, c in enumerate(self._classes)
+        ]
+        for c, counts in zip(self._classes, self._count, strict=True):
+            self.cp.add(sum(counts) == len(c.flows))
+        self._limit_moves(max_moves)
+        self._weigh_links()
+        self._start = start
+        self._levels = self._begin(start, max_moves)
+        self._begun = _ENDLESS not in self._levels
+
+    # ---- the model
+
+    def _begin(self, start: Routes, max_moves: int | None) -> list[int]:
+        """Hints ``start``. Returns its levels sorted from the worst, in units; endless ones when it is not complete and
+        whole, or has too many moves."""
+        values = [0] * sum(map(len, self._count))
+        routed = kept = 0
+        for c, counts in zip(self._classes, self._count, strict=True):
+            routes = Counter(start.get(flow.id) for flow in c.flows)
+            kept += sum(flow.current is not None and start.get(flow.id) == flow.current for flow in c.flows)
+            for path, count in zip(c.paths, counts, strict=True):
+                values[count.index] = routes[whole(path)]
+                routed += routes[whole(path)]
+                self.cp.add_hint(count, routes[whole(path)])
+        complete = routed == sum(len(c.flows) for c in self._classes)
+        if complete and (max_moves is None or kept >= self._pinned - max_moves):
+            return self._sorted_levels(values)
+        return [_ENDLESS] * len(self._bounds.job)
+
+    def _limit_moves(self, max_moves: int | None) -> None:
+        """kept <= flows that are there now, <= flows that will be: moves are the pinned flows that are not kept."""
+        self._kept = []
+        self._pinned = 0
+        for c, counts in zip(self._classes, self._count, strict=True):
+            for path, count in zip(c.paths, counts, strict=True):
+                here = sum(flow.current == whole(path) for flow in c.flows)
+                if here:
+                    kept = self.cp.new_int_var(0, here, "kept")
+                    self.cp.add(kept <= count)
+                    self._kept.append(kept)
+                    self._pinned += here
+        if max_moves is not None:
+            self.cp.add(sum(self._kept) >= self._pinned - max_moves)
+
+    def _weigh_links(self) -> None:
+        """Keeps the links that some routing loads beyond 1."""
+        through: defaultdict[LinkId, list[tuple[int, int]]] = defaultdict(list)
+        for i, c in enumerate(self._classes):
+            for p, path in enumerate(c.paths):
+                for link in path:
+                    through[link].append((i, p))
+        most: defaultdict[LinkId, float] = defaultdict(float)
+        for link, those in through.items():
+            for c in {i: self._classes[i] for i, _ in those}.values():
+                most[link] += len(c.flows) * sum(self._load(bps, link) for _, bps in c.demand_bps)
+        contested = [link for link in through if most[link] > 1]
+        self._unit = self._find_unit({link: through[link] for link in contested})
+        self._one = int((1 + _ROUNDING) / self._unit)
+        self._terms = {
+            link: [
+                (i, p, phase, self._weight(bps, link))
+                for i, p in through[link]
+                for phase, bps in self._classes[i].demand_bps
+            ]
+            for link in contested
+        }
+        self._most = {link: int(most[link] / self._unit) + 1 for link in contested}
+        self._job_loads = {link: self._loads_of_jobs(terms) for link, terms in self._terms.items()}
+
+    def _find_unit(self, contested: Mapping[LinkId, Iterable[tuple[int, int]]]) -> float:
+        """The unit of which all loads, and the levels that NICs impose, are multiples: equal flows on equal links have
+        load 1. Where there is none, one so small that it does not matter."""
+        demands = {
+            (bps, self._problem.capacity_bps[link])
+            for link, those in contested.items()
+            for i, _ in those
+            for _, bps in self._classes[i].demand_bps
+        }
+        loads = {bps / capacity for bps, capacity in demands}
+        loads |= {floor for floor in self._bounds.job.values() if floor > 1}
+        return (common_unit(sorted(loads)) if 0 < len(loads) <= _MOST_SIZES else 0.0) or _FINEST
+
+    def _load(self, bps: float, link: LinkId) -> float:
+        return min(_MAX_LOAD, bps / self._problem.capacity_bps[link])
+
+    def _weight(self, bps: float, link: LinkId) -> int:
+        """In units, rounded down."""
+        return int(self._load(bps, link) / self._unit * (1 + _ROUNDING))
+
+    def _loads_of_jobs(self, terms: Iterable[tuple[int, int, int, int]]) -> dict[JobId, Any]:
+        """Per job its load on the link: a sum over one phase, or a variable above the sums of several."""
+        phases: defaultdict[JobId, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        most: defaultdict[JobId, int] = defaultdict(int)
+        for i, p, phase, weight in terms:
+            c = self._classes[i]
+            phases[c.job_id][phase].append(weight * self._count[i][p])
+            most[c.job_id] += weight * len(c.flows)
+        loads: dict[JobId, Any] = {}
+        for job, sums in phases.items():
+            if len(sums) == 1:
+                loads[job] = sum(next(iter(sums.values())))
+                continue
+            loads[job] = self.cp.new_int_var(0, most[job], "peak")
+            for of in sums.values():
+                self.cp.add(loads[job] >= sum(of))
+        return loads
+
+    # ---- the stages
+
+    def optimise(self, search: StagedSearch, known: Sequence[float]) -> Solution | None:
+        proven = self._minimise_levels(search, known)
+        self._minimise_moves(search)
+        if search.values:
+            return Solution(self._read(search), proven)
+        return Solution(self._start, proven) if self._begun else None
+
+    def _minimise_levels(self, search: StagedSearch, known: Sequence[float]) -> tuple[float, ...]:
+        """Lower bounds of the sorted levels that are proven, ``known`` to begin with. Leaves the model constrained to
+        the levels reached. An entry of ``known`` holds when those before it are reached; else only the jobs' own bounds
+        do."""
+        own = sorted(self._bounds.job.values(), reverse=True)
+        proven = list(known)
+        level_of: dict[JobId, cp_model.IntVar] = {}
+        above: dict[JobId, cp_model.IntVar] = {}
+        entry = 0
+        while entry < len(own):
+            highest = self._highest(level_of, above, proven[entry])
+            if not self._reached(proven, entry, entry + 1):
+                status = search.minimise(highest, _LEVELS_SHARE)
+                bound = max(proven[entry], search.bound * self._unit)
+                self._note(search)
+                if not self._reached(proven, entry, entry + 1):
+                    proven[entry:] = [bound, *own[entry + 1 :]]
+                if status != cp_model.OPTIMAL:
+                    break
+            top = self._levels[entry]
+            slow = sum(level > _below(top) for level in self._levels)
+            self.cp.add(highest <= _up_to(top))
+            if top <= self._one or (slow == len(own) and self._reached(proven, entry, slow)):
+                break
+            level_of = level_of or self._job_levels(_up_to(top))
+            above = self._jobs_above(level_of, above, _below(top))
+            if not self._reached(proven, entry, slow):
+                status = search.minimise(sum(above.values()), _LEVELS_SHARE)
+                self._note(search)
+                slow = sum(level > _below(top) for level in self._levels)
+                if status != cp_model.OPTIMAL:
+                    self.cp.add(sum(above.values()) <= slow)
+                    break
+                if not self._reached(proven, entry, slow):
+                    proven[entry:] = [*[top * self._unit] * (slow - entry), *own[slow:]]
+            self.cp.add(sum(above.values()) <= slow)
+            entry = slow
+        return tuple(proven)
+
+    def _note(self, search: StagedSearch) -> None:
+        if search.values:
+            self._levels = self._sorted_levels(search.values)
+
+    def _reached(self, proven: Sequence[float], begin: int, end: int) -> bool:
+        """Whether the best routing so far has these entries no larger than proven."""
+        entries = zip(self._levels[begin:end], proven[begin:end], strict=True)
+        return all(level <= _up_to(self._in_units(bound)) for level, bound in entries)
+
+    def _sorted_levels(self, values: Sequence[int]) -> list[int]:
+        """In units, from the worst."""
+        level = {job: max(self._one, self._in_units(floor)) for job, floor in self._bounds.job.items()}
+        for terms in self._terms.values():
+            sums: defaultdict[JobId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+            for i, p, phase, weight in terms:
+                count = values[self._count[i][p].index]
+                if count:
+                    sums[self._classes[i].job_id][phase] += weight * count
+            load = sum(max(of.values()) for of in sums.values())
+            for job in sums:
+                level[job] = max(level[job], load)
+        return sorted(level.values(), reverse=True)
+
+    def _highest(
+        self, level_of: Mapping[JobId, cp_model.IntVar], above: Mapping[JobId, cp_model.IntVar], bound: float
+    ) -> cp_model.IntVar:
+        """The level of the jobs that are not ``above``, of all at first."""
+        least = self._in_units(bound)
+        highest = self.cp.new_int_var(least, max(least, *self._most.values(), self._one), "highest")
+        if not above:
+            for loads in self._job_loads.values():
+                self.cp.add(sum(loads.values()) <= highest)
+        for job, flag in above.items():
+            self.cp.add(level_of[job] <= highest).only_enforce_if(~flag)
+        return highest
+
+    def _job_levels(self, worst: int) -> dict[JobId, cp_model.IntVar]:
+        """Per job a variable not below the load of any contested link that it uses."""
+        levels = {
+            job: self.cp.new_int_var(min(worst, max(self._one, self._in_units(floor))), worst, f"level {job}")
+            for job, floor in self._bounds.job.items()
+        }
+        load = {}
+        for link, loads in self._job_loads.items():
+            load[link] = self.cp.new_int_var(0, min(worst, self._most[link]), "load")
+            self.cp.add(load[link] >= sum(loads.values()))
+        uses: dict[tuple[JobId, LinkId], cp_model.IntVar] = {}
+        for c, counts in zip(self._classes, self._count, strict=True):
+            through: defaultdict[LinkId, list[cp_model.IntVar]] = defaultdict(list)
+            for path, count in zip(c.paths, counts, strict=True):
+                for link in path:
+                    if link in load:
+                        through[link].append(count)
+            for link, those in through.items():
+                key = (c.job_id, link)
+                if key not in uses:
+                    uses[key] = self.cp.new_bool_var("uses")
+                    self.cp.add(load[link] <= levels[c.job_id]).only_enforce_if(uses[key])
+                self.cp.add(sum(those) <= len(c.flows) * uses[key])
+        return levels
+
+    def _jobs_above(
+        self, levels: Mapping[JobId, cp_model.IntVar], before: Mapping[JobId, cp_model.IntVar], level: int
+    ) -> dict[JobId, cp_model.IntVar]:
+        """Per job whether its level may be above ``level``; those that were above the last one still are."""
+        flags = {job: self.cp.new_bool_var(f"{job} above {level}") for job in levels}
+        for job, flag in flags.items():
+            self.cp.add(levels[job] <= level).only_enforce_if(~flag)
+            if job in before:
+                self.cp.add_implication(before[job], flag)
+        return flags
+
+    def _minimise_moves(self, search: StagedSearch) -> None:
+        """Fewest moves, then least total load, at the levels reached."""
+        if self._kept:
+            if search.minimise(self._pinned - sum(self._kept)) is None:
+                return
+            self.cp.add(sum(self._kept) >= sum(search.value(kept) for kept in self._kept))
+        costs = self._total_load()
+        if costs or not (search.values or self._begun):
+            search.minimise(sum(costs))
+
+    def _total_load(self) -> list[Any]:
+        """Terms of the sum over flows of their largest demand on every link of their path, / capacity; none where the
+        routing makes no difference."""
+        terms = []
+        for c, counts in zip(self._classes, self._count, strict=True):
+            peak = max((bps for _, bps in c.demand_bps), default=0.0)
+            costs = [sum(int(self._load(peak, link) / _FINEST) for link in path) for path in c.paths]
+            if max(costs) > min(costs):
+                terms += [cost * count for cost, count in zip(costs, counts, strict=True)]
+        return terms
+
+    def _in_units(self, level: float) -> int:
+        return int(level / self._unit * (1 + _ROUNDING))
+
+    def _read(self, search: StagedSearch) -> dict[FlowId, Route]:
+        """One path per flow: those that may stay on their current path do, the others fill up the rest in order."""
+        routes: dict[FlowId, Route] = dict(self._fixed)
+        for c, counts in zip(self._classes, self._count, strict=True):
+            room = {whole(path): search.value(count) for path, count in zip(c.paths, counts, strict=True)}
+            others = []
+            for flow in c.flows:
+                if flow.current is not None and room.get(flow.current, 0):
+                    room[flow.current] -= 1
+                    routes[flow.id] = flow.current
+                else:
+                    others.append(flow)
+            free = (route for route, count in room.items() for _ in range(count))
+            routes.update({flow.id: route for flow, route in zip(others, free, strict=True)})
+        return routes
+
+
+def _classes(problem: Problem) -> tuple[_Class, ...]:
+    """Flows that cross the fabric, by job, demands and pair of leaves; those without a candidate are left out."""
+    members: defaultdict[tuple[object, ...], list[Flow]] = defaultdict(list)
+    for flow in problem.flows:
+        if flow.src_leaf != flow.dst_leaf and problem.candidates(flow):
+            members[flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf].append(flow)
+    return tuple(_Class(tuple(flows), problem.candidates(flows[0])) for flows in members.values())
+
+
+def _up_to(level: int) -> int:
+    """The largest level that counts as equal, with room for the rounding of weights and of what was proven."""
+    return level + int(level * LEVEL_TOLERANCE / 2)
+
+
+def _below(level: int) -> int:
+    """The largest level that counts as smaller."""
+    return level - max(1, math.ceil(level * LEVEL_TOLERANCE))

@@ -1,0 +1,331 @@
+"""Whole flows on irregular fabrics, by ejection chains: a routing in which no job exceeds its ceiling, with few moves.
+
+A flow without a path takes the one with the least excess load. Flows in its way are ejected and look for a path
+themselves, until all have one. Links that a flow has just been placed on are avoided for some steps, so that a chain
+does not turn back on itself. Where all leaves and flows are alike, chains become the alternating paths in two colours
+of König's theorem (Kempe chains). They also work with missing cables, unequal links and three tiers. Nothing is proven
+here: ``level_vector`` gives the levels to aim at, and proves that no routing does better.
+
+In: a ``Problem``, the levels to aim at, routes to begin from. Out: routes. Steps are limited, not time: the same input
+gives the same routes.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from controller.planning.bounds import Bounds
+from controller.planning.efficiency import LEVEL_TOLERANCE
+from controller.planning.level_vector import LevelVector
+from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Routes, whole
+from controller.planning.whole_flows.capped_loads import CappedLoads, Links
+
+_STEPS_PER_S = 15_000
+"""A step places one flow, and ejects those in its way; about so many take a second."""
+_PATIENCE = 3_500
+"""Steps in which the flows without a path do not become fewer, until an attempt is given up."""
+_TRIES = 3
+_TRY_STEPS = 15_000
+"""So often the target is tried, if all tries fit into so many steps: what one misses the next one often finds."""
+_ATTEMPTS = 4
+"""To halve the distance between a level that was reached and one that was not."""
+_ATTEMPT_PATIENCE = 1_000
+_DESCENT_STEPS = 10_000
+"""For all those attempts together."""
+_AVOIDED = 10
+"""Steps for which a link is avoided after a flow was placed on it."""
+_AVOIDANCE = 3.0
+"""Cost of ejecting a flow from such a link, in times the excess."""
+_MOVE = 0.5
+"""Cost of ejecting a flow from its pinned path, because all flows on the link are on theirs, in times the excess."""
+_EXTRA_MOVE = 100.0
+"""The same when no more flows may move."""
+_NOISE = 1e-3
+"""Of a level: decides between equally good paths."""
+_ROUNDS = 3
+"""Routings that do not have fewer moves than the best before the search for them ends."""
+_DETOUR = 40
+"""Steps for placing other flows, so that one flow returns to its pinned path."""
+
+
+def search(
+    problem: Problem, bounds: Bounds, target: LevelVector, start: Routes, limits: PlanLimits
+) -> dict[FlowId, Route]:
+    """Routes with the levels of ``target``, or else with levels as near to it as could be found, the worst ones first;
+    with at most ``limits.max_moves``, unless ``start`` has more. ``start``: a route for every flow that has a
+    candidate."""
+    state = _Search(problem, start, limits)
+    steps = _useful_steps(len(problem.flows))
+    ceilings: Sequence[float] = [target.ceiling.get(job, math.inf) for job in problem.numbers.job_ids]
+    if not any(state.reach(ceilings, steps, _PATIENCE) for _ in range(max(1, min(_TRIES, _TRY_STEPS // steps)))):
+        floors = [bounds.job.get(job, 1.0) for job in problem.numbers.job_ids]
+        apart = min(filter(None, bounds.cuts.steps().tolist()), default=0.0)
+        ceilings = state.descend(target.levels[0], floors, apart, min(steps, _DESCENT_STEPS))
+    state.save_moves(ceilings, steps)
+    return state.routes()
+
+
+def _useful_steps(flows: int) -> int:
+    """A search that reaches its target at all mostly does so in a tenth of these."""
+    return max(1, min(40 * flows, 4_000 + 6 * flows))
+
+
+class _Search:
+    """A routing that changes step by step. ``_waiting``: flows without a path at the moment. ``_before``: the paths of
+    flows that were ejected since a routing was last accepted. ``_keeps_pins``: flows stay on their pinned paths when as
+    many have moved as may. Jobs' levels and ceilings are lists, in the order of ``Numbers.job_ids``."""
+
+    def __init__(self, problem: Problem, start: Routes, limits: PlanLimits) -> None:
+        self._problem = problem
+        self._start = start
+        self._loads = CappedLoads(problem)
+        self._begin: list[Links | None] = [None] * len(problem.flows)
+        self._keeps_pins = False
+        self._apart = 0.0
+        self._most_moves = len(problem.flows) if limits.max_moves is None else limits.max_moves
+        self._left = int(limits.time_limit_s * _STEPS_PER_S)
+        self._step = 0
+        self._placed_at = [-_AVOIDED] * len(problem.flows)
+        self._avoided_until = np.zeros(len(problem.capacity_bps), np.int64)
+        self._waiting: list[int] = []
+        self._before: dict[int, Links] = {}
+        self._random = random.Random(limits.seed)
+        self._noise = np.random.default_rng(limits.seed)
+        for index, flow in enumerate(problem.flows):
+            if flow.src_leaf == flow.dst_leaf or flow.id not in start:
+                continue
+            if flow.current is not None and len(flow.current) == 1 and problem.stands(flow):
+                self._loads.pin(index, _numbered(flow.current, problem))
+            self._begin[index] = path = _numbered(start[flow.id], problem)
+            self._loads.put(index, path)
+        self._ceilings = self._loads.levels()
+
+    def reach(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
+        """Whether a routing was found that keeps to the ceilings and to the moves that are allowed; if not, the routing
+        is what it was before."""
+        before = self._ceilings, list(self._loads.at)
+        found = self._within(ceilings, steps, patience)
+        if found and self._loads.moves > self._most_moves:
+            self._undo_moves(self._step + min(steps, self._left))
+        if found and self._loads.moves > self._most_moves:
+            self._return_to(before[1])
+            found = not self._keeps_pins and self._within_moves(ceilings, steps, patience)
+        if not found:
+            self._return_to(before[1])
+            self._ceilings = before[0]
+            self._loads.limit(self._ceilings)
+        return found
+
+    def _within_moves(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
+        """The same; from now on flows stay on their pinned paths when no more may move."""
+        self._keeps_pins = True
+        return self._within(ceilings, steps, patience) and self._loads.moves <= self._most_moves
+
+    def _within(self, ceilings: Sequence[float], steps: int, patience: int) -> bool:
+        """The same for any number of moves."""
+        self._loads.limit(ceilings)
+        for link in self._loads.all_full():
+            self._clear(link, None)
+        self._random.shuffle(self._waiting)
+        self._waiting.sort(key=self._loads.peak_bps.__getitem__)
+        if self._place_all(steps, patience):
+            self._before.clear()
+            self._ceilings = list(ceilings)
+            return True
+        self._undo()
+        self._loads.limit(self._ceilings)
+        return False
+
+    def descend(self, least: float, floors: Sequence[float], apart: float, steps: int) -> Sequence[float]:
+        """The ceilings that are reached: the worst level as near to ``least`` as can be found; then the levels of the
+        jobs, the worst first, as near to their ``floors`` without raising any other. ``apart``: the least difference
+        between two levels. ``steps``: for all attempts."""
+        end = self._step + min(steps, self._left)
+        self._apart = apart * (1 + LEVEL_TOLERANCE)
+        reached = self._loads.levels()
+        self._lower(least, max(reached), lambda goal: [max(goal, floor) for floor in floors], end)
+        reached = self._loads.levels()
+        flows = Counter(self._loads.job)
+        for job in sorted(range(len(reached)), key=lambda job: (-reached[job], flows[job])):
+            now = [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
+            self._lower(floors[job], now[job], partial(_with, now, job), end)
+        return [max(level, floor) for level, floor in zip(self._loads.levels(), floors, strict=True)]
+
+    def _lower(self, least: float, reached: float, ceilings: Callable[[float], Sequence[float]], end: int) -> None:
+        """Tries ``least``, then the level halfway between the last failure and the last success."""
+        if reached <= least * (1 + LEVEL_TOLERANCE) or self.reach(ceilings(least), end - self._step, _ATTEMPT_PATIENCE):
+            return
+        for _ in range(_ATTEMPTS):
+            if reached - least <= self._apart:
+                return
+            goal = (least + reached) / 2
+            if self.reach(ceilings(goal), end - self._step, _ATTEMPT_PATIENCE):
+                reached = goal
+            else:
+                least = goal
+
+    def save_moves(self, ceilings: Sequence[float], steps: int) -> None:
+        """Undoes moves, then begins again with other random numbers, until nothing was saved ``_ROUNDS`` times in a
+        row, or after so many steps."""
+        end = self._step + min(steps, self._left)
+        fewest, best, rounds = math.inf, self._begin, 0
+        while rounds < _ROUNDS:
+            self._undo_moves(end)
+            moves = self._loads.moves
+            rounds = 0 if moves < fewest else rounds + 1
+            if moves < fewest:
+                fewest, best = moves, list(self._loads.at)
+            if not moves or self._step >= end:
+                break
+            self._return_to(self._begin)
+            if not self._within(ceilings, end - self._step, _ATTEMPT_PATIENCE):
+                break
+        self._return_to(best)
+
+    def _undo_moves(self, end: int) -> None:
+        """Until step ``end``: returns one flow to its pinned path; the flows in its way are placed elsewhere, if that
+        takes no more moves in all."""
+        moved = self._moved()
+        while moved and self._step < end:
+            flow = moved.pop()
+            pinned = self._loads.pinned[flow]
+            if pinned is None or self._loads.at[flow] == pinned:
+                continue
+            self._eject(flow)
+            placed = self._place(flow, pinned) and self._place_all(_DETOUR, _DETOUR)
+            change = sum(self._is_moved(of) - (was != self._loads.pinned[of]) for of, was in self._before.items())
+            if not placed or change > 0:
+                self._undo()
+                continue
+            self._before.clear()
+            if change < 0:
+                moved = self._moved()
+
+    def _return_to(self, at: Sequence[Links | None]) -> None:
+        """Every flow to this path."""
+        changed = [flow for flow, path in enumerate(at) if path != self._loads.at[flow]]
+        for flow in changed:
+            self._loads.take(flow)
+        for flow in changed:
+            path = at[flow]
+            if path is not None:
+                self._loads.put(flow, path)
+
+    def routes(self) -> dict[FlowId, Route]:
+        routes = dict(self._start)
+        for index, path in enumerate(self._loads.at):
+            flow = self._problem.flows[index]
+            if path is not None and (path != self._begin[index] or len(self._start[flow.id]) > 1):
+                number = int((self._loads.paths(index) == path).all(axis=1).argmax())
+                routes[flow.id] = whole(self._problem.candidates(flow)[number])
+        return routes
+
+    # ---- one step
+
+    def _place_all(self, steps: int, patience: int) -> bool:
+        """Whether all flows have a path, after so many steps at the most; ``patience``: and after so many in which the
+        flows without one have not become fewer."""
+        end = self._step + min(steps, self._left)
+        fewest, since = len(self._waiting), self._step
+        while self._waiting and self._step < min(end, since + patience):
+            self._step += 1
+            self._left -= 1
+            flow = self._waiting.pop()
+            path = self._choose(flow)
+            if path is None or not self._place(flow, path):
+                return False
+            if len(self._waiting) < fewest:
+                fewest, since = len(self._waiting), self._step
+        return not self._waiting
+
+    def _choose(self, flow: int) -> Links | None:
+        """The path with the least excess; None when the flow is too large for any."""
+        paths = self._loads.paths(flow)
+        avoided = self._avoided_until[paths] > self._step
+        all_on_pins = self._loads.off_pin[paths] == 0
+        move = _EXTRA_MOVE if self._all_moved() else _MOVE
+        cost = (self._loads.excess(flow, paths) * (1 + _AVOIDANCE * avoided + move * all_on_pins)).sum(axis=1)
+        cost += _NOISE * self._noise.random(len(cost))
+        pinned = self._loads.pinned[flow]
+        if pinned is not None:
+            cost[(paths == pinned).all(axis=1)] -= 2 * _NOISE
+        best = int(cost.argmin())
+        return tuple(paths[best].tolist()) if math.isfinite(cost[best]) else None
+
+    def _place(self, flow: int, path: Links) -> bool:
+        """Puts a flow on a path and ejects the flows in its way; False when that is not possible."""
+        self._loads.put(flow, path)
+        self._placed_at[flow] = self._step
+        self._avoided_until[list(path)] = self._step + _AVOIDED
+        return all(self._clear(link, flow) for link in path)
+
+    def _clear(self, link: int, staying: int | None) -> bool:
+        """Ejects flows until the link is not full; False when ``staying`` alone is too much."""
+        while self._loads.full(link):
+            others = (flow for flow in self._loads.on(link) if flow != staying)
+            ejected = min(others, key=self._ejection_order(link), default=None)
+            if ejected is None:
+                return False
+            self._eject(ejected)
+            self._waiting.append(ejected)
+        return True
+
+    def _ejection_order(self, link: int) -> Callable[[int], tuple[object, ...]]:
+        """Smallest for the flow to eject first: one that may move, that relieves the link, that was not just placed,
+        that is not on its pinned path; the smallest that relieves the link, or else the largest."""
+        loads = self._loads
+        all_moved = self._all_moved()
+
+        def order(flow: int) -> tuple[bool, bool, bool, bool, float, float]:
+            relieves = loads.relieves(flow, link)
+            weight = loads.weight(flow, link)
+            recent = self._placed_at[flow] > self._step - _AVOIDED
+            on_pin = loads.at[flow] == loads.pinned[flow]
+            may = not (on_pin and all_moved)
+            return not may, not relieves, recent, on_pin, weight if relieves else -weight, self._random.random()
+
+        return order
+
+    def _eject(self, flow: int) -> None:
+        path = self._loads.at[flow]
+        if path is not None:
+            self._before.setdefault(flow, path)
+            self._loads.take(flow)
+
+    def _undo(self) -> None:
+        """Back to the routing that was last accepted."""
+        for flow in self._before:
+            if self._loads.at[flow] is not None:
+                self._loads.take(flow)
+        for flow, path in self._before.items():
+            self._loads.put(flow, path)
+        self._before.clear()
+        self._waiting.clear()
+
+    def _all_moved(self) -> bool:
+        """Whether no more flows may leave their pinned paths."""
+        return self._keeps_pins and self._loads.moves >= self._most_moves
+
+    def _is_moved(self, flow: int) -> bool:
+        return self._loads.at[flow] != self._loads.pinned[flow]
+
+    def _moved(self) -> list[int]:
+        """Flows that have a pinned path and are not on it, in random order."""
+        moved = [flow for flow, path in enumerate(self._loads.pinned) if path is not None and self._is_moved(flow)]
+        self._random.shuffle(moved)
+        return moved
+
+
+def _with(levels: Sequence[float], job: int, level: float) -> list[float]:
+    return [*levels[:job], level, *levels[job + 1 :]]
+
+
+def _numbered(route: Route, problem: Problem) -> Links:
+    """The links of its first piece."""
+    return tuple([problem.link_number[link] for link in route[0].path])

@@ -1,0 +1,103 @@
+"""Whole flows where no closed form is optimal, or where it would move too many: local search, then CP-SAT.
+
+In: a problem of whole flows and the best routings so far. Out: further routings, and lower bounds of the levels sorted
+from the worst. Local search aims at the levels that the cuts allow all jobs together (``level_vector``): when it
+reaches them, they are proven. CP-SAT is for the rest: levels that are not proven, and fewer moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cmp_to_key, partial
+
+import structlog
+
+from controller.planning.bounds import Bounds
+from controller.planning.level_vector import LevelVector, level_vector, stronger
+from controller.planning.plan import Draft, compare, draft, levels_proven
+from controller.planning.problem import PlanLimits, Problem
+from controller.planning.whole_flows import cpsat, local_search
+
+log = structlog.get_logger(__name__)
+
+MAX_FLOWS = 20_000
+"""With more flows there is no search, which would take many times as long as closed forms and the greedy."""
+_VARIABLES_PER_S = 5_000
+"""Class x path variables with which CP-SAT finds or proves something in a second. Building a model of ten times that
+size alone takes a second."""
+_MOVES_SHARE = 0.25
+"""Of the time limit: for CP-SAT when only moves are left to save."""
+
+
+def solve(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
+) -> tuple[list[Draft], tuple[float, ...]]:
+    """``kept``: the routing that moves least. No draft has more moves than it needs, but some may have more than
+    ``limits.max_moves``."""
+    target = level_vector(bounds)
+    if len(problem.flows) > MAX_FLOWS:
+        return [], target.levels
+    searched = _search(problem, limits, bounds, target, kept)
+    best = min([best, *searched], key=cmp_to_key(compare))
+    settled = levels_proven(best.vector, target.levels) == len(best.vector)
+    settled &= limits.max_moves is None or best.moves <= limits.max_moves
+    if settled:
+        limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
+    if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
+        return searched, target.levels
+    exact, proven = _exact(problem, limits, bounds, target.levels, best, kept)
+    return [*exact, *searched], proven
+
+
+def _search(problem: Problem, limits: PlanLimits, bounds: Bounds, target: LevelVector, kept: Draft) -> list[Draft]:
+    """The routing that local search finds from ``kept``; none when it is the same."""
+    try:
+        routes = local_search.search(problem, bounds, target, kept.routes, limits)
+    except Exception:
+        log.exception("local search failed; another planner's routing is used", generation=problem.generation)
+        return []
+    return [] if routes == kept.routes else [draft(problem, "local-search", routes)]
+
+
+def _variables(problem: Problem) -> int:
+    """About how large the model is, without finding any path."""
+    classes = {(flow.job_id, flow.demand_bps, flow.src_leaf, flow.dst_leaf) for flow in problem.flows}
+    return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
+
+
+def _exact(
+    problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
+) -> tuple[list[Draft], tuple[float, ...]]:
+    """By CP-SAT. ``known``: lower bounds that are proven without it. When moves are capped, half of the time goes to
+    the problem without the cap: its proofs hold for all routings, and often its fewest moves are within the cap."""
+    attempt = partial(_attempt, problem, bounds, known)
+    pinned = sum(flow.current is not None for flow in problem.flows)
+    cap = limits.max_moves
+    if cap is None or cap >= pinned:
+        return attempt(limits, best, None)
+    half = replace(limits, time_limit_s=limits.time_limit_s / 2)
+    free, proven = attempt(half, best, None)
+    if free and free[0].moves <= cap:
+        return free, proven
+    return attempt(half, kept, cap)[0], proven
+
+
+def _attempt(
+    problem: Problem,
+    bounds: Bounds,
+    known: tuple[float, ...],
+    limits: PlanLimits,
+    start: Draft,
+    max_moves: int | None,
+) -> tuple[list[Draft], tuple[float, ...]]:
+    try:
+        solution = cpsat.solve(problem, limits, bounds, start.routes, max_moves, known)
+    except Exception:
+        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
+        return [], known
+    if solution is None:
+        return [], known
+    proven = stronger(known, solution.proven)
+    if solution.routes == start.routes and proven == known:
+        return [], proven
+    return [draft(problem, "cpsat", solution.routes)], proven

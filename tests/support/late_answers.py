@@ -1,0 +1,45 @@
+"""Fake fabrics whose switches or planner answer late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from controller.core.messages import Command, Message
+from controller.planning.messages import Planned
+from tests.support.fake_fabric import FakeFabric
+
+
+class LateAnswers(FakeFabric):
+    """Answers to commands are held back while ``is_late`` says so, and handed over by ``deliver``."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.is_late: Callable[[Message], bool] = lambda _: False
+        self.late: list[Message] = []
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        answers = super()._carry_out(command)
+        late = [answer for answer in answers if self.is_late(answer)]
+        self.late += late
+        return [answer for answer in answers if answer not in late]
+
+    def deliver(self) -> None:
+        waiting, self.late = self.late, []
+        for answer in waiting:
+            self.send(answer)
+
+
+class SlowSolver(LateAnswers):
+    """Repairs are answered at once, plans when ``solve`` is called."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.is_late = lambda answer: isinstance(answer, Planned) and not answer.repair
+
+    @property
+    def solving(self) -> list[Planned]:
+        return [answer for answer in self.late if isinstance(answer, Planned)]
+
+    def solve(self) -> None:
+        self.deliver()

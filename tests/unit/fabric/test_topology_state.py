@@ -1,0 +1,304 @@
+"""Which links are usable, and where hosts are."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+
+from controller.fabric.topology import Dpid, LinkId, Port, PortNo, PortRef
+from controller.fabric.topology_state import (
+    MAX_HOSTS_PER_PORT,
+    DeclaredHost,
+    TopologySettings,
+    TopologyState,
+)
+
+A, B = PortRef(Dpid(1), PortNo(1)), PortRef(Dpid(2), PortNo(7))
+EDGE, OTHER_EDGE = PortRef(Dpid(1), PortNo(2)), PortRef(Dpid(2), PortNo(2))
+
+
+def port(number: int, up: bool = True) -> Port:
+    return Port(PortNo(number), f"eth{number}", "02:00:00:00:00:01", up, 10e9)
+
+
+@pytest.fixture
+def state() -> TopologyState:
+    """Two ready switches at time 0, with ports 1, 2 and 7; nothing seen between them yet."""
+    state = TopologyState(TopologySettings(hold_down_s=(2, 60), edge_after_s=3, capacity_bps=lambda *_: 1e9))
+    for dpid in (Dpid(1), Dpid(2)):
+        state.switch_connected(dpid, f"s{dpid}", [port(1), port(2), port(7)], 0)
+        assert state.switch_ready(dpid)
+    return state
+
+
+def see(state: TopologyState, now: float) -> None:
+    state.link_seen(A, B, now)
+    state.link_seen(B, A, now)
+
+
+def links(state: TopologyState) -> set[PortRef]:
+    return {link.at for link in state.fabric.links}
+
+
+def test_a_link_needs_both_directions(state: TopologyState) -> None:
+    state.link_seen(A, B, 1)
+    assert links(state) == set()
+    state.link_seen(B, A, 1)
+    assert links(state) == {A, B}
+
+
+def test_a_link_needs_switches_that_have_their_rules(state: TopologyState) -> None:
+    state.switch_connected(Dpid(2), "s2", [port(1), port(2), port(7)], 1)
+    see(state, 1)
+    assert links(state) == set()
+    assert state.switch_ready(Dpid(2))
+    assert not state.switch_ready(Dpid(2)), "no news"
+    assert links(state) == {A, B}
+
+
+@pytest.mark.parametrize("removed", [True, False])
+def test_a_port_that_goes_takes_its_links_at_once(state: TopologyState, removed: bool) -> None:
+    see(state, 1)
+    assert state.port_changed(Dpid(2), port(7, up=False), removed, 2)
+    assert links(state) == set()
+
+
+def test_a_link_that_failed_returns_after_probes_both_ways_and_its_hold_down(state: TopologyState) -> None:
+    see(state, 1)
+    state.port_changed(Dpid(2), port(7, up=False), False, 2)
+    state.port_changed(Dpid(2), port(7), False, 3)
+    state.advance(100)
+    assert links(state) == set(), "time alone does not bring it back"
+    state.link_seen(A, B, 101)
+    state.advance(200)
+    assert links(state) == set(), "nor does one direction"
+    state.link_seen(B, A, 201)
+    state.advance(202.9)
+    assert links(state) == set()
+    state.advance(203)
+    assert links(state) == {A, B}
+
+
+def fail_and_return(state: TopologyState, now: float) -> None:
+    state.port_changed(Dpid(2), port(7, up=False), False, now)
+    state.port_changed(Dpid(2), port(7), False, now)
+    see(state, now)
+
+
+def out_for(state: TopologyState, since: float) -> float:
+    """How long after ``since`` the link is used again."""
+    for tenths in range(2000):
+        state.advance(since + tenths / 10)
+        if links(state):
+            return tenths / 10
+    raise AssertionError("it never comes back")
+
+
+def test_a_link_that_keeps_failing_is_left_out_twice_as_long_each_time(state: TopologyState) -> None:
+    see(state, 1)
+    now, holds = 2.0, []
+    for _ in range(7):
+        fail_and_return(state, now)
+        holds.append(out_for(state, now))
+        now += holds[-1] + 1
+    assert holds == [2, 4, 8, 16, 32, 60, 60]
+    now += 4 * 60
+    state.advance(now)
+    fail_and_return(state, now)
+    assert out_for(state, now) == 2, "forgiven after four times its last hold-down"
+
+
+def test_a_link_that_flaps_while_held_down_starts_again(state: TopologyState) -> None:
+    see(state, 1)
+    for now in (2.0, 3.0, 4.0):
+        state.port_changed(Dpid(2), port(7, up=False), False, now)
+        state.port_changed(Dpid(2), port(7), False, now)
+        see(state, now)
+    state.advance(5.5)
+    assert links(state) == set()
+    state.advance(6)
+    assert links(state) == {A, B}
+
+
+def test_probes_that_keep_coming_do_not_prolong_the_hold_down(state: TopologyState) -> None:
+    see(state, 1)
+    fail_and_return(state, 2)
+    for tenths in range(1, 20):
+        see(state, 2 + tenths / 10)
+    state.advance(4)
+    assert links(state) == {A, B}
+
+
+def test_a_switch_with_hosts_and_no_other_way_uses_a_link_that_is_held_down(state: TopologyState) -> None:
+    state.place_host("10.0.0.2", None, OTHER_EDGE)
+    second = PortRef(Dpid(1), PortNo(7)), PortRef(Dpid(2), PortNo(1))
+    see(state, 1)
+    for at, to in (second, second[::-1]):
+        state.link_seen(at, to, 1)
+    fail_and_return(state, 2)
+    state.advance(2.1)
+    assert links(state) == set(second), "another way: the cable that failed is held down"
+    state.port_changed(Dpid(1), port(7, up=False), False, 2.5)
+    state.advance(2.6)
+    assert links(state) == {A, B}, "the last one failed: better one that is held down than none"
+    fail_and_return(state, 3)
+    state.advance(3)
+    assert links(state) == {A, B}, "and so again, as long as there is no other"
+
+
+def test_hosts_of_a_switch_that_was_made_anew_do_not_wait_for_hold_downs(state: TopologyState) -> None:
+    state.place_host("10.0.0.2", None, OTHER_EDGE)
+    second = PortRef(Dpid(1), PortNo(7)), PortRef(Dpid(2), PortNo(1))
+    see(state, 1)
+    for at, to in (second, second[::-1]):
+        state.link_seen(at, to, 1)
+    state.switch_left(Dpid(2), 2)
+    assert links(state) == set()
+    assert len(state.intact.links) == 4, "its cables are known to have failed"
+    state.switch_connected(Dpid(2), "s2", [port(1), port(2), port(7)], 3)
+    see(state, 3)
+    for at, to in (second, second[::-1]):
+        state.link_seen(at, to, 3)
+    state.advance(3.1)
+    assert links(state) == set(), "it has no rules yet"
+    assert state.switch_ready(Dpid(2))
+    assert links(state) == {A, B, *second}
+    fail_and_return(state, 4)
+    state.advance(4.1)
+    assert links(state) == set(second), "a cable that fails by itself is held down as ever"
+
+
+def test_silent_loss_and_a_switch_that_leaves(state: TopologyState) -> None:
+    see(state, 1)
+    state.link_lost(A, B, 2)
+    assert links(state) == set()
+    see(state, 2)
+    state.advance(4)
+    assert links(state) == {A, B}
+    state.switch_left(Dpid(1), 5)
+    assert links(state) == set()
+    assert Dpid(1) not in state.fabric.switches
+
+
+def test_a_cable_plugged_in_elsewhere_is_another_link(state: TopologyState) -> None:
+    see(state, 1)
+    state.link_seen(A, OTHER_EDGE, 2)
+    assert links(state) == set()
+    state.link_seen(OTHER_EDGE, A, 2)
+    assert links(state) == {A, OTHER_EDGE}
+
+
+def test_parallel_cables_are_two_links(state: TopologyState) -> None:
+    see(state, 1)
+    state.link_seen(EDGE, OTHER_EDGE, 1)
+    state.link_seen(OTHER_EDGE, EDGE, 1)
+    assert links(state) == {A, B, EDGE, OTHER_EDGE}
+
+
+def test_a_snapshot_stays_the_same_until_something_changes(state: TopologyState) -> None:
+    before = state.fabric
+    assert state.fabric is before
+    see(state, 1)
+    assert state.fabric.generation == before.generation + 1
+    assert not before.links
+    assert isinstance(state.fabric.links, MappingProxyType)
+
+
+def test_a_port_is_an_edge_only_after_discovery_had_its_chance(state: TopologyState) -> None:
+    assert EDGE not in state.edge_ports(2.9)
+    assert EDGE in state.edge_ports(3)
+    state.link_seen(EDGE, OTHER_EDGE, 4)
+    assert EDGE not in state.edge_ports(4)
+    assert OTHER_EDGE not in state.edge_ports(4)
+
+
+def test_hosts_are_learned_at_edge_ports_and_stay_when_silent(state: TopologyState) -> None:
+    see(state, 1)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 1) == "ignored", "too early to be sure"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 5) == "ignored", "a fabric port"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5) == "new"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 6) == "known"
+    state.port_changed(Dpid(1), port(2, up=False), False, 7)
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
+
+
+def test_a_host_moves_at_once_only_when_its_old_port_is_down(state: TopologyState) -> None:
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:bb", OTHER_EDGE, 6) == "contested"
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
+    state.port_changed(Dpid(1), port(2, up=False), False, 7)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", OTHER_EDGE, 8) == "moved"
+    assert state.fabric.hosts["10.0.0.1"].at == OTHER_EDGE
+
+
+def test_a_host_that_is_not_where_it_was_moves_where_a_host_can_be(state: TopologyState) -> None:
+    see(state, 1)
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    state.move_host("10.0.0.1", "02:00:00:00:00:aa", A, 6)
+    assert state.fabric.hosts["10.0.0.1"].at == EDGE
+    state.move_host("10.0.0.1", "02:00:00:00:00:aa", OTHER_EDGE, 6)
+    assert state.fabric.hosts["10.0.0.1"].at == OTHER_EDGE
+    state.link_seen(EDGE, A, 7)
+    assert "10.0.0.1" in state.fabric.hosts, "it is not at its old port any more"
+
+
+def test_a_new_mac_is_told_and_is_no_new_generation(state: TopologyState) -> None:
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", EDGE, 5)
+    before = state.fabric
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:bb", EDGE, 6) == "known"
+    assert state.fabric.hosts["10.0.0.1"].mac == "02:00:00:00:00:bb"
+    assert (state.fabric.generation, state.fabric.links) == (before.generation, before.links)
+
+
+def test_a_port_claims_only_so_many_addresses(state: TopologyState) -> None:
+    for number in range(MAX_HOSTS_PER_PORT):
+        assert state.host_seen(f"10.0.1.{number}", "02:00:00:00:00:aa", EDGE, 5) == "new"
+    assert state.host_seen("10.0.2.0", "02:00:00:00:00:aa", EDGE, 5) == "refused"
+
+
+def declaring(*declared: DeclaredHost) -> TopologyState:
+    state = TopologyState(TopologySettings((2, 60), 3, lambda *_: 1e9), declared)
+    for dpid in (Dpid(1), Dpid(2)):
+        state.switch_connected(dpid, f"s{dpid}", [port(1), port(2), port(7)], 0)
+    return state
+
+
+def test_declared_hosts_are_placed_by_names() -> None:
+    state = declaring(
+        DeclaredHost("10.0.0.9", None, "s1", "eth2"),
+        DeclaredHost("10.0.0.8", None, "s1", "eth3"),
+        DeclaredHost("10.0.0.7", None, "elsewhere", "eth1"),
+    )
+    assert {ip: host.at for ip, host in state.fabric.hosts.items()} == {"10.0.0.9": EDGE}
+    assert state.fabric.hosts["10.0.0.9"].uplink == LinkId(Dpid(1), PortNo(2), "in")
+    state.port_changed(Dpid(1), port(3), False, 1)
+    assert state.fabric.hosts["10.0.0.8"].at == PortRef(Dpid(1), PortNo(3))
+
+
+def test_no_packet_moves_a_declared_host() -> None:
+    state = declaring(DeclaredHost("10.0.0.9", "02:00:00:00:00:aa", "s1", "eth2"))
+    assert state.host_seen("10.0.0.9", "02:00:00:00:00:bb", OTHER_EDGE, 5) == "refused"
+    state.port_changed(Dpid(1), port(2, up=False), False, 7)
+    assert state.host_seen("10.0.0.9", "02:00:00:00:00:bb", OTHER_EDGE, 8) == "refused"
+    state.port_changed(Dpid(1), port(2), False, 9)
+    assert state.host_seen("10.0.0.9", "02:00:00:00:00:bb", EDGE, 15) == "known"
+    assert state.fabric.hosts["10.0.0.9"].mac == "02:00:00:00:00:aa"
+
+
+def test_a_port_that_did_not_change_is_no_change(state: TopologyState) -> None:
+    assert not state.port_changed(Dpid(1), port(1), False, 1)
+
+
+def test_a_port_that_loses_its_link_is_no_edge_port_at_once(state: TopologyState) -> None:
+    see(state, 1)
+    state.link_lost(A, B, 9)
+    state.link_lost(B, A, 10)
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 12) == "ignored"
+    assert state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 13) == "new", "a host was plugged in instead"
+
+
+def test_a_host_is_not_at_a_port_that_turns_out_to_be_a_link(state: TopologyState) -> None:
+    state.host_seen("10.0.0.1", "02:00:00:00:00:aa", A, 5)
+    see(state, 6)
+    assert "10.0.0.1" not in state.fabric.hosts

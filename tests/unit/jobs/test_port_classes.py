@@ -1,0 +1,39 @@
+"""Classes of source ports."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.jobs.collectives import exactly, port_classes
+from controller.jobs.spec import MAX_SUBFLOWS
+
+EVERY_PORT = range(1 << 16)
+
+
+def test_flows_that_stay_whole_have_none() -> None:
+    assert port_classes(1) == ()
+
+
+@pytest.mark.parametrize("count", range(2, MAX_SUBFLOWS + 1))
+def test_classes_are_disjoint_equally_large_and_blind_to_bit_0(count: int) -> None:
+    classes = port_classes(count)
+    assert len(classes) == count
+    holders = [[number for number, each in enumerate(classes) if each.holds(port)] for port in EVERY_PORT]
+    assert all(len(found) <= 1 for found in holders)
+    assert {sum(found == [number] for found in holders) for number in range(count)} == {len(EVERY_PORT) >> bits(count)}
+    assert all(holders[port] == holders[port ^ 1] for port in EVERY_PORT)
+
+
+@pytest.mark.parametrize("count", range(2, MAX_SUBFLOWS + 1))
+def test_only_what_a_power_of_two_has_too_many_is_left_over(count: int) -> None:
+    left = sum(not any(each.holds(port) for each in port_classes(count)) for port in EVERY_PORT)
+    assert left == ((1 << bits(count)) - count) * (len(EVERY_PORT) >> bits(count))
+
+
+def bits(count: int) -> int:
+    """As many as it takes to tell so many classes apart."""
+    return next(number for number in range(17) if 1 << number >= count)
+
+
+def test_one_port_is_a_class() -> None:
+    assert [port for port in EVERY_PORT if exactly(4791).holds(port)] == [4791]

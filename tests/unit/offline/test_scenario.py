@@ -1,0 +1,98 @@
+"""Options become a scenario: fabric, failures, jobs and names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.errors import InvalidInput
+from controller.fabric.topology import Dpid
+from controller.offline.fabric_options import FabricKind, FabricOptions, WrongUsage
+from controller.offline.scenario import build_fabric, scenario
+
+LINES = "5 7 0 1 0 1000 0 0\n7 5 1 0 0 1000 0 0\n6 5 0 0 0 1000 0 1\n5 6 0 0 0 1000 0 1\n"
+"""Leaves 0 and 1, spines 2 to 4, hosts 5 and 6 on leaf 0, 7 and 8 on leaf 1: a ring across, and one inside leaf 0."""
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    (tmp_path / "job.txt").write_text(LINES)
+    return tmp_path
+
+
+def options(workload: Path, **more: Any) -> FabricOptions:
+    return FabricOptions(workload=workload, leaves=2, spines=3, hosts_per_leaf=2, **more)
+
+
+def test_failures_of_all_kinds_add_up_and_change_no_name(workload: Path) -> None:
+    known = scenario(options(workload, cables=2, fail_spines="0", fail_links="leaf1:spine1:1"))
+    assert len(known.intact.links) - len(known.fabric.links) == 2 * (4 + 1)
+    problem = known.problem()
+    across, _, inside, _ = problem.flows
+    # Two cables up to spine 1, one down; two by two over spine 2.
+    assert len(problem.candidates(across)) == 2 * 1 + 2 * 2
+    named = {known.names.path(across.src_leaf, path) for path in problem.candidates(across)}
+    assert {"leaf0:1>spine1:0>leaf1", "leaf0:0>spine2:1>leaf1"} <= named
+    assert len(named) == 6
+    assert known.names.path(inside.src_leaf, ()) == "leaf0"
+    assert known.names.flow(across) == "5>7 (leaf0>leaf1)"
+    assert [known.names.link(link) for link in across.nic_links] == ["5>leaf0", "leaf1>7"]
+
+
+def test_random_failures_come_on_top(workload: Path) -> None:
+    known = scenario(options(workload, fail_spines="0,1", fail_random_links=1))
+    assert len(known.fabric.links) == 2
+    with pytest.raises(InvalidInput, match="there are 2 left"):
+        scenario(options(workload, fail_spines="0,1", fail_random_links=3))
+
+
+def test_paths_of_single_cables_are_plain_names(workload: Path) -> None:
+    known = scenario(options(workload))
+    problem = known.problem()
+    path = problem.candidates(problem.flows[0])[2]
+    assert known.names.path(Dpid(1), path) == "leaf0>spine2>leaf1"
+    assert [known.names.link(link) for link in path] == ["leaf0>spine2", "spine2>leaf1"]
+
+
+def test_rates_and_subflows_reach_the_problem(workload: Path) -> None:
+    problem = scenario(options(workload, link_gbps=10, uplink_gbps=5, max_subflows=3)).problem()
+    flow = problem.flows[0]
+    assert {problem.capacity_bps[link] for link in problem.candidates(flow)[0]} == {5e9}
+    assert problem.capacity_bps[flow.nic_links[0]] == 10e9
+    assert flow.max_subflows == 3
+
+
+def test_uplinks_are_as_fast_as_nics_by_default(workload: Path) -> None:
+    fabric = build_fabric(options(workload, link_gbps=25))
+    assert {link.capacity_bps for link in fabric.links.values()} == {25e9}
+
+
+def test_a_fat_tree_and_its_cores(workload: Path) -> None:
+    tree = FabricOptions(workload=workload, fabric=FabricKind.FAT_TREE, k=4)
+    assert len(build_fabric(tree).hosts) == 16
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"leaves": 2, "spines": 3}, "--hosts-per-leaf: is needed to know the fabric"),
+        ({"fabric": FabricKind.FAT_TREE}, "--k: is needed to know the fabric"),
+        ({"fabric": FabricKind.FAT_TREE, "k": 4, "leaves": 2}, "--leaves: does not apply to a fat-tree"),
+        ({"fabric": FabricKind.FAT_TREE, "k": 4, "cables": 2}, "--cables: does not apply to a fat-tree"),
+        ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "k": 4}, "--k: does not apply to a leaf-spine"),
+        ({"graph": Path("g.json"), "spines": 3}, "--spines: does not apply to a --graph"),
+        ({"graph": Path("g.json"), "uplink_gbps": 3.0}, "--uplink-gbps: does not apply to a --graph"),
+        ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 0.0}, "--link-gbps: must be more than 0"),
+        ({"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "uplink_gbps": float("nan")}, "--uplink-gbps: must be more"),
+        (
+            {"leaves": 2, "spines": 3, "hosts_per_leaf": 2, "link_gbps": 1e300},
+            "--link-gbps: must be more than 0: from 1e-06 to 1e+06 (given: 1e+300)",
+        ),
+    ],
+)
+def test_options_that_do_not_go_together_are_wrong_usage(tmp_path: Path, given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(WrongUsage) as error:
+        scenario(FabricOptions(workload=tmp_path, **given))
+    assert [str(p)[: len(problem)] for p in error.value.problems] == [problem]

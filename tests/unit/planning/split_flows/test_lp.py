@@ -1,0 +1,131 @@
+"""The fluid optimum against the textbook's programme: as good, proven, and no more moved than needed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
+from controller.planning.greedy import assign
+from controller.planning.problem import Floats, Problem, Routes, whole
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.lp import Clock, FluidModel, Goal, Spread
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.split_problems import any_fabric, optimum, problems
+
+NO_LIMIT = Clock(math.inf, math.inf)
+quick = settings(max_examples=150)
+
+
+def improved(problem: Problem, routes: Routes, level: float, moves_count: bool = True) -> tuple[Commodities, Spread]:
+    """From these routes to ones that load no link beyond ``level``, or as little as possible."""
+    of = Commodities(problem)
+    start = of.amounts(routes)
+    goal = Goal(level * of.capacity, of.capacity, moves_count)
+    spread = FluidModel(of).improve(start, goal, NO_LIMIT)
+    assert spread is not None
+    assert np.bincount(of.column_class, spread.amounts, len(of.members)) == pytest.approx(of.count)
+    return of, spread
+
+
+def largest_load(of: Commodities, amounts: Floats) -> float:
+    return float((of.link_loads(of.loads(amounts)) / of.capacity).max(initial=0.0))
+
+
+@quick
+@given(problems(any_fabric(), {8}))
+def test_the_excess_is_the_least_there_is_and_the_prices_prove_it(problem: Problem) -> None:
+    least = optimum(problem)
+    floor = level_bounds(problem).worst
+    of, spread = improved(problem, assign(problem, keep_current=False), floor, moves_count=False)
+    assert floor + spread.excess == pytest.approx(least, rel=1e-6)
+    assert largest_load(of, spread.amounts) <= least * (1 + 1e-6)
+    bound, _ = FluidModel(of).lower_bound(spread)
+    assert bound <= least * (1 + 1e-6)
+    if least > floor * (1 + 1e-6):
+        assert bound == pytest.approx(least, rel=1e-6)
+
+
+@quick
+@given(problems(any_fabric(), {8}))
+def test_what_keeps_to_its_room_does_not_move(problem: Problem) -> None:
+    routes = assign(problem, keep_current=False)
+    level = max(job_levels(problem, routes).values(), default=1.0)
+    of, spread = improved(problem, routes, level)
+    assert spread.excess == 0
+    assert spread.amounts == pytest.approx(of.amounts(routes))
+
+
+def test_only_what_is_too_much_moves() -> None:
+    """Two flows on one of two links, which has room for one and a half."""
+    fabric = leaf_spine(2, 2)
+    problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
+    path = problem.candidates(problem.flows[0])[0]
+    _, spread = improved(problem, {f.id: whole(path) for f in problem.flows}, 1.5)
+    assert sorted(spread.amounts[spread.amounts > 0]) == pytest.approx([0.5, 1.5])
+    assert spread.excess == 0
+
+
+def test_flows_that_run_stay_when_new_ones_can_move() -> None:
+    fabric = leaf_spine(2, 2)
+    flows = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)]
+    problem = problem_of(fabric, flows)
+    path = problem.candidates(flows[0])[0]
+    running = pinned(problem, {flows[0].id: whole(path)})
+    of, spread = improved(running, {f.id: whole(path) for f in flows}, 1.0)
+    stays = [column for column in range(of.columns) if spread.amounts[column] > 0 and of.path[column] == path]
+    assert [of.running[of.column_class[column]] for column in stays] == [True]
+
+
+def test_phases_of_one_job_do_not_add_up() -> None:
+    """A flow per phase on one link: the job's peak is one flow, not two; a second job's flow comes on top."""
+    fabric = leaf_spine(2, 1)
+    flows = [flow("a", (1, 1), (2, 1), [(0, RATE)]), flow("a", (1, 2), (2, 2), [(1, RATE)])]
+    problem = problem_of(fabric, flows)
+    of, spread = improved(problem, assign(problem, keep_current=False), 1.0)
+    assert (spread.excess, largest_load(of, spread.amounts)) == (0.0, 1.0)
+    crowded = problem_of(fabric, [*flows, flow("b", (1, 3), (2, 3), RATE)])
+    _, spread = improved(crowded, assign(crowded, keep_current=False), 1.0)
+    assert spread.excess == pytest.approx(1.0)
+
+
+def test_a_phase_that_is_never_the_peak_adds_no_constraints() -> None:
+    fabric = leaf_spine(2, 2)
+    shadowed = [flow("a", (1, h), (2, h), [(0, RATE), (1, RATE / 2)]) for h in (1, 2)]
+    assert Commodities(problem_of(fabric, shadowed)).rows == 1
+
+
+def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
+    fabric = leaf_spine(2, 3)
+    problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
+    of = Commodities(problem)
+    start = of.amounts({})
+    of.open(0)
+    of.number_columns()
+    model = FluidModel(of)
+    model.shut[0] = True
+    model.offered |= {0, 2}
+    spread = model.improve(of.padded(start), Goal(of.capacity, of.capacity), NO_LIMIT)
+    assert spread is not None
+    assert spread.amounts == pytest.approx([1.5, 0.0, 1.5])
+    assert spread.excess == pytest.approx(0.5)
+
+
+def test_without_time_there_is_no_answer() -> None:
+    fabric = leaf_spine(2, 2)
+    problem = problem_of(fabric, ring("a", [(1, 1), (2, 1)]))
+    of = Commodities(problem)
+    assert FluidModel(of).improve(of.amounts({}), Goal(of.capacity, of.capacity), Clock(-math.inf, -math.inf)) is None
+
+
+def test_classes_of_many_flows_are_found_by_all_that_tells_them_apart() -> None:
+    fabric = leaf_spine(3, 2)
+    same = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [flow("b", (1, 3), (2, 3), RATE)]
+    others = [flow("a", (1, 4), (3, 1), RATE), flow("a", (1, 5), (2, 5), RATE / 2), flow("a", (1, 6), (1, 7), RATE)]
+    problem = problem_of(fabric, [*same, *others])
+    of = Commodities(problem)
+    assert sorted(map(len, of.members)) == [1, 1, 3]

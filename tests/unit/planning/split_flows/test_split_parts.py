@@ -1,0 +1,125 @@
+"""Parts of the search for split routes: the first routes, links reserved for slower jobs, and fewer pieces."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.jobs.spec import JobId
+from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.problem import PlanLimits, Subflow, whole
+from controller.planning.split_flows.commodities import Commodities
+from controller.planning.split_flows.dividing import evenly_full, fewer_pieces, on_the_roomiest, that_fit
+from controller.planning.split_flows.exclusive_links import exclusive_links
+from controller.planning.split_flows.search import start_routes
+from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.split_problems import rings, split
+
+LIMITS = PlanLimits()
+
+
+def aims(**levels: float) -> dict[JobId, float]:
+    return {JobId(job): level for job, level in levels.items()}
+
+
+# ---- where it begins
+
+
+def test_equal_flows_begin_evenly_spread_although_cables_are_missing() -> None:
+    problem = problem_of(leaf_spine(8, 8, without=[(3, 1)]), split(rings(8, 8)))
+    loads = link_loads(problem, start_routes(problem, LIMITS))
+    assert sum(load > 1 for load in loads.values()) <= 4
+    assert max(loads.values()) == 2
+
+
+def test_routes_that_run_stay_and_the_others_avoid_them() -> None:
+    problem = problem_of(leaf_spine(2, 2), split(flow("a", (1, h), (2, h), RATE) for h in (1, 2)))
+    paths = problem.candidates(problem.flows[0])
+    running = pinned(problem, {problem.flows[0].id: whole(paths[1])})
+    assert start_routes(running, LIMITS) == {problem.flows[0].id: whole(paths[1]), problem.flows[1].id: whole(paths[0])}
+
+
+def test_flows_that_stay_whole_are_placed_without_regard_to_the_others() -> None:
+    flows = [*split(f for f in rings(8, 8) if f.job_id == "job0"), *(f for f in rings(8, 8) if f.job_id == "job1")]
+    problem = problem_of(leaf_spine(8, 8, without=[(3, 1), (6, 2)]), flows)
+    routes = start_routes(problem, LIMITS)
+    assert job_levels(problem, {f.id: routes[f.id] for f in flows if f.max_subflows == 1}) == {"job1": 1.0}
+
+
+# ---- links reserved for slower jobs
+
+
+def test_the_fast_job_leaves_a_link_to_the_slow_one() -> None:
+    """The slow job's two flows have one spine in common; the fast job's end at the same leaf."""
+    fabric = leaf_spine(4, 3, without=[(1, 2), (1, 3)])
+    flows = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)] + [
+        flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)
+    ]
+    problem = problem_of(fabric, split(flows))
+    of = Commodities(problem, aims(slow=2.0, fast=1.0))
+    chosen = exclusive_links(of, 2.0, math.inf)
+    assert chosen is not None
+    assert chosen.raised == pytest.approx(0.0, abs=1e-6)
+    links = tuple(problem.link_number)
+    down = problem.paths.links_between(
+        problem.paths.far_end[problem.paths.links_from(flows[0].src_leaf)[0]], flows[0].dst_leaf
+    )
+    assert {links[at] for at in chosen.barred[1.0]} >= set(down)
+    assert not len(chosen.barred[2.0])
+
+
+def test_jobs_with_several_phases_share_all_links() -> None:
+    flows = split([flow("a", (1, 1), (2, 1), [(0, RATE)]), flow("a", (1, 2), (2, 2), [(1, RATE)])])
+    problem = problem_of(leaf_spine(2, 2), [*flows, *split([flow("b", (1, 3), (2, 3), RATE)])])
+    assert exclusive_links(Commodities(problem, aims(a=1.0, b=2.0)), 2.0, math.inf) is None
+
+
+def test_jobs_of_one_level_have_nothing_to_choose() -> None:
+    problem = problem_of(leaf_spine(3, 2), split(ring("a", [(1, 1), (2, 1), (3, 1)])))
+    assert exclusive_links(Commodities(problem, aims(a=1.0)), 1.0, math.inf) is None
+
+
+# ---- how pieces are saved
+
+
+def test_a_flow_is_whole_again_where_there_is_room() -> None:
+    problem = problem_of(leaf_spine(2, 3), split(flow("a", (1, h), (2, h), RATE) for h in (1, 2)))
+    of = Commodities(problem)
+    paths = problem.candidates(problem.flows[0])
+    halves = (Subflow(paths[0], 0.5), Subflow(paths[1], 0.5))
+    routes = fewer_pieces(of, {f.id: halves for f in problem.flows}, 1.0 * of.capacity)
+    assert sorted(map(len, routes.values())) == [1, 1]
+    assert job_levels(problem, routes) == {"a": 1.0}
+
+
+def test_a_split_route_that_runs_is_left_alone() -> None:
+    problem = problem_of(leaf_spine(2, 3), split([flow("a", (1, 1), (2, 1), RATE)]))
+    paths = problem.candidates(problem.flows[0])
+    running = pinned(problem, {problem.flows[0].id: (Subflow(paths[0], 0.5), Subflow(paths[1], 0.5))})
+    of = Commodities(running)
+    routes = {f.id: f.current for f in running.flows if f.current}
+    assert fewer_pieces(of, routes, 1.0 * of.capacity) == routes
+
+
+@given(st.lists(st.floats(0.0, 1.5), min_size=1, max_size=8), st.integers(1, 8))
+def test_pieces_that_fit_take_no_more_than_there_is(room: list[float], most: int) -> None:
+    links = np.arange(len(room)).reshape(-1, 1)
+    chosen = that_fit(links, np.array(room), most)
+    enough = sum(sorted(room, reverse=True)[:most]) >= 1 + 1e-3
+    assert chosen is not None or not enough
+    forced = [place(links, np.array(room), most) for place in (on_the_roomiest, evenly_full)]
+    assert chosen is None or forced == [chosen, chosen]
+    for pieces in filter(None, (chosen, *forced)):
+        assert sum(share for _, share in pieces) == pytest.approx(1.0)
+        assert len({at for at, _ in pieces}) == len(pieces) <= most
+    assert all(share <= room[at] + 1e-8 for at, share in chosen or ())
+
+
+def test_what_does_not_fit_is_missing_alike_on_all_links() -> None:
+    room = np.array([0.1, 0.3, 0.2, -2.0])
+    pieces = evenly_full(np.arange(4).reshape(-1, 1), room, 4)
+    assert [room[at] - share for at, share in pieces] == pytest.approx([-0.4 / 3] * 3)

@@ -1,0 +1,210 @@
+"""Plans with split flows on irregular fabrics: at the bound, in few pieces, moving little."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.fabric.topology import Fabric
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.plan import Plan
+from controller.planning.plan_check import check
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, whole
+from controller.planning.split_flows import search as split_search
+from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
+quick = settings(max_examples=60)
+
+
+def planned(problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
+    answer = plan(problem, limits)
+    assert isinstance(answer, Plan), answer
+    assert check(problem, answer, limits.max_moves) == ()
+    assert all(share > 1e-6 for route in answer.routes.values() for _, share in route)
+    return answer
+
+
+@pytest.fixture
+def broken() -> Fabric:
+    """Eight leaves and spines; leaf 3 has lost two cables, leaf 6 one."""
+    return leaf_spine(8, 8, without=[(3, 1), (3, 2), (6, 2)])
+
+
+# ---- against the textbook's programme
+
+
+def searched(problem: Problem) -> float:
+    """The worst level by the search alone: the planner would hide its failure behind another's routes."""
+    solution = split_search.solve(problem, LIMITS, level_bounds(problem))
+    assert solution is not None
+    return max(job_levels(problem, solution.routes).values(), default=1.0)
+
+
+@quick
+@given(problems(any_fabric(), {8}))
+def test_with_pieces_enough_the_worst_level_is_that_of_the_fluid_optimum(problem: Problem) -> None:
+    answer, least = planned(problem), optimum(problem)
+    assert searched(problem) == pytest.approx(least, rel=1e-4)
+    assert answer.max_level == pytest.approx(least, rel=1e-4)
+    assert answer.bound == pytest.approx(least, rel=1e-4)
+
+
+@quick
+@given(problems(leaf_spines(), {2, 3}))
+def test_with_few_pieces_the_bound_is_one(problem: Problem) -> None:
+    answer, least = planned(problem), optimum(problem)
+    assert answer.bound <= least * (1 + 1e-6)
+    assert least * (1 - 1e-6) <= answer.max_level <= searched(problem) * (1 + 1e-4)
+
+
+@quick
+@given(problems(leaf_spines(), {1, 8}))
+def test_beside_flows_that_stay_whole_the_bound_is_one(problem: Problem) -> None:
+    answer, least = planned(problem), optimum(problem)
+    assert answer.bound <= least * (1 + 1e-6)
+    assert least * (1 - 1e-6) <= answer.max_level <= searched(problem) * (1 + 1e-4)
+
+
+@quick
+@given(problems(any_fabric(), {1, 2, 8}))
+def test_a_plan_at_its_bound_stays(problem: Problem) -> None:
+    first = planned(problem)
+    if first.certificate == "optimal":
+        again = planned(pinned(problem, first.routes))
+        assert (again.moves, dict(again.routes)) == (0, dict(first.routes))
+
+
+@quick
+@given(problems(leaf_spines(), {2, 8}), st.integers(0, 3))
+def test_no_more_flows_move_than_may(problem: Problem, max_moves: int) -> None:
+    running = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
+    answer = planned(running, replace(LIMITS, max_moves=max_moves))
+    assert answer.moves <= max_moves
+    assert answer.max_level <= planned(running, replace(LIMITS, max_moves=0)).max_level
+
+
+# ---- on fabrics with failures
+
+
+def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
+    """The slow job has two leaves with one common spine; a leaf that it shares has room for all on the other links."""
+    fabric = leaf_spine(4, 3, without=[(1, 2), (1, 3), (4, 2)])
+    slow = [flow("slow", (1, h), (2, h), RATE) for h in (1, 2)]
+    fast = [flow("fast", (3, h), (2, 2 + h), RATE) for h in (1, 2)]
+    answer = planned(problem_of(fabric, split([*slow, *fast])))
+    assert answer.job_level == pytest.approx({"slow": 2.0, "fast": 1.0}, rel=1e-5)
+    assert answer.certificate == "optimal"
+
+
+def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -> None:
+    answer = planned(problem_of(broken, split(rings(8, 8))))
+    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert (answer.certificate, answer.solver) == ("optimal", "lp")
+    assert answer.subflows < 1.5 * len(answer.routes)
+
+
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_two_pieces_are_enough_where_flows_run_in_parallel(broken: Fabric, pieces: int) -> None:
+    answer = planned(problem_of(broken, split(rings(8, 8), pieces)))
+    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+
+
+def test_flows_stay_whole_where_that_is_as_good(broken: Fabric) -> None:
+    answer = planned(problem_of(broken, split(rings(8, 5))))
+    assert answer.max_level == 1
+    assert answer.subflows == len(answer.routes)
+
+
+def test_when_another_cable_fails_few_flows_move() -> None:
+    before = planned(problem_of(leaf_spine(8, 8, without=[(3, 1), (3, 2)]), split(rings(8, 8))))
+    after = pinned(problem_of(leaf_spine(8, 8, without=[(3, 1), (3, 2), (6, 2)]), split(rings(8, 8))), before.routes)
+    cut_off = sum(not after.stands(f) for f in after.flows)
+    answer = planned(after)
+    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert cut_off > 0
+    assert answer.moves <= 4
+
+
+def test_a_job_that_arrives_moves_few_of_the_others(broken: Fabric) -> None:
+    flows = split(rings(8, 8))
+    first = [f for f in flows if f.job_id == "job0"]
+    before = planned(problem_of(broken, first))
+    answer = planned(pinned(problem_of(broken, flows), before.routes))
+    assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
+    assert answer.moves <= len(first) / 2
+
+
+# ---- irregular in other ways, worked out by hand
+
+
+def test_unequal_links_are_filled_in_proportion() -> None:
+    """Links of 3 and 1 between two leaves; two flows of 2."""
+    fabric = fabric_of([(leaf, spine, capacity) for leaf in (1, 2) for spine, capacity in ((101, 3.0), (102, 1.0))])
+    problem = problem_of(fabric, split(flow("a", (1, h), (2, h), 2.0) for h in (1, 2)), nic_bps=2.0)
+    answer = planned(problem)
+    assert answer.max_level == pytest.approx(1.0)
+    assert answer.subflows == 3
+    loads = link_loads(problem, answer.routes)
+    assert [loads[link] for link in problem.paths.links_from(problem.flows[0].src_leaf)] == pytest.approx([1.0, 1.0])
+
+
+def test_parallel_cables_and_demands_of_different_sizes() -> None:
+    """Three cables from each leaf to the one spine; flows of 1, 1, 2 and 3 bring 7."""
+    fabric = fabric_of((leaf, 101, 1.0) for leaf in (1, 2) for _ in range(3))
+    sizes = [(1, 1.0), (2, 1.0), (3, 2.0), (4, 3.0)]
+    answer = planned(problem_of(fabric, split(flow("a", (1, h), (2, h), d) for h, d in sizes), nic_bps=3.0))
+    assert answer.max_level == pytest.approx(7 / 3)
+    assert answer.certificate == "optimal"
+
+
+def test_a_core_that_no_cut_around_a_leaf_sees_is_found_and_proven() -> None:
+    """Two pods of two leaves; between the pods two core links of 1, and three flows of 1 that need them."""
+    cables = [(leaf, 11 + pod, 2.0) for pod in (0, 1) for leaf in (1 + 2 * pod, 2 + 2 * pod)]
+    fabric = fabric_of([*cables, (11, 21, 1.0), (12, 21, 1.0), (11, 22, 1.0), (12, 22, 1.0)])
+    flows = [*(flow("a", (1, h), (3, h), 1.0) for h in (1, 2)), flow("b", (2, 1), (4, 1), 1.0)]
+    problem = problem_of(fabric, split(flows), nic_bps=1.0)
+    assert level_bounds(problem).worst == 1
+    answer = planned(problem)
+    assert answer.max_level == pytest.approx(1.5, rel=1e-5)
+    assert answer.bound == pytest.approx(1.5, rel=1e-6)
+    assert answer.levels_proven == 2
+
+
+def test_flows_that_may_be_split_make_room_for_those_that_may_not() -> None:
+    """Three flows on two links: 1.5 is reached because only one of the whole flows is on each."""
+    fabric = leaf_spine(2, 2)
+    rigid = [flow("rigid", (1, h), (2, h), RATE) for h in (1, 2)]
+    answer = planned(problem_of(fabric, [*split([flow("split", (1, 3), (2, 3), RATE)]), *rigid]))
+    assert answer.max_level == pytest.approx(1.5)
+    assert [len(answer.routes[f.id]) for f in rigid] == [1, 1]
+
+
+# ---- without enough time
+
+
+def test_without_time_another_planners_routes_are_used(broken: Fabric) -> None:
+    answer = planned(problem_of(broken, split(rings(8, 8))), PlanLimits(time_limit_s=1e-9, ecmp_draws=0))
+    assert answer.solver != "lp"
+
+
+def test_a_failing_search_leaves_another_planners_plan(broken: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("solver failed")
+
+    monkeypatch.setattr(split_search, "solve", fails)
+    assert planned(problem_of(broken, split(rings(8, 8)))).solver != "lp"
+
+
+def test_a_leaf_without_cables_leaves_its_flows_unrouted_and_the_others_split() -> None:
+    fabric = leaf_spine(4, 3, without=[(4, 1), (4, 2), (4, 3), (1, 1)])
+    flows = split(f for host in (1, 2, 3) for f in ring(f"job{host}", [(leaf, host) for leaf in (1, 2, 3, 4)]))
+    answer = planned(problem_of(fabric, flows))
+    assert len(answer.unrouted) == 6
+    assert answer.max_level == pytest.approx(1.5)

@@ -1,0 +1,239 @@
+"""The published schemes do what was published, on examples worked out by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from controller.fabric.topology import Fabric, Path
+from controller.planning.baselines import SCHEMES, baseline_levels
+from controller.planning.ecmp import ecmp_level
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan_check import check
+from controller.planning.problem import Flow, PlanLimits, Problem, whole
+from tests.support.planning.baseline_problems import with_subflows
+from tests.support.planning.fabrics import RATE, demo_flows, fabric_of, flow, leaf_spine, pinned, problem_of
+
+LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=20, deterministic=True)
+BASELINES = [name for name in SCHEMES if name != "planned"]
+
+
+def planned(name: str, problem: Problem, limits: PlanLimits = LIMITS) -> Plan:
+    answer = SCHEMES[name](problem, limits)
+    assert isinstance(answer, Plan), answer
+    assert check(problem, answer, limits.max_moves) == ()
+    assert answer.solver == name
+    return answer
+
+
+def path_of(plan: Plan, of: Flow) -> Path:
+    (piece,) = plan.routes[of.id]
+    return piece.path
+
+
+def spines_of(fabric: Fabric, plan: Plan, flows: list[Flow]) -> list[int]:
+    return [fabric.links[path_of(plan, of)[0]].dst.dpid for of in flows]
+
+
+# ---- greedy
+
+
+def test_the_greedy_takes_the_largest_set_first_and_the_lowest_spine_on_ties() -> None:
+    """Worked by hand. Sets of two: out of 1, into 2, into 3, in this order; of one: out of 2, out of 3. So 1>2 goes
+    over the first spine, 1>3 over the other, because leaf 1's link to the first is taken; 3>2 over the other, because
+    the first one's link to leaf 2 is; then 2>3 finds the first spine free in both directions. In the order in which
+    they are announced, 2>3 and 3>2 would both be on the first."""
+    fabric = leaf_spine(3, 2)
+    flows = [flow("a", src, dst, RATE) for src, dst in (((2, 1), (3, 1)), ((3, 2), (2, 2)), ((1, 1), (2, 3)))]
+    flows.append(flow("a", (1, 2), (3, 3), RATE))
+    plan = planned("greedy", problem_of(fabric, flows))
+    assert spines_of(fabric, plan, flows) == [101, 102, 101, 102]
+
+
+def test_the_greedy_counts_flows_and_does_not_weigh_them() -> None:
+    fabric = leaf_spine(2, 2)
+    flows = [flow("a", (1, h), (2, h), RATE if h == 1 else RATE / 10) for h in (1, 2, 3)]
+    plan = planned("greedy", problem_of(fabric, flows))
+    assert spines_of(fabric, plan, flows) == [101, 102, 101]
+    assert plan.max_level == pytest.approx(1.1)
+
+
+def test_the_greedy_misses_an_optimum_that_edge_colouring_finds() -> None:
+    """Worked by hand. Out of 3: 3>4 over the first spine, 3>2 over the other. Out of 4: 4>1 over the first; for 4>2
+    either spine has one link taken, its own uplink or the one down to leaf 2, and the tie goes to the first."""
+    fabric = leaf_spine(4, 2)
+    pairs = ((4, 1), (3, 4), (4, 2), (3, 2))
+    flows = [flow("a", (src, host), (dst, host), RATE) for host, (src, dst) in enumerate(pairs)]
+    problem = problem_of(fabric, flows)
+    greedy = planned("greedy", problem)
+    assert spines_of(fabric, greedy, flows) == [101, 101, 101, 102]
+    assert (greedy.max_level, greedy.certificate) == (2, "heuristic")
+    colored = planned("edge-coloring", problem)
+    assert (colored.max_level, colored.certificate) == (1, "optimal")
+
+
+# ---- edge colouring
+
+
+def test_a_spine_missing_at_one_leaf_moves_only_that_leafs_flows() -> None:
+    flows = [flow("a", (leaf, host), (leaf % 4 + 1, host), RATE) for leaf in (1, 2, 3, 4) for host in (1, 2)]
+    whole_fabric, broken = leaf_spine(4, 3), leaf_spine(4, 3, without=[(1, 2)])
+    before = planned("edge-coloring", problem_of(whole_fabric, flows))
+    after = planned("edge-coloring", problem_of(broken, flows))
+    spines = zip(spines_of(whole_fabric, before, flows), spines_of(broken, after, flows), flows, strict=True)
+    assert all(new == old for old, new, of in spines if old != 102 or 1 not in (of.src_leaf, of.dst_leaf))
+
+
+# ---- first fit
+
+
+def test_first_fit_reserves_in_order_and_leaves_what_fits_nowhere_to_hashing() -> None:
+    """0.6 fits on the first spine, the next 0.6 only on the second; 0.4 fills the first exactly. Then 0.5 fits nowhere,
+    and reserves nothing: 0.4 still fits on the second."""
+    fabric = leaf_spine(2, 2)
+    flows = [flow("a", (1, host), (2, host), share * RATE) for host, share in enumerate((0.6, 0.6, 0.4, 0.5, 0.4))]
+    problem = problem_of(fabric, flows)
+    plan = planned("first-fit", problem)
+    first, second, third, fourth, fifth = spines_of(fabric, plan, flows)
+    assert (first, second, third, fifth) == (101, 102, 101, 102)
+    assert fourth == spines_of(fabric, planned("ecmp", problem), flows)[3]
+    assert plan.max_level == pytest.approx(1.5)
+
+
+# ---- annealing
+
+
+def test_annealing_keeps_one_spine_per_destination_and_only_swaps() -> None:
+    """At first the four hosts of each of four leaves have the four spines in order: after any swap, each spine is
+    there four times."""
+    fabric = leaf_spine(4, 4)
+    into = [(leaf, host) for leaf in (1, 2, 3, 4) for host in (1, 2, 3, 4)]
+    flows = [flow("a", (src, 10 * dst + host), (dst, host), RATE) for dst, host in into for src in (1, 2, 3, 4)]
+    plan = planned(
+        "annealing", problem_of(fabric, [of for of in flows if of.src_leaf != of.dst_leaf], nic_bps=3 * RATE)
+    )
+    spine_of: dict[str, set[int]] = {}
+    for of in flows:
+        if of.src_leaf != of.dst_leaf:
+            spine_of.setdefault(of.id.dst_ip, set()).update(spines_of(fabric, plan, [of]))
+    assert all(len(spines) == 1 for spines in spine_of.values())
+    assert Counter(spine for spines in spine_of.values() for spine in spines) == dict.fromkeys((101, 102, 103, 104), 4)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_annealings_energy_prefers_a_few_crowded_links_to_many_half_empty_ones(seed: int) -> None:
+    """Two leaves send each other four flows over two spines. It begins with the optimum, two flows on each of eight
+    links: energy 16. With three flows on four of the links the energy is 12, and that is where it ends."""
+    flows = [flow("a", (src, host), (3 - src, host), RATE) for src in (1, 2) for host in (1, 2, 3, 4)]
+    plan = planned("annealing", problem_of(leaf_spine(2, 2), flows), replace(LIMITS, seed=seed))
+    assert (plan.max_level, plan.bound) == (3, 2)
+
+
+# ---- hashing
+
+
+def test_hashing_is_a_function_of_the_flow_and_the_seed_alone() -> None:
+    problem = problem_of(leaf_spine(4, 4), demo_flows())
+    plan = planned("ecmp", problem)
+    fewer = planned("ecmp", replace(problem, flows=problem.flows[::-2]))
+    assert all(plan.routes[flow_id] == route for flow_id, route in fewer.routes.items())
+    assert plan.routes == planned("ecmp", problem).routes
+    assert plan.routes != planned("ecmp", problem, replace(LIMITS, seed=2)).routes
+
+
+def test_hashing_spreads_flows_evenly_at_every_hop() -> None:
+    """1,500 flows over three tiers with two choices at the leaf and two above: a quarter each."""
+    cables = [(1, 11), (1, 12), (11, 101), (11, 102), (12, 101), (12, 102), (2, 13), (13, 101), (13, 102)]
+    fabric = fabric_of((a, b, RATE) for a, b in cables)
+    flows = [flow("a", (1, host), (2, host), 1.0) for host in range(1500)]
+    plan = planned("ecmp", problem_of(fabric, flows))
+    taken = Counter(path_of(plan, of)[:2] for of in flows)
+    assert len(taken) == 4
+    assert all(abs(count - 375) < 5 * 375**0.5 for count in taken.values())
+
+
+# ---- the integer program
+
+
+def test_the_ilp_weighs_what_the_greedy_only_counts() -> None:
+    """3 + 3 and 2 + 2 + 2 over two spines: the only even split."""
+    flows = [flow("a", (1, host), (2, host), bps) for host, bps in enumerate((3.0, 2.0, 3.0, 2.0, 2.0))]
+    problem = problem_of(leaf_spine(2, 2, capacity=4.0), flows, nic_bps=4.0)
+    plan = planned("ilp", problem)
+    assert (plan.max_level, plan.bound, plan.certificate) == (1.5, 1.5, "optimal")
+
+
+def test_the_ilps_bound_says_nothing_of_flows_that_may_be_split() -> None:
+    problem = problem_of(leaf_spine(2, 2), [flow("a", (1, host), (2, host), RATE) for host in (1, 2, 3)])
+    plan = planned("ilp", with_subflows(problem, 2))
+    assert (plan.max_level, plan.bound, plan.integer_bound) == (2, 1.5, 2)
+    assert plan.certificate == "gap"
+
+
+def test_the_ilp_without_time_is_no_plan() -> None:
+    answer = SCHEMES["ilp"](problem_of(leaf_spine(4, 4), demo_flows()), replace(LIMITS, time_limit_s=0.0))
+    assert isinstance(answer, NoPlan)
+    assert answer.reason == "ilp found no routing within 0 s"
+
+
+# ---- what all have in common
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_the_running_routes_are_ignored_and_a_cap_on_moves_is_not(name: str) -> None:
+    base = problem_of(leaf_spine(4, 4), demo_flows())
+    running = pinned(base, {f.id: whole(base.candidates(f)[-1]) for f in base.flows})
+    plan = planned(name, running)
+    assert plan.routes == planned(name, base).routes
+    assert plan.moves > 2
+    capped = SCHEMES[name](running, replace(LIMITS, max_moves=2))
+    assert isinstance(capped, NoPlan)
+    why = f"the plan moves {plan.moves} flows, at most 2 may be moved"
+    assert capped.reason == f"no routing passed the checker; the last one: {why}"
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_problem_that_contradicts_itself_gets_a_reason(name: str) -> None:
+    problem = problem_of(leaf_spine(4, 4), demo_flows())
+    answer = SCHEMES[name](replace(problem, flows=problem.flows + problem.flows[:1]), LIMITS)
+    assert isinstance(answer, NoPlan)
+    assert answer.reason == "a flow is in the problem twice"
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_without_any_cable_only_what_stays_inside_a_leaf_is_routed(name: str) -> None:
+    inside, across = flow("a", (1, 1), (1, 2), RATE), flow("b", (1, 3), (2, 1), RATE)
+    plan = planned(name, problem_of(fabric_of([]), [inside, across]))
+    assert plan.routes == {inside.id: whole(())}
+    assert plan.unrouted == (across.id,)
+    assert plan.job_level == {"a": 1}
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_ecmp_is_beside_every_plan_unless_no_draws_are_asked_for(name: str) -> None:
+    problem = problem_of(leaf_spine(4, 4), demo_flows())
+    assert planned(name, problem).ecmp == ecmp_level(problem, 20, LIMITS.seed)
+    assert planned(name, problem, replace(LIMITS, ecmp_draws=0)).ecmp is None
+
+
+# ---- the cheap ones together
+
+
+def test_the_levels_of_the_cheap_baselines_are_those_of_their_plans() -> None:
+    problem = problem_of(leaf_spine(4, 3), demo_flows())
+    levels = baseline_levels(problem, LIMITS)
+    ecmp = levels.pop("ecmp")
+    assert ecmp == ecmp_level(problem, 20, LIMITS.seed).mean
+    assert levels == {name: planned(name, problem).max_level for name in ("greedy", "edge-coloring", "first-fit")}
+
+
+def test_large_problems_get_no_baselines_rather_than_late_ones() -> None:
+    flows = [flow("a", (1, host), (2, host), RATE) for host in range(8000)]
+    assert baseline_levels(problem_of(leaf_spine(2, 2), flows), LIMITS) == {}
+
+
+def test_a_problem_that_contradicts_itself_has_no_baselines() -> None:
+    problem = problem_of(leaf_spine(4, 4), demo_flows())
+    assert baseline_levels(replace(problem, capacity_bps={}), LIMITS) == {}

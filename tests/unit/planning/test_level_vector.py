@@ -1,0 +1,104 @@
+"""What the cuts ask of all jobs together: shown where one must be slow for others, and against brute force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given, settings
+
+from controller.fabric.topology import Fabric
+from controller.planning.bounds import level_bounds
+from controller.planning.level_vector import LevelVector, contested, least_worst, level_vector, stronger
+from controller.planning.problem import Flow, Problem
+from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
+from tests.support.planning.random_problems import packings, problems
+
+quick = settings(max_examples=150)
+
+
+def vector_of(problem: Problem) -> LevelVector:
+    return level_vector(level_bounds(problem))
+
+
+def fan(job: str, src: int, dst: int, hosts: Iterable[int], demand: float = 1.0) -> list[Flow]:
+    return [flow(job, (src, host), (dst, host), demand) for host in hosts]
+
+
+@pytest.fixture
+def fabric() -> Fabric:
+    """Two uplinks on each of six leaves."""
+    return leaf_spine(6, 2, 1.0)
+
+
+def test_a_leaf_with_one_flow_too_many_slows_one_job_down(fabric: Fabric) -> None:
+    """Any one of them may be the slow one, but only with two of its own flows on one link."""
+    alone = vector_of(problem_of(fabric, [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3])], nic_bps=1.0))
+    assert (alone.levels, alone.ceiling) == ((2, 1), {"a": 2, "b": 1})
+    several = vector_of(
+        problem_of(fabric, [f for h in (1, 2, 3) for f in fan("abc"[h - 1], 1, 1 + h, [h])], nic_bps=1.0)
+    )
+    assert several.levels == (2, 2, 1)
+
+
+def test_one_slow_job_is_enough_for_two_leaves_that_it_crosses(fabric: Fabric) -> None:
+    together = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3]), *fan("a", 4, 5, [1, 2]), *fan("c", 4, 6, [3])]
+    apart = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 3, [3]), *fan("d", 4, 5, [1, 2]), *fan("c", 4, 6, [3])]
+    assert vector_of(problem_of(fabric, together, nic_bps=1.0)).levels == (2, 1, 1)
+    assert vector_of(problem_of(fabric, apart, nic_bps=1.0)).levels == (2, 2, 1, 1)
+
+
+def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
+    flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 2, [3, 4]), *fan("b", 3, 4, [1, 2])]
+    assert vector_of(problem_of(leaf_spine(6, 3, 1.0), flows, nic_bps=1.0)).ceiling == {"a": 1, "b": 2}
+
+
+def test_without_contention_everybody_has_his_own_bound(fabric: Fabric) -> None:
+    flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 3, 4, [1])]
+    assert vector_of(problem_of(fabric, flows, nic_bps=0.5)).levels == (2, 2)
+    assert vector_of(problem_of(fabric, flows, nic_bps=1.0)).levels == (1, 1)
+    assert vector_of(problem_of(fabric, [])) == LevelVector((), {})
+
+
+def test_a_flow_that_leaves_no_room_for_another_has_a_link_of_its_own() -> None:
+    """Three links, sizes 7, 7, 3, 3 and 3: 23 of 24 units at level 8/7, but three threes do not fit on the third link,
+    and none on the links of the sevens."""
+    flows = [flow("a", (1, h), (2, h), size) for h, size in enumerate([7.0, 7.0, 3.0, 3.0, 3.0])]
+    problem = problem_of(leaf_spine(2, 3, 7.0), flows, nic_bps=7.0)
+    bounds = level_bounds(problem)
+    assert bounds.worst == pytest.approx(8 / 7)
+    assert level_vector(bounds).levels == pytest.approx((9 / 7,))
+    assert brute_force(problem)[0] == pytest.approx((9 / 7,))
+
+
+def test_needs_that_everybody_meets_raise_nothing(fabric: Fabric) -> None:
+    problem = problem_of(fabric, fan("a", 1, 2, [1, 2]), nic_bps=1.0)
+    needs = contested(level_bounds(problem))
+    assert (needs, least_worst(needs, 1.5)) == ([], 1.5)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "larger"),
+    [
+        ((2.0, 1.0), (2.0, 1.5), (2.0, 1.5)),
+        ((2.0, 1.0, 1.0), (1.9, 1.9, 1.9), (2.0, 1.0, 1.0)),
+        ((2.0, 2.0), (2.0,), (2.0, 2.0)),
+        ((2.0,), (2.0, 1.5), (2.0, 1.5)),
+        ((), (), ()),
+    ],
+)
+def test_of_two_bounds_the_lexicographically_larger_one_holds(
+    one: Sequence[float], other: Sequence[float], larger: Sequence[float]
+) -> None:
+    assert stronger(one, other) == larger
+    assert stronger(other, one) == larger
+
+
+@quick
+@given(problems() | packings())
+def test_no_routing_is_better(problem: Problem) -> None:
+    levels, _ = brute_force(problem)
+    found = vector_of(problem)
+    assert not better(levels, found.levels)
+    assert not better(found.levels, level_bounds(problem).vector)
+    assert sorted(found.ceiling) == sorted({f.job_id for f in problem.flows if problem.candidates(f)})

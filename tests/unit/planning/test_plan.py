@@ -1,0 +1,157 @@
+"""How routings compare, what a plan claims, and when it is adopted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.fabric.topology import PortNo
+from controller.jobs.spec import JobId
+from controller.planning.bounds import level_bounds
+from controller.planning.plan import Draft, Plan, PlanTimes, certified, compare, decide, draft, levels_proven
+from controller.planning.planner import plan
+from controller.planning.problem import PlanLimits, Problem, Route, whole
+from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, link_between, pinned, problem_of
+
+
+def planned(problem: Problem) -> Plan:
+    answer = plan(problem, PlanLimits())
+    assert isinstance(answer, Plan)
+    return answer
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return problem_of(leaf_spine(2, 2), [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
+
+
+def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
+    decision = decide(problem, planned(problem), min_gain=0.02)
+    assert decision.adopt
+    assert decision.reason == "pins 2 flows: 2 not pinned yet; 0 flows moved besides"
+
+
+def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
+    running = pinned(problem, planned(problem).routes)
+    lost = whole(
+        tuple(link._replace(port=PortNo(99)) for piece in running.flows[0].current or () for link in piece.path)
+    )
+    broken = replace(running, flows=(replace(running.flows[0], current=lost), running.flows[1]))
+    decision = decide(broken, planned(broken), min_gain=0.02)
+    assert decision.adopt
+    assert "1 whose path has gone" in decision.reason
+
+
+def test_equal_routes_are_kept(problem: Problem) -> None:
+    running = pinned(problem, planned(problem).routes)
+    decision = decide(running, planned(running), min_gain=0.02)
+    assert (decision.adopt, decision.reason) == (False, "the running routes are as good")
+
+
+def test_a_gain_at_the_worst_level_is_adopted_and_put_in_numbers(problem: Problem) -> None:
+    crowded = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in problem.flows})
+    decision = decide(crowded, planned(crowded), min_gain=0.02)
+    assert decision.adopt
+    assert decision.reason == "worst level falls from 2.00 to 1.00 (50.0%) with 1 flow moved"
+
+
+@pytest.mark.parametrize(("background", "adopt"), [(0.015, False), (0.03, True)])
+def test_small_gains_are_not_worth_a_move(background: float, adopt: bool) -> None:
+    fabric = leaf_spine(2, 2)
+    only = flow("a", (1, 1), (2, 1), RATE)
+    calm = problem_of(fabric, [only])
+    slow = problem_of(fabric, [only], background={link_between(fabric, 1, 101): background * RATE})
+    through_101 = next(path for path in calm.candidates(only) if path[0] == link_between(fabric, 1, 101))
+    decision = decide(
+        pinned(slow, {only.id: whole(through_101)}), planned(pinned(slow, {only.id: whole(through_101)})), 0.02
+    )
+    assert decision.adopt is adopt
+    assert adopt or decision.reason.startswith("not worth it: worst level falls from 1.02 to 1.00 (1.5%)")
+
+
+def test_a_gain_of_another_job_counts_when_the_worst_level_stays() -> None:
+    """Job a cannot be helped: its only cable carries two flows. Job b can."""
+    fabric = fabric_of([(1, 101, RATE), (2, 101, RATE), (3, 101, RATE), (3, 102, RATE), (4, 101, RATE), (4, 102, RATE)])
+    flows = [flow("a", (1, h), (2, h), RATE) for h in (1, 2)] + [
+        flow("b", (3, 1), (4, 1), 0.75 * RATE),
+        flow("b", (3, 2), (4, 2), 0.75 * RATE),
+    ]
+    problem = problem_of(fabric, flows)
+    running = pinned(problem, {f.id: whole(problem.candidates(f)[0]) for f in flows})
+    decision = decide(running, planned(running), min_gain=0.02)
+    assert decision.adopt
+    assert decision.reason.startswith("level number 2 from the worst falls from 1.50 to 1.00")
+
+
+def test_a_worse_plan_is_refused(problem: Problem) -> None:
+    good = planned(problem)
+    running = pinned(problem, good.routes)
+    worse = replace(good, job_level=dict.fromkeys(good.job_level, 2.0))
+    decision = decide(running, worse, min_gain=0.02)
+    assert (decision.adopt, decision.reason) == (
+        False,
+        "the running routes are better: worst level 1.00 instead of 2.00",
+    )
+
+
+# ---- drafts
+
+
+def a_draft(*levels: float, moves: int = 0, solver: str = "greedy") -> Draft:
+    return Draft(solver, {}, {JobId(f"job{n}"): level for n, level in enumerate(levels)}, moves)
+
+
+def test_the_better_routing_has_smaller_levels_from_the_worst_on() -> None:
+    assert compare(a_draft(1.0, 2.0, moves=9), a_draft(2.5, 1.0)) < 0
+    assert compare(a_draft(2.0, 1.5), a_draft(1.4, 2.0)) > 0
+
+
+@pytest.mark.parametrize("level", [2.0, 2.0 * (1 + 1e-6)], ids=["equal", "equal but for rounding"])
+def test_of_routings_with_equal_levels_the_one_with_fewer_moves_is_better(level: float) -> None:
+    assert compare(a_draft(level, 1.0, moves=1), a_draft(1.0, 2.0, moves=2)) < 0
+    assert compare(a_draft(level, 1.0, moves=2), a_draft(1.0, 2.0, moves=1)) > 0
+    assert compare(a_draft(level, 1.0, moves=1), a_draft(1.0, 2.0, moves=1)) == 0
+
+
+def test_flows_are_moved_whose_route_stands_and_is_another_one(problem: Problem) -> None:
+    first, second = problem.candidates(problem.flows[0])
+    gone = whole(tuple(link._replace(port=PortNo(99)) for link in first))
+    ids = [f.id for f in problem.flows]
+
+    def moves(*before: Route | None) -> int:
+        running = pinned(problem, {f: route for f, route in zip(ids, before, strict=True) if route})
+        return draft(running, "greedy", dict.fromkeys(ids, whole(second))).moves
+
+    assert moves(whole(first), whole(second)) == 1
+    assert moves(whole(first), gone) == 1
+    assert moves(None, None) == 0
+    assert draft(pinned(problem, dict.fromkeys(ids, whole(first))), "greedy", {}).moves == 0, "unrouted"
+
+
+@pytest.mark.parametrize(
+    ("levels", "proven", "count"),
+    [((2.0, 1.5), (2.0, 1.5), 2), ((2.0, 1.5), (2.0, 1.0), 1), ((2.0, 1.0), (1.9, 1.0), 0), ((), (), 0)],
+)
+def test_levels_are_proven_up_to_the_first_that_misses_its_bound(
+    levels: tuple[float, ...], proven: tuple[float, ...], count: int
+) -> None:
+    assert levels_proven(levels, proven) == count
+
+
+@pytest.mark.parametrize(
+    ("solver", "proven", "certificate"),
+    [
+        ("greedy", (2.0, 1.0), "optimal"),
+        ("greedy", (2.0, 0.9), "gap"),
+        ("cpsat", (1.9, 1.0), "gap"),
+        ("greedy", (1.9, 1.0), "heuristic"),
+    ],
+)
+def test_a_plan_claims_what_is_proven(
+    problem: Problem, solver: str, proven: tuple[float, ...], certificate: str
+) -> None:
+    certain = certified(problem, a_draft(1.0, 2.0, solver=solver), level_bounds(problem), proven, PlanTimes(0, 0, 0))
+    assert (certain.certificate, certain.bound) == (certificate, proven[0])
+    assert certain.gap == pytest.approx(2.0 / proven[0] - 1)
+    assert certain.unrouted == tuple(f.id for f in problem.flows)

@@ -1,0 +1,121 @@
+"""The planner's problem, taken from the state of the network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.registry import Job, JobRegistry
+from controller.offline.fabrics import leaf_spine
+from controller.planning.problem import (
+    MIN_CAPACITY_FRACTION,
+    Flow,
+    FlowId,
+    Flows,
+    Problem,
+    Subflow,
+    capacities,
+    missing_hosts,
+    take_snapshot,
+    whole,
+)
+from tests.support.fake_fabric import ring_job
+
+FABRIC = leaf_spine(3, 2, 2, 1e9, 2e9)
+RING = ["10.0.0.1", "10.0.1.1", "10.0.2.1"]
+FLOW = FlowId(RING[0], RING[1])
+
+
+def job_of(job_id: str = "ring", ips: list[str] = RING, max_subflows: int = 1) -> Job:
+    return JobRegistry(10).register(ring_job(job_id, ips, max_subflows=max_subflows), 0.0)
+
+
+def by_id(flows: tuple[Flow, ...]) -> dict[FlowId, Flow]:
+    return {flow.id: flow for flow in flows}
+
+
+# ---- capacities
+
+
+@pytest.mark.parametrize(("background", "left"), [(0.0, 2e9), (0.5e9, 1.5e9), (1.99e9, 0.1e9), (3e9, 0.1e9)])
+def test_background_is_taken_off_a_link_but_for_the_last_twentieth(background: float, left: float) -> None:
+    assert MIN_CAPACITY_FRACTION == 1 / 20
+    link, *others = FABRIC.links
+    found = capacities(FABRIC.links, FABRIC.hosts, {link: background})
+    assert found[link] == pytest.approx(left)
+    assert {found[other] for other in others} == {2e9}
+
+
+def test_hosts_have_a_link_each_way_at_the_rate_of_their_port() -> None:
+    host = FABRIC.hosts[RING[0]]
+    found = capacities(FABRIC.links, FABRIC.hosts, {host.uplink: 0.25e9})
+    assert (found[host.uplink], found[host.downlink]) == (0.75e9, 1e9)
+
+
+# ---- flows
+
+
+def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
+    job = job_of(max_subflows=2)
+    flow = by_id(Flows()([job], FABRIC.hosts, {}))[FLOW]
+    src, dst = FABRIC.hosts[FLOW.src_ip], FABRIC.hosts[FLOW.dst_ip]
+    assert (flow.job_id, flow.max_subflows, flow.current) == (job.id, 2, None)
+    assert (flow.src_leaf, flow.dst_leaf) == (src.at.dpid, dst.at.dpid)
+    assert flow.nic_links == (src.uplink, dst.downlink)
+    assert flow.demand_bps == ((0, 1e9),), "one flow out of each host: it may fill the NIC"
+
+
+def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise() -> None:
+    derive, first, second = Flows(), job_of(), job_of("pair", ["10.0.0.2", "10.0.1.2"])
+    route = whole(CandidatePaths(FABRIC, 64).between(Dpid(1), Dpid(2))[0])
+    before = by_id(derive([first, second], FABRIC.hosts, {}))
+    assert all(flow is before[flow.id] for flow in derive([first, second], FABRIC.hosts, {}))
+
+    routed = by_id(derive([first, second], FABRIC.hosts, {FLOW: route}))
+    assert routed[FLOW] == replace(before[FLOW], current=route)
+    assert {flow for flow in before if routed[flow].current != before[flow].current} == {FLOW}
+    assert by_id(derive([first, second], FABRIC.hosts, {}))[FLOW].current is None
+
+    moved = {**FABRIC.hosts, RING[0]: replace(FABRIC.hosts[RING[0]], at=PortRef(Dpid(3), PortNo(9)))}
+    assert by_id(derive([first, second], moved, {}))[FLOW].src_leaf == 3
+    assert by_id(derive([second], FABRIC.hosts, {})).keys() == {flow for flow in before if flow.src_ip not in RING}
+    assert by_id(derive([job_of(max_subflows=4)], FABRIC.hosts, {}))[FLOW].max_subflows == 4
+
+
+def test_hosts_are_missing_that_pairs_name_and_the_fabric_does_not_have() -> None:
+    pairs = frozenset({("10.9.9.9", RING[0]), (RING[0], RING[1]), (RING[1], "10.8.8.8"), ("10.9.9.9", RING[1])})
+    assert missing_hosts(FABRIC.hosts, pairs) == ("10.8.8.8", "10.9.9.9")
+
+
+# ---- routes that stand
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return take_snapshot(7, FABRIC, [job_of(max_subflows=2)], {}, {}, 64)
+
+
+def test_a_route_stands_while_all_of_its_links_do(problem: Problem) -> None:
+    flow = by_id(problem.flows)[FLOW]
+    first, second = problem.candidates(flow)
+    split = (Subflow(first, 0.5), Subflow(second, 0.5))
+    lost = {link: of for link, of in FABRIC.links.items() if link != second[1]}
+    left = take_snapshot(8, replace(FABRIC, links=lost), [job_of(max_subflows=2)], {}, {}, 64)
+    for route, stands in ((whole(first), True), (whole(second), False), (split, False)):
+        assert problem.stands(replace(flow, current=route))
+        assert not problem.with_routes({FLOW: route}).broken
+        assert left.stands(replace(flow, current=route)) is stands
+        assert left.with_routes({FLOW: route}).broken is not stands
+    assert not problem.stands(flow), "it is not pinned"
+    assert not left.broken
+
+
+def test_a_problem_with_other_routes_is_the_same_otherwise(problem: Problem) -> None:
+    route = whole(problem.candidates(by_id(problem.flows)[FLOW])[0])
+    routed = problem.with_routes({FLOW: route})
+    assert by_id(routed.flows)[FLOW].current == route
+    assert routed.with_routes({}) == problem
+    assert routed.generation == 7

@@ -1,0 +1,131 @@
+"""CP-SAT by itself, from a poor start: local search leaves it little in the planner."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.planning import greedy
+from controller.planning.bounds import level_bounds
+from controller.planning.efficiency import job_levels
+from controller.planning.level_vector import level_vector
+from controller.planning.plan import levels_proven
+from controller.planning.problem import PlanLimits, Problem, Routes, whole
+from controller.planning.solver import StagedSearch
+from controller.planning.whole_flows import cpsat
+from controller.planning.whole_flows.cpsat import Solution
+from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, moves, pinned, problem_of
+from tests.support.planning.random_problems import packings, problems
+
+LIMITS = PlanLimits(time_limit_s=10, deterministic=True)
+quick = settings(max_examples=60)
+
+
+def solved(
+    problem: Problem,
+    limits: PlanLimits = LIMITS,
+    max_moves: int | None = None,
+    known: Sequence[float] = (),
+    start: Routes | None = None,
+) -> Solution:
+    begin = greedy.assign(problem, keep_current=False) if start is None else start
+    solution = cpsat.solve(problem, limits, level_bounds(problem), begin, max_moves, known)
+    assert solution is not None
+    return solution
+
+
+def levels(problem: Problem, routes: Routes) -> list[float]:
+    return sorted(job_levels(problem, routes).values(), reverse=True)
+
+
+def mixed() -> Problem:
+    """Nineteen sevenths on two links, best as 3 + 3 + 3 + 1 and 4 + 4 + 1."""
+    sizes = [4.0, 4.0, 3.0, 3.0, 3.0, 1.0, 1.0]
+    return problem_of(leaf_spine(2, 2, 7.0), [flow("a", (1, h), (2, h), s) for h, s in enumerate(sizes)], nic_bps=7.0)
+
+
+@quick
+@given(problems() | packings(), st.booleans())
+def test_levels_are_optimal_then_moves_with_and_without_known_bounds(problem: Problem, bounded: bool) -> None:
+    best, fewest = brute_force(problem)
+    known = level_vector(level_bounds(problem)).levels if bounded else ()
+    solution = solved(problem, known=known)
+    found = levels(problem, solution.routes)
+    assert not better(best, found)
+    assert not better(best, solution.proven)
+    assert levels_proven(found, solution.proven) == len(found)
+    assert moves(problem, solution.routes) == fewest
+
+
+@quick
+@given(problems(), st.integers(0, 2), st.booleans())
+def test_a_cap_on_moves_holds_wherever_the_search_begins(problem: Problem, cap: int, keep: bool) -> None:
+    best, fewest = brute_force(problem, cap)
+    solution = solved(problem, max_moves=cap, start=greedy.assign(problem, keep_current=keep))
+    assert moves(problem, solution.routes) <= min(cap, fewest)
+    assert not better(best, levels(problem, solution.routes))
+
+
+def test_what_is_known_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = mixed()
+    start = solved(problem).routes
+
+    def never(*_: Any) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(StagedSearch, "minimise", never)
+    assert solved(problem, known=(10 / 7,), start=start) == Solution(start, (10 / 7,))
+
+
+def test_levels_of_mixed_sizes_are_exact() -> None:
+    """Sevenths have no finite decimal fraction."""
+    assert solved(mixed()).proven == pytest.approx((10 / 7,), rel=1e-12)
+
+
+def test_without_time_the_start_comes_back_with_what_was_known() -> None:
+    problem = mixed()
+    start = {f.id: whole(problem.candidates(f)[0]) for f in problem.flows}
+    solution = solved(problem, replace(LIMITS, time_limit_s=0), known=(1.2,), start=start)
+    assert solution == Solution(start, (1.2,))
+
+
+def test_without_time_and_without_a_start_there_is_nothing() -> None:
+    problem = mixed()
+    bounds = level_bounds(problem)
+    assert cpsat.solve(problem, replace(LIMITS, time_limit_s=0), bounds, {}, None) is None
+
+
+@pytest.mark.parametrize("time_limit_s", [1e-4, 1e-3, 1e-2])
+def test_a_search_that_is_cut_short_claims_no_more_than_is_true(time_limit_s: float) -> None:
+    problem = mixed()
+    best, _ = brute_force(problem)
+    solution = solved(problem, replace(LIMITS, time_limit_s=time_limit_s))
+    assert 1 <= solution.proven[0] <= best[0] * (1 + 1e-9)
+
+
+def test_flows_stay_where_they_are_among_equally_good_routings() -> None:
+    fabric = leaf_spine(2, 3, 1.0)
+    problem = problem_of(fabric, [flow("a", (1, h), (2, h), 1.0) for h in (1, 2, 3)], nic_bps=1.0)
+    third, first, second = problem.candidates(problem.flows[0])
+    running = {f.id: whole(path) for f, path in zip(problem.flows, (first, first, second), strict=True)}
+    solution = solved(pinned(problem, running))
+    assert sorted(route == running[f] for f, route in solution.routes.items()) == [False, True, True]
+    assert {route[0].path for route in solution.routes.values()} == {first, second, third}
+
+
+def test_the_model_builder_comes_without_pandas_and_leaves_it_to_others() -> None:
+    check = """
+import sys
+from controller.planning.solver import cp_model
+assert cp_model.CpModel() and "pandas" not in sys.modules
+import pandas
+assert pandas.Series([1, 2]).sum() == 3
+"""
+    subprocess.run([sys.executable, "-c", check], check=True)

@@ -1,0 +1,70 @@
+"""Which groups and meters of a switch are Signalbox's, although nothing in them says so."""
+
+from __future__ import annotations
+
+from controller.fabric.topology import Dpid, Fabric, Port, PortNo, Switch
+from controller.tables.ownership import divided
+from controller.tables.pipeline import ecmp_group_id
+from controller.tables.rules import (
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    MeterRule,
+    RuleSet,
+    Table,
+    ToGroup,
+    cookie,
+)
+
+DPID, PORT = Dpid(1), PortNo(3)
+SWITCH = Switch(DPID, "leaf1", {PORT: Port(PORT, "eth3", "", True, 1e9)})
+FABRIC = Fabric(switches={DPID: SWITCH, Dpid(2): Switch(Dpid(2), "leaf2", {})})
+
+
+def group(group_id: int, to: int | None = None) -> GroupRule:
+    return GroupRule(group_id, "select", (Bucket(ToGroup(to)),) if to else ())
+
+
+def flow(group_id: int, meter: int | None = None) -> FlowRule:
+    return FlowRule(FlowKey(Table.DEFAULT, 10, Match()), cookie(Table.DEFAULT), (ToGroup(group_id),), meter=meter)
+
+
+def ours(read: RuleSet, believed: RuleSet | None = None, fabric: Fabric = FABRIC) -> tuple[set[int], set[int]]:
+    """Group and meter ids that are ours; the rest are others'."""
+    mine, others = divided(DPID, read, believed or RuleSet(), fabric)
+    assert mine.groups.keys() | others.groups.keys() == read.groups.keys()
+    assert mine.meters.keys() | others.meters.keys() == read.meters.keys()
+    assert (mine.flows, others.flows) == (read.flows, {})
+    return set(mine.groups), set(mine.meters)
+
+
+def test_groups_that_our_flows_reach_are_ours_over_other_groups_too() -> None:
+    read = RuleSet.of([flow(10)], [group(10, 11), group(11, 12), group(12), group(13, 10)])
+    assert ours(read) == ({10, 11, 12}, set())
+
+
+def test_groups_that_point_at_each_other_end_the_search() -> None:
+    assert ours(RuleSet.of([flow(10)], [group(10, 11), group(11, 10), group(12)])) == ({10, 11}, set())
+
+
+def test_ids_that_this_fabric_gives_are_ours() -> None:
+    read = RuleSet.of((), [group(ecmp_group_id(Dpid(2))), group(99)])
+    assert ours(read) == ({ecmp_group_id(Dpid(2))}, set())
+    assert ours(read, fabric=Fabric()) == (set(), set())
+
+
+def test_meters_are_ours_that_are_numbered_like_ports_or_that_our_flows_use() -> None:
+    meters = [MeterRule(number, 5, 5) for number in (3, 4, 5)]
+    assert ours(RuleSet.of([flow(10, meter=4)], [], meters)) == (set(), {3, 4})
+
+
+def test_what_we_put_there_is_ours() -> None:
+    read = RuleSet.of((), [group(99), group(98)], [MeterRule(77, 5, 5), MeterRule(78, 5, 5)])
+    assert ours(read, RuleSet.of((), [group(99)], [MeterRule(77, 5, 5)])) == ({99}, {77})
+
+
+def test_a_read_back_that_is_all_ours_is_not_copied() -> None:
+    read = RuleSet.of([flow(10)], [group(10)], [MeterRule(3, 5, 5)])
+    assert divided(DPID, read, RuleSet(), FABRIC)[0] is read

@@ -1,0 +1,90 @@
+"""The entries of pins: how they are keyed, where they stand, and both directions of a flow."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.fabric.topology import Dpid, LinkId, PortNo
+from controller.jobs.collectives import port_classes
+from controller.jobs.spec import Transport
+from controller.planning.problem import FlowId, Subflow, whole
+from controller.tables.pinned_table import (
+    Announcement,
+    Part,
+    Pin,
+    both_directions,
+    pin_key,
+    pin_rule,
+    read_pin_key,
+)
+from controller.tables.rules import ToGroup
+
+FLOW, BACK = FlowId("10.0.1.1", "10.0.2.1"), FlowId("10.0.2.1", "10.0.1.1")
+OWNER = 7
+UP, DOWN = LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(9), PortNo(3))
+PATH = (UP, DOWN)
+CLASSES = port_classes(4)
+PARTS = [
+    *(Part(Transport.TCP, ports) for ports in CLASSES),
+    *(Part(Transport.TCP, ports, answers=True) for ports in CLASSES),
+    *(Part(Transport.ROCE_V2, ports) for ports in CLASSES),
+]
+
+
+@pytest.mark.parametrize("part", [None, *PARTS])
+def test_an_entry_says_what_it_was_made_for(part: Part | None) -> None:
+    assert read_pin_key(pin_key(FLOW, part)) == (FLOW, part)
+
+
+def test_every_part_has_an_entry_of_its_own_that_wins_over_the_whole_flow() -> None:
+    keys = [pin_key(FLOW, part) for part in PARTS]
+    assert len(set(keys)) == len(keys)
+    assert min(key.priority for key in keys) > pin_key(FLOW).priority
+
+
+def test_an_entry_that_a_pin_cannot_have_made_is_none() -> None:
+    key = pin_key(FLOW, PARTS[0])
+    assert read_pin_key(key._replace(priority=key.priority + 1)) is None
+
+
+def port_of(dpid: int, next_hops: tuple[LinkId, ...]) -> PortNo | None:
+    """The port that the pin is tied to at a switch; None where it has no entry."""
+    rule = pin_rule(Pin(FLOW, OWNER, PATH), Dpid(dpid), next_hops, lambda port: port)
+    if rule is None:
+        return None
+    (action,) = rule.actions
+    assert isinstance(action, ToGroup)
+    return PortNo(action.group_id)
+
+
+def test_a_pin_stands_at_its_source_and_where_the_default_table_may_choose_another_way() -> None:
+    other = LinkId(Dpid(9), PortNo(4))
+    assert port_of(1, (UP,)) == UP.port, "the source's switch counts the flow"
+    assert port_of(9, (DOWN,)) is None
+    assert port_of(9, (DOWN, other)) == DOWN.port
+    assert port_of(9, (other,)) == DOWN.port
+    assert port_of(5, ()) is None
+
+
+def test_a_pin_is_installed_at_the_end_of_its_path_first() -> None:
+    other = LinkId(Dpid(9), PortNo(4))
+    at_source, behind = (pin_rule(Pin(FLOW, OWNER, PATH), Dpid(dpid), (DOWN, other), int) for dpid in (1, 9))
+    assert at_source
+    assert behind
+    assert (at_source.distance, behind.distance) == (2, 1)
+
+
+def test_acknowledgements_ride_on_a_flow_unless_the_other_direction_is_announced() -> None:
+    announced = Announcement(OWNER, ())
+    back = (LinkId(Dpid(2), PortNo(1)),)
+    pins = both_directions(FLOW, whole(PATH), [back], announced, answered=False)
+    assert pins == (Pin(FLOW, OWNER, PATH), Pin(BACK, OWNER, back))
+    assert both_directions(FLOW, whole(PATH), [back], announced, answered=True) == pins[:1]
+
+
+def test_a_split_flow_has_a_pin_per_subflow_and_one_that_counts_the_rest() -> None:
+    parts = tuple(PARTS[:4])
+    other = (LinkId(Dpid(1), PortNo(3)),)
+    route = (Subflow(PATH, 0.5), Subflow(other, 0.5))
+    pins = both_directions(FLOW, route, [None, None], Announcement(OWNER, parts), answered=True)
+    assert pins == (Pin(FLOW, OWNER, None), Pin(FLOW, OWNER, PATH, parts[0]), Pin(FLOW, OWNER, other, parts[1]))

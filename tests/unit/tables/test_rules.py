@@ -1,0 +1,119 @@
+"""The difference of desired and installed rules, in stages that are safe in every intermediate state."""
+
+from __future__ import annotations
+
+from controller.fabric.topology import Dpid, PortNo
+from controller.tables.rules import (
+    Bucket,
+    FlowKey,
+    FlowRule,
+    GroupRule,
+    Match,
+    Output,
+    RuleMod,
+    RuleSet,
+    Table,
+    ToGroup,
+    cookie,
+    stages_between,
+)
+
+LEAF, SPINE = Dpid(1), Dpid(2)
+
+
+def flow(port: int, in_port: int = 1, distance: int = 0) -> FlowRule:
+    key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(in_port)))
+    return FlowRule(key, cookie(Table.DEFAULT), (Output(PortNo(port)),), distance=distance)
+
+
+def group(*ports: int, distance: int = 0) -> GroupRule:
+    buckets = tuple(Bucket(Output(PortNo(p)), watch_port=PortNo(p)) for p in ports)
+    return GroupRule(7, "select", buckets, distance)
+
+
+def to_group(distance: int = 0) -> FlowRule:
+    key = FlowKey(Table.DEFAULT, 10, Match(in_port=PortNo(9)))
+    return FlowRule(key, cookie(Table.DEFAULT), (ToGroup(7),), distance=distance)
+
+
+def test_equal_rules_need_nothing_whatever_their_distance() -> None:
+    assert not stages_between({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
+
+
+def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
+    desired = {
+        LEAF: RuleSet.of([to_group(2)], [group(1, 2, distance=2)]),
+        SPINE: RuleSet.of([flow(3, distance=1)]),
+    }
+    stages = stages_between(desired, {LEAF: RuleSet(), SPINE: RuleSet()})
+    assert [(stage.name, list(stage.mods)) for stage in stages] == [("install 1", [SPINE]), ("install 2", [LEAF])]
+    assert [type(mod.rule) for mod in stages[1].mods[LEAF]] == [GroupRule, FlowRule]
+
+
+def test_the_entry_for_a_miss_is_there_before_a_table_can_be_full() -> None:
+    miss = FlowRule(FlowKey(Table.PINNED, 0, Match()), cookie(Table.PINNED), goto=Table.DEFAULT)
+    rules = RuleSet.of([flow(1), flow(1, in_port=2), miss])
+    (added,) = stages_between({LEAF: rules}, {LEAF: RuleSet()})
+    assert added.mods[LEAF][0].rule == miss
+    (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
+    assert deleted.mods[LEAF][-1].rule == miss
+
+
+def test_a_repair_that_only_takes_away_goes_first() -> None:
+    desired = {LEAF: RuleSet.of([flow(1)], [group(1, distance=2)]), SPINE: RuleSet.of([flow(3)])}
+    stages = stages_between(desired, {LEAF: RuleSet.of(groups=[group(1, 2)]), SPINE: RuleSet()})
+    assert [stage.name for stage in stages] == ["narrow", "install"]
+    assert list(stages[0].mods) == [LEAF]
+
+
+def test_a_group_that_gains_and_loses_is_no_repair() -> None:
+    stages = stages_between(
+        {LEAF: RuleSet.of(groups=[group(1, 3, distance=2)])}, {LEAF: RuleSet.of(groups=[group(1, 2)])}
+    )
+    assert [stage.name for stage in stages] == ["install 2"]
+
+
+def test_a_group_that_becomes_another_kind_with_fewer_next_hops_is_no_repair() -> None:
+    failover = GroupRule(7, "fast_failover", group(1, 2).buckets, 2)
+    stages = stages_between({LEAF: RuleSet.of(groups=[group(1, distance=2)])}, {LEAF: RuleSet.of(groups=[failover])})
+    assert [stage.name for stage in stages] == ["install 2"]
+
+
+def test_flows_are_deleted_before_their_groups_and_after_everything_else() -> None:
+    stages = stages_between(
+        {LEAF: RuleSet.of([flow(1)])}, {LEAF: RuleSet.of([to_group()], [group(1)]), SPINE: RuleSet()}
+    )
+    assert [stage.name for stage in stages] == ["install", "delete flows", "delete groups"]
+
+
+def test_a_rule_that_passes_to_another_owner_is_added_anew() -> None:
+    """A modified flow keeps its cookie."""
+    key = FlowKey(Table.PINNED, 10, Match(in_port=PortNo(1)))
+    before, after = (FlowRule(key, cookie(Table.PINNED, owner), goto=Table.DEFAULT) for owner in (1, 2))
+    (stage,) = stages_between({LEAF: RuleSet.of([after])}, {LEAF: RuleSet.of([before])})
+    assert stage.mods[LEAF] == (RuleMod("add", after),)
+
+
+def test_groups_that_point_at_groups_come_after_those_and_are_deleted_before_them() -> None:
+    nested = GroupRule(8, "fast_failover", (Bucket(ToGroup(7), watch_group=7),))
+    rules = RuleSet.of(groups=[nested, group(1)])
+    (added,) = stages_between({LEAF: rules}, {LEAF: RuleSet()})
+    (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
+    assert [mod.rule for mod in added.mods[LEAF]] == [group(1), nested]
+    assert [mod.rule for mod in deleted.mods[LEAF]] == [nested, group(1)]
+
+
+def test_a_path_group_that_goes_first_loses_a_next_hop_that_leads_away() -> None:
+    """Its pins are deleted last; until then it would send packets back to switches with new routes."""
+    fallback = Bucket(ToGroup(7), watch_group=7)
+
+    def path_group(port: int) -> GroupRule:
+        return GroupRule(8, "fast_failover", (Bucket(Output(PortNo(port)), watch_port=PortNo(port)), fallback))
+
+    desired = RuleSet.of([to_group()], [group(1, 2)])
+    for port, expected in ((3, ["narrow", "delete groups"]), (2, ["delete groups"])):
+        installed = RuleSet.of([to_group()], [group(1, 2), path_group(port)])
+        found = stages_between({LEAF: desired}, {LEAF: installed})
+        assert [stage.name for stage in found] == expected
+        if len(found) > 1:
+            assert found[0].mods[LEAF] == (RuleMod("modify", GroupRule(8, "fast_failover", (fallback,))),)

@@ -1,0 +1,216 @@
+"""The running plan: read back from switches, claimed by jobs, confirmed, and which links its packets may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from controller.fabric.link_load import Counted
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.jobs.registry import Job, JobRegistry
+from controller.offline.fabrics import leaf_spine
+from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.tables.pinned_table import Pin, counting_rule, pin_key
+from controller.tables.pipeline import PipelineSettings, desired_rules
+from controller.tables.rules import RuleSet, job_owner
+from controller.tables.running_routes import (
+    Pins,
+    RunningRoutes,
+    confirmed_pins,
+    confirmed_routes,
+    in_place,
+    lost_links,
+    parts_of,
+    possible_links,
+)
+from tests.support.fake_fabric import ring_job
+
+SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
+FABRIC = leaf_spine(2, 3, 2, 1e9, 1e9)
+FLOW, BACK = FlowId("10.0.0.1", "10.0.1.1"), FlowId("10.0.1.1", "10.0.0.1")
+EVEN, UNEVEN = (0.5, 0.5), (0.25, 0.75)
+
+
+def paths() -> list[Path]:
+    """From the first leaf to the second, one over each spine."""
+    first = [link for link in FABRIC.links.values() if link.src.dpid == Dpid(1)]
+    last = [link for link in FABRIC.links.values() if link.dst.dpid == Dpid(2)]
+    return sorted((up.id, down.id) for up in first for down in last if up.dst.dpid == down.src.dpid)
+
+
+FIRST, SECOND, THIRD = paths()
+
+
+def job_of(job_id: str, max_subflows: int = 2) -> Job:
+    """Announces both directions between the two hosts."""
+    return JobRegistry(10).register(ring_job(job_id, [*FLOW], max_subflows=max_subflows), 0.0)
+
+
+def split(*paths: Path, shares: tuple[float, ...] = EVEN) -> Route:
+    return tuple(map(Subflow, paths, shares))
+
+
+def without(*links: LinkId) -> Fabric:
+    return replace(FABRIC, links={key: link for key, link in FABRIC.links.items() if key not in links})
+
+
+def installed(job: Job, routes: Routes, fabric: Fabric = FABRIC) -> Mapping[Dpid, RuleSet]:
+    return desired_rules(fabric, Pins()(fabric, [job], routes, ()), {}, SETTINGS)
+
+
+# ---- adoption
+
+
+@pytest.mark.parametrize("route", [whole(SECOND), split(THIRD, FIRST)])
+def test_routes_come_back_from_the_rules_that_were_made_for_them(route: Route) -> None:
+    job, routes = job_of("job"), RunningRoutes()
+    assert routes.adopt(FABRIC, installed(job, {FLOW: route}), [job]) == {job.id}
+    assert routes.routes == {FLOW: route}
+    assert routes.orphans == ()
+
+
+def test_pins_of_another_job_between_the_same_hosts_are_not_claimed() -> None:
+    routes = RunningRoutes()
+    assert routes.adopt(FABRIC, installed(job_of("gone"), {FLOW: whole(FIRST)}), [job_of("new")]) == frozenset()
+    assert routes.routes == {}
+    assert {pin.owner for pin in routes.orphans} == {job_owner("gone")}
+
+
+def test_a_job_that_registers_later_claims_its_orphans_once() -> None:
+    job, routes = job_of("job"), RunningRoutes()
+    routes.adopt(FABRIC, installed(job, {FLOW: whole(FIRST)}), [])
+    assert routes.claim(job)
+    assert routes.routes == {FLOW: whole(FIRST)}
+    assert not routes.claim(job)
+
+
+def test_a_route_that_is_only_partly_there_does_not_replace_the_running_one() -> None:
+    """A second adoption, while some of the subflows' switches are not connected."""
+    job, routes = job_of("job"), RunningRoutes()
+    running = split(FIRST, SECOND)
+    routes.replace({FLOW: running})
+    routes.adopt(FABRIC, installed(job, {FLOW: whole(THIRD)}), [job])
+    assert routes.routes == {FLOW: running}
+
+
+@pytest.mark.parametrize(
+    ("saved", "shares"), [(UNEVEN, UNEVEN), ((0.2, 0.3, 0.5), EVEN), ((), EVEN)], ids=["known", "of three", "not known"]
+)
+def test_shares_come_from_the_saved_state_if_there_are_as_many(
+    saved: tuple[float, ...], shares: tuple[float, ...]
+) -> None:
+    job, routes = job_of("job"), RunningRoutes({FLOW: saved} if saved else {})
+    routes.adopt(FABRIC, installed(job, {FLOW: split(FIRST, SECOND)}), [job])
+    assert routes.routes == {FLOW: split(FIRST, SECOND, shares=shares)}
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_subflows_that_leave_out_a_class_are_no_route_of_the_job(missing: int) -> None:
+    job, routes = job_of("job", 4), RunningRoutes()
+    rules = dict(installed(job, {FLOW: split(FIRST, SECOND, THIRD, shares=(0.2, 0.3, 0.5))}))
+    gone = pin_key(FLOW, parts_of(job)[missing])
+    rules[Dpid(1)] = replace(rules[Dpid(1)], flows={k: rule for k, rule in rules[Dpid(1)].flows.items() if k != gone})
+    routes.adopt(FABRIC, rules, [job])
+    assert FLOW not in routes.routes
+
+
+def test_saved_shares_are_kept_until_no_orphan_is_expected_any_more() -> None:
+    routes = RunningRoutes({FLOW: UNEVEN})
+    routes.forget_orphans()
+    assert routes.shares == {FLOW: UNEVEN}
+    routes.drop_orphans()
+    assert routes.shares == {}
+
+
+def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
+    routes = RunningRoutes()
+    for jobs, kept in (([job_of("job", 2)], 1), ([job_of("job", 1)], 0), ([], 0)):
+        routes.replace({FLOW: split(FIRST, SECOND)})
+        routes.release(jobs)
+        assert len(routes.routes) == kept
+    routes.replace({FLOW: whole(FIRST)})
+    routes.release([job_of("job", 1)])
+    assert routes.routes
+
+
+# ---- pins
+
+
+def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
+    """They fail over like the flow itself, and return to their cables with it."""
+    spec = ring_job("job", [*FLOW], max_subflows=1)
+    one_way = replace(JobRegistry(10).register(spec, 0.0), pairs=frozenset([FLOW]))
+    derive, routes = Pins(), {FLOW: whole(FIRST)}
+    before = derive(FABRIC, [one_way], routes, ())
+    assert {pin.flow for pin in before} == {FLOW, BACK}
+    assert all(pin.path for pin in before)
+    assert derive(without(FIRST[1]), [one_way], routes, ()) == before
+    assert derive(FABRIC, [one_way], routes, ()) == before
+
+
+def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None:
+    """The last cable of the path ends at another port of the same switch."""
+    one_way = replace(job_of("job", 1), pairs=frozenset([FLOW]))
+    up, down = FIRST
+    port = PortRef(Dpid(2), PortNo(77))
+    there = FABRIC.links[down]
+    links = {key: link for key, link in FABRIC.links.items() if key != LinkId(*there.dst)}
+    moved = {down: replace(there, dst=port), LinkId(*port): replace(there, src=port, dst=there.src)}
+    derive, routes = Pins(), {FLOW: whole(FIRST)}
+    derive(FABRIC, [one_way], routes, ())
+    pins = derive(replace(FABRIC, links={**links, **moved}), [one_way], routes, ())
+    assert [pin.path for pin in pins if pin.flow == BACK] == [(LinkId(*port), LinkId(*FABRIC.links[up].dst))]
+
+
+def test_orphans_stand_beside_the_pins_of_jobs_where_both_hosts_are_known() -> None:
+    orphan = Pin(FlowId("10.0.0.2", "10.0.1.2"), 5, SECOND)
+    taken, nowhere = replace(orphan, flow=FLOW), replace(orphan, flow=FlowId("10.0.0.2", "10.9.9.9"))
+    pins = Pins()(FABRIC, [job_of("job")], {FLOW: whole(FIRST)}, (orphan, taken, nowhere))
+    assert [pin for pin in pins if pin.owner == 5] == [orphan]
+
+
+def test_subflows_that_stay_keep_their_class() -> None:
+    running = split(FIRST, SECOND)
+    assert in_place(split(SECOND, FIRST), running) == running
+    assert in_place(split(THIRD, FIRST), running) == split(FIRST, THIRD)
+    assert in_place(split(SECOND, THIRD), running) == split(THIRD, SECOND)
+    assert in_place(whole(SECOND), running) == whole(SECOND)
+
+
+# ---- what is confirmed, what is lost
+
+
+def test_a_route_is_confirmed_when_all_of_its_subflows_are() -> None:
+    job, routes = job_of("job"), {FLOW: split(FIRST, SECOND)}
+    pins = [pin for pin in Pins()(FABRIC, [job], routes, ()) if pin.flow == FLOW]
+    wanted = installed(job, routes)[Dpid(1)].flows
+    confirmed = confirmed_pins(pins, wanted, wanted)
+    assert confirmed_routes(routes, confirmed) == routes
+    assert confirmed_routes(routes, confirmed[:1]) == {}
+    assert confirmed_pins(pins, wanted, {}) == ()
+
+
+def test_a_pin_that_could_not_stand_and_counts_only_is_not_confirmed() -> None:
+    pin = Pin(FLOW, 7, FIRST)
+    rule = counting_rule(pin, 2)
+    assert confirmed_pins([pin], {rule.key: rule}, {rule.key: rule}) == ()
+
+
+def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:
+    routes = {FLOW: split(FIRST, SECOND)}
+    assert lost_links(routes, without(FIRST[0], THIRD[0]).links) == {FIRST[0]}
+
+
+def used(fabric: Fabric, path: Path | None) -> frozenset[LinkId]:
+    uses = possible_links(fabric, [Pin(FLOW, 7, path)], CandidatePaths(fabric, 64))
+    return frozenset().union(*uses[Counted(*FLOW)])
+
+
+def test_a_pinned_flow_may_use_its_path_and_any_other_every_candidate() -> None:
+    ends = {FABRIC.hosts[FLOW.src_ip].uplink, FABRIC.hosts[FLOW.dst_ip].downlink}
+    assert used(FABRIC, FIRST) == {*FIRST, *ends}
+    assert used(FABRIC, None) == {*FIRST, *SECOND, *THIRD, *ends}
+    assert used(without(FIRST[1]), FIRST) == {*SECOND, *THIRD, *ends}, "it has failed over"
