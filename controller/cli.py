@@ -173,7 +173,7 @@ def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 
 @app.command()
 def plan(
-    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for what becomes of it.")] = False,
+    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:

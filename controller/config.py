@@ -25,7 +25,7 @@ MAX_SOCKET_PATH = 107
 
 
 class Strategy(StrEnum):
-    """What becomes of plans. ``shadow`` plans and reports what a plan would gain, and installs nothing."""
+    """What is done with plans. ``shadow`` plans and reports what a plan would gain, and installs nothing."""
 
     ECMP = "ecmp"
     PLANNED = "planned"
@@ -149,7 +149,7 @@ class FabricConfig(_Section):
 
 class CountersConfig(_Section):
     """``window_s``: rates are taken over the samples of this long; ``noise_fraction``: measured background below this
-    share of a link's capacity is not believed (flow counters lag port counters by up to half a second)."""
+    share of a link's capacity is ignored (flow counters lag port counters by up to half a second)."""
 
     interval_s: Seconds = 2.0
     window_s: Seconds = 6.0

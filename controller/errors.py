@@ -98,8 +98,8 @@ def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[Fiel
     errors: list[Any] = list(error.errors(include_url=False))
     # pydantic counts only the right items of a list: "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
-    told = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
-    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in told)
+    shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in parents]
+    return tuple(FieldProblem(_path(e["loc"]), _message(e, model)) for e in shown)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

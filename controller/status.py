@@ -62,8 +62,8 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class SwitchStatus:
-    """``foreign_rules``: flows, groups and meters that are not ours. ``healed_rules``: rules of ours that were changed
-    by others and restored, since the start."""
+    """``foreign_rules``: flows, groups and meters of others. ``healed_rules``: rules of Signalbox that others
+    changed and that were restored, since the start."""
 
     in_sync: bool
     rules: int
@@ -73,7 +73,7 @@ class SwitchStatus:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """New paths for ``flows`` flows whose own had gone, found in ``plan_ms`` milliseconds."""
+    """New paths for ``flows`` flows whose paths were lost, found in ``plan_ms`` milliseconds."""
 
     flows: int
     plan_ms: float

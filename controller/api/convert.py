@@ -211,14 +211,14 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 
 
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
-    """``status`` says whose flows the plan routes and names the switches."""
+    """``status``: for the jobs of the flows and the names of the switches."""
     owner: dict[FlowId, JobId] = {flow: job_id for job_id, job in status.jobs.items() for flow in job.routes}
     classes = {job_id: port_classes(job.spec.max_subflows) for job_id, job in status.jobs.items()}
 
     def planned(flow: FlowId, route: Route) -> pb.PlannedRoute:
         job_id = owner.get(flow, JobId(""))
-        told = classes[job_id] if job_id else port_classes(len(route))  # its job has left since it was planned
-        return pb.PlannedRoute(job_id=job_id, route=_route(flow, route, told, status.fabric))
+        of_job = classes[job_id] if job_id else port_classes(len(route))  # its job has left since it was planned
+        return pb.PlannedRoute(job_id=job_id, route=_route(flow, route, of_job, status.fabric))
 
     return message_of(
         pb.Plan,

@@ -118,10 +118,10 @@ def _where(found: JobAnalysis) -> str:
         return f"{hashed}: the switches choose the links."
     own = sum(share.flows for share in worst.jobs if share.job_id == found.job_id)
     others = [f"{share.flows} of {share.job_id}" for share in worst.jobs if share.job_id != found.job_id]
-    who = _listed([f"{own} of its own flows{' alone' if own > 1 and not others else ''}", *others])
+    flows = _listed([f"{own} of its own flows{' alone' if own > 1 and not others else ''}", *others])
     many = f" (one of {found.equally_full_links:,})" if found.equally_full_links > 1 else ""
     taken = f"; unannounced traffic takes {worst.background:.0%} of it" if worst.background >= 0.01 else ""
-    return f"Its fullest link is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {who}{taken}."
+    return f"Its fullest link is {worst.link}{many}, loaded to {worst.load:.2f} times its capacity by {flows}{taken}."
 
 
 def _gain(found: JobAnalysis) -> str:

@@ -84,7 +84,7 @@ class ApiServer:
                 ("grpc.max_receive_message_length", self._config.max_message_bytes),
                 # Two controllers on one port must not share its connections.
                 ("grpc.so_reuseport", 0),
-                # A watcher whose host died silently is noticed.
+                # A watcher whose host died without closing its connection is noticed.
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
             )
@@ -133,7 +133,7 @@ class _HealthService(health.aio.HealthServicer):
             ended.cancel()
 
     async def end(self) -> None:
-        """Not serving from now on; every watcher is told so and its call ends."""
+        """Not serving from now on: every watcher receives that, and its call ends."""
         await self.enter_graceful_shutdown()
         self._ended.set()
 

@@ -1,4 +1,4 @@
-"""How all commands speak: tables for people, JSON for programs, a spinner on a terminal; and whom they ask."""
+"""What all commands share: tables for people, JSON for programs, a spinner on a terminal, the controller's address."""
 
 from __future__ import annotations
 

@@ -174,11 +174,7 @@ FAMILIES: tuple[Family, ...] = (
         lambda snapshot: [((strategy.value,), strategy == snapshot.status.strategy) for strategy in Strategy],
         ("strategy",),
     ),
-    _one(
-        "signalbox_adopting",
-        "1 while a restarted controller adopts the rules it finds and removes none.",
-        lambda s: s.adopting,
-    ),
+    _one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
     _one("signalbox_alarms", "Alarms that are active; signalbox status lists them.", lambda s: len(s.alarms)),
     _one(
         "signalbox_network_efficiency_ratio",
@@ -199,12 +195,7 @@ FAMILIES: tuple[Family, ...] = (
         "Rules of Signalbox that others removed, changed or added and that were restored.",
         lambda s: s.healed_rules,
     ),
-    Family(
-        "signalbox_refused_connections_total",
-        "OpenFlow connections that were closed, by the reason.",
-        _refused_connections,
-        ("reason",),
-    ),
+    Family("signalbox_refused_connections_total", "Refused OpenFlow connections.", _refused_connections, ("reason",)),
     Family(
         "signalbox_refused_packets_total",
         "LLDP and ARP packets from the port that were rejected.",
@@ -221,20 +212,12 @@ FAMILIES: tuple[Family, ...] = (
         "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
         lambda s: s.punt_drops,
     ),
-    Family(
-        "signalbox_counters_age_seconds",
-        "Age of the latest counters of the switch that answered least recently.",
-        _counters_age,
-    ),
+    Family("signalbox_counters_age_seconds", "Age of the oldest switch's latest counters.", _counters_age),
     # links
     _one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),
     _one("signalbox_links", "Directed links between switches in use.", lambda s: len(s.fabric.links)),
     Family("signalbox_link_capacity_bytes_per_second", "Capacity of the link.", _link_capacity, LinkLabels._fields),
-    _per_link(
-        "signalbox_link_bytes_total",
-        "Bytes sent over the link, from the switch's port counter.",
-        lambda link: link.bytes_total,
-    ),
+    _per_link("signalbox_link_bytes_total", "Bytes sent over the link.", lambda link: link.bytes_total),
     _per_link(
         "signalbox_link_background_bytes_per_second",
         "Measured traffic on the link that no job announced.",
@@ -245,18 +228,14 @@ FAMILIES: tuple[Family, ...] = (
     _per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
     _per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
     _per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),
-    _per_job(
-        "signalbox_job_missing_hosts", "Endpoints of the job that are not found yet.", lambda j: len(j.missing_hosts)
-    ),
+    _per_job("signalbox_job_missing_hosts", "Hosts of the job that are not found yet.", lambda j: len(j.missing_hosts)),
     # Of a job the status gives 0 for what is unknown.
     _per_job(
         "signalbox_job_level",
         "Predicted slow-down of the job's communication against an idle fabric; 1 is ideal.",
         lambda j: j.level or None,
     ),
-    _per_job(
-        "signalbox_job_efficiency_predicted_ratio", "1 / level of the job.", lambda j: j.efficiency_predicted or None
-    ),
+    _per_job("signalbox_job_efficiency_predicted_ratio", "1 / job level.", lambda j: j.efficiency_predicted or None),
     _per_job(
         "signalbox_job_efficiency_measured_ratio",
         "Ideal over reported communication time of the job.",
@@ -276,24 +255,13 @@ FAMILIES: tuple[Family, ...] = (
     # the planner
     _one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(
-        "signalbox_plan_info",
-        "Always 1; which stage found the latest plan, and what is proven about it.",
-        _plan_info,
-        ("solver", "certificate"),
+        "signalbox_plan_info", "Always 1; stage that found the plan, and proof.", _plan_info, ("solver", "certificate")
     ),
     _plan("signalbox_plan_level", "Worst job level of the latest plan.", lambda p: p.max_level),
     _plan("signalbox_plan_bound", "No routing has a smaller worst level.", lambda p: p.bound),
     _plan("signalbox_plan_gap_ratio", "Level of the plan over its bound, less 1.", lambda p: p.gap),
-    _plan(
-        "signalbox_plan_levels_proven",
-        "How many job levels, from the worst, are proven optimal.",
-        lambda p: p.levels_proven,
-    ),
-    _plan(
-        "signalbox_plan_unrouted_flows",
-        "Virtual links that the latest plan has no path for.",
-        lambda p: len(p.unrouted),
-    ),
+    _plan("signalbox_plan_levels_proven", "Job levels, from the worst, proven optimal.", lambda p: p.levels_proven),
+    _plan("signalbox_plan_unrouted_flows", "Virtual links without a path in the plan.", lambda p: len(p.unrouted)),
     _plan("signalbox_plan_subflows", "Subflows of all virtual links in the latest plan.", lambda p: p.subflows),
     _one("signalbox_plan_installed", "1 when the latest plan is the one on the switches.", lambda s: s.plan_installed),
     Family("signalbox_plan_duration_seconds", "Time spent on the latest plan.", _plan_duration, ("stage",)),

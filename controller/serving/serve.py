@@ -44,7 +44,7 @@ TICK_S = 0.1
 BATCH = 1000
 """Messages taken in at once."""
 PUBLISH_S = 0.25
-"""The status is published this often, and before every reply, so that who was answered reads what was done."""
+"""The status is published this often, and before every reply, so that a client with a reply reads what was done."""
 PUBLISH_COUNTERS_S = 1.0
 """And this often while nothing comes in but counters."""
 

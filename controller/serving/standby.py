@@ -1,7 +1,7 @@
 """Waits for the turn of this controller: one at a time uses a state directory.
 
-In: the state's store, whose lock goes with the process that holds it, whatever ends it. Out: the lock, or the news that
-this process was told to stop first. Nothing is listened on meanwhile; what is slow to import has been imported.
+In: the state's store, whose lock is released when the process that holds it ends. Out: the lock, or that this process
+was told to stop first. No port is open meanwhile; what is slow to import has been imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def wait_for_turn(store: StateStore) -> bool:
     """Returns once the state directory is claimed; False when SIGTERM or SIGINT came first. Call it in the main thread.
     Raises ``InvalidInput`` without a state directory, or for one that cannot be written."""
     if store.directory is None:
-        raise InvalidInput((FieldProblem("state_dir", "--standby needs one: its lock says whose turn it is"),))
+        raise InvalidInput((FieldProblem("state_dir", "--standby needs one: its lock decides which is active"),))
     if store.claim():
         return True
     began = time.monotonic()

@@ -23,7 +23,7 @@ class Sharing(StrEnum):
 
     ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
     rate, as a sender does that divides its chunks by the shares. ``weighted``: the same, and flows count by their
-    demand, as the planner weighs them (``efficiency``). ``equal``: every piece is a connection of its own that gets as
+    demand, as the planner weighs them (``efficiency``). ``equal``: every piece is a separate connection that gets as
     much as a whole flow, so pieces do not keep to their shares.
     """
 

@@ -49,8 +49,7 @@ class Routing:
         return changed | self.fail_over(problem)
 
     def fail_over(self, problem: Problem) -> set[FlowId]:
-        """Flows whose path has gone are hashed onto those that are left, as the switches do it by themselves. Returns
-        them."""
+        """Flows that lost a path are hashed onto the paths that are left, as switches do. Returns them."""
         lost = tuple(flow for flow in problem.flows if not self._stands(problem, flow))
         if not lost:
             return set()

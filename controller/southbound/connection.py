@@ -1,4 +1,4 @@
-"""One switch's connection, from accept to end: what Ryu calls a datapath.
+"""One switch's connection, from accept to end; Ryu calls it a datapath.
 
 In: its bytes, and messages to send. Out: events for the app's handlers, and through ``refused`` why the connection was
 ended, if the peer caused it. One greenlet receives and one watches the time. A peer that floods or does not read delays

@@ -1,11 +1,11 @@
-"""Link discovery: which probes to send and when, what a received one means, which links have fallen silent.
+"""Link discovery by LLDP probes: when to send them, which links they prove, which links are lost.
 
-Sans-IO. In: switches and ports as they come and go, frames that switches handed up, the time (``now``, monotonic
-seconds). Out: probes to send, ``LinkSeen`` and ``LinkLost``, and frames that were refused, counted by port and reason.
+Sans-IO. In: switches and ports that come and go, frames that switches handed up, the time (``now``, monotonic seconds).
+Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
-A probe counts once, and only while it is fresh: every probe has a number that no other has, and a port knows those it
-sent lately. So a host can neither forge a link (``probe_frame``) nor replay one. Two hosts that relay whole frames
-between each other while these are fresh are out of scope (docs/explanation/security.md).
+A probe counts once, and only while it is fresh: every probe has its own number, and a port keeps the numbers that it
+sent lately. So a host can neither forge a link (``frames``) nor replay one. Two hosts that relay whole frames to each
+other while these are fresh are out of scope (docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from controller.fabric.topology import Dpid, Port, PortRef
 from controller.southbound.frames import ProbeFrames
 
 MAX_STEP_S = 0.25
-"""The longest stretch between two ticks that counts as listening: what is beyond it, the hub was stalled."""
+"""The longest time between two ticks that counts as listening; in the rest the hub was stalled."""
 FIRST_GAP_S = 0.25
-"""Between the first two probes of a port, where ports are few; then twice as long, and so on, until it settles."""
+"""Between the first two probes of a port, where ports are few. It doubles until the port has settled."""
 SLOT_S = 0.5
-"""Probes of ports that have settled go out together, this often, or four times per interval where that is oftener."""
+"""Between the times at which settled ports are probed together; a quarter of the interval where that is shorter."""
 MISSES = 3
-"""Probes that must have gone unanswered before a link is lost."""
+"""Unanswered probes before a link is lost."""
 GRACE_S = 1.0
-"""For the last of these to arrive in; less where ``link_timeout_s`` is short."""
+"""Time for the last of these to arrive; less where ``link_timeout_s`` is short."""
 FRESH_TIMEOUTS = 3
-"""Link time-outs after which a probe does not count any more: longer than a busy hub or switch keeps one waiting."""
+"""Link time-outs after which a probe does not count any more: longer than a busy hub or switch delays one."""
 QUIET_SHARE = 4
-"""Where not every port can be probed every interval, one that leads nowhere waits up to this many times longer."""
+"""When the rate does not allow every port a probe per interval, ports without a link wait up to this factor longer."""
 BURST = 4
 """New ports may push the rate up to this many times ``max_probes_per_s``."""
 BURST_S = 0.1
-"""Stretch of that rate which may go out at once."""
+"""Probes of so much time may be sent at once."""
 MAX_REFUSED = 4096
-"""Ports and reasons counted between two reports: a hostile switch can name any port."""
+"""Ports and reasons counted between two reports: limits the memory that a hostile switch can take."""
 GOLDEN = 0.6180339887498949
 ROOT_TWO = 0.4142135623730951
 
@@ -54,10 +54,10 @@ class Probe(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Port:
-    """A port that is up. ``peer``: where its probes arrive, None until one has; ``announced``: somebody was told.
-    ``turn``: its entry in the schedule that counts. ``gap_s``: until the next probe while it backs off, None when it
-    has settled. ``fresh``: its latest probes and when they left. ``unanswered``: probes since the last that arrived;
-    ``missed_at``: when the last of ``MISSES`` left. Times are listening time, but for ``sent_at``."""
+    """A port that is up. ``peer``: where its probes arrive, None before the first; ``announced``: after ``LinkSeen``.
+    ``turn``: number of its valid entry in the schedule. ``gap_s``: time to the next probe while it backs off, None when
+    it has settled. ``fresh``: when its latest probes were sent. ``unanswered``: probes since the last that arrived;
+    ``missed_at``: when the last of ``MISSES`` was sent. Times are listening time, except ``sent_at``."""
 
     at: PortRef
     head: bytes
@@ -73,7 +73,7 @@ class _Port:
 
 
 class Discovery:
-    """Times inside are listening time: a clock that stands still while the hub does not listen."""
+    """Times inside are listening time: a clock that stops while the hub does not listen."""
 
     def __init__(
         self, probe_interval_s: float, link_timeout_s: float, max_probes_per_s: float, key: bytes | None = None
@@ -100,7 +100,7 @@ class Discovery:
     # ---- ports
 
     def switch_connected(self, dpid: Dpid, ports: Iterable[Port]) -> None:
-        """The ports of a switch, after every handshake. Links that were known are announced again, when heard again."""
+        """The ports of a switch, after every handshake. Known links are announced again when a probe arrives."""
         up = {PortRef(dpid, port.number) for port in ports if port.up}
         for at in self._of.get(dpid, set()) - up:
             self._port_down(at)
@@ -113,15 +113,15 @@ class Discovery:
             self._restart(self._ports[at])
 
     def switch_left(self, dpid: Dpid) -> None:
-        """Forgets the switch, its ports and their links; nobody is told."""
+        """Forgets the switch, its ports and their links, without ``LinkLost``."""
         for at in list(self._of.get(dpid, ())):
             self._port_down(at)
         self._of.pop(dpid, None)
         self._alive.pop(dpid, None)
 
     def rules_confirmed(self, dpids: Iterable[Dpid]) -> None:
-        """These switches hand probes up now. What they sent before has made the others' ends known; what the others
-        sent was lost. Their own probes make the others answer (``received``)."""
+        """These switches hand probes up from now on; probes that they received before were lost. Their own probes cause
+        new ones of the other ends (``received``)."""
         for dpid in dpids:
             for at in sorted(self._of.get(dpid, ())):
                 port = self._ports[at]
@@ -154,7 +154,7 @@ class Discovery:
     # ---- time
 
     def tick(self, now: float) -> list[Probe]:
-        """The probes that are due, ports of one switch next to each other. Call it a few times per ``MAX_STEP_S``."""
+        """The probes that are due, sorted by switch. Call it a few times per ``MAX_STEP_S``."""
         passed = max(0.0, now - self._ticked) if self._ticked > -math.inf else 0.0
         self._listened += min(MAX_STEP_S, passed)
         self._ticked = now
@@ -174,7 +174,7 @@ class Discovery:
         return probes
 
     def _intervals(self) -> tuple[float, float]:
-        """How often ports with a link are probed, and the others: every interval when the rate allows it for all."""
+        """Seconds between probes of ports with a link, and of the others: one interval when the rate allows it."""
         quiet = len(self._ports) - self._linked
         linked_s = max(self._interval, (self._linked + quiet / QUIET_SHARE) / self._rate)
         if not quiet:
@@ -182,8 +182,8 @@ class Discovery:
         return linked_s, max(self._interval, quiet / (self._rate - self._linked / linked_s))
 
     def _gap(self, port: _Port, interval_s: float) -> float:
-        """Backing off until it is heard or as slow as the others; then a part of an interval, so that ports which
-        came together go apart; then whole ones."""
+        """Seconds to the next probe. They double until a probe arrives or the interval is reached; then comes a part of
+        an interval, which spreads ports that came up together; then whole intervals."""
         gap = port.gap_s
         if gap is None:
             return interval_s
@@ -194,14 +194,14 @@ class Discovery:
         return interval_s * _phase(port.at)
 
     def _restart(self, port: _Port) -> None:
-        """As if it had just come up; a probe that has only just left is not repeated."""
+        """As after coming up; a probe that was sent a moment ago is not repeated."""
         port.gap_s = self._first_gap_s
         self._schedule(port, port.sent_at + FIRST_GAP_S)
 
     @property
     def _first_gap_s(self) -> float:
-        """Where thousands of ports wait to be heard, first all of them have their turn: more probes would only make a
-        busy hub later."""
+        """With thousands of new ports each is probed once before any is probed again: more probes would delay a busy
+        hub."""
         return max(FIRST_GAP_S, (len(self._ports) - self._linked) / (BURST * self._rate))
 
     def _schedule(self, port: _Port, at: float) -> None:
@@ -222,34 +222,33 @@ class Discovery:
         return Probe(port.at, self._frames.frame(port.head, self._sent))
 
     def lost(self) -> list[LinkLost]:
-        """Links that fell silent. Only silence that could have been broken counts: probes must have left, and both
-        switches must have said something, anything, since the last of these; a switch that says nothing at all is the
-        echo check's."""
+        """Links whose probes stopped arriving. Probes must have been sent, and any message of both switches must have
+        come since the last of them: a silent switch is found by echo requests instead."""
         grace = min(GRACE_S, self._timeout / 5)
-        news = []
+        changes = []
         for port in list(self._suspects):
             assert port.peer
-            spoke = min(self._alive[port.at.dpid], self._alive[port.peer.dpid])
-            silent_until = max(port.missed_at + grace, port.heard_at + self._timeout)
-            if spoke >= port.missed_at and self._listened > silent_until:
-                news.append(LinkLost(port.at, port.peer))
+            both_alive_at = min(self._alive[port.at.dpid], self._alive[port.peer.dpid])
+            lost_at = max(port.missed_at + grace, port.heard_at + self._timeout)
+            if both_alive_at >= port.missed_at and self._listened > lost_at:
+                changes.append(LinkLost(port.at, port.peer))
                 self._unlink(port)
                 self._restart(port)
-        return news
+        return changes
 
     def alive(self, dpid: Dpid) -> None:
-        """The switch said something."""
+        """A message of the switch has arrived."""
         if dpid in self._alive:
             self._alive[dpid] = self._listened
 
     # ---- probes that arrive
 
     def received(self, dst: PortRef, frame: bytes) -> list[LinkLost | LinkSeen]:
-        """What an LLDP frame that came in at ``dst`` tells: a link, the first time; or that a link moved."""
-        said = self._frames.read(frame)
-        if isinstance(said, str):
-            return self._refuse(RefusedPacket(dst, said))
-        src, counter = said
+        """The changes that follow from an LLDP frame that came in at ``dst``: a new link, or one that moved."""
+        probe = self._frames.read(frame)
+        if isinstance(probe, str):
+            return self._refuse(RefusedPacket(dst, probe))
+        src, counter = probe
         port, at = self._ports.get(src), self._ports.get(dst)
         if port is None or at is None:
             return self._refuse(RefusedPacket(dst, "not_a_port"))
@@ -257,14 +256,14 @@ class Discovery:
             return self._refuse(RefusedPacket(dst, "reflected"))
         if port.fresh.get(counter, -math.inf) < self._listened - self._fresh_s:
             return self._refuse(RefusedPacket(dst, "replayed"))
-        port.fresh = {later: left for later, left in port.fresh.items() if later > counter}
+        port.fresh = {later: sent for later, sent in port.fresh.items() if later > counter}
         return self._heard(port, at)
 
     def _heard(self, port: _Port, at: _Port) -> list[LinkLost | LinkSeen]:
-        news: list[LinkLost | LinkSeen] = []
+        changes: list[LinkLost | LinkSeen] = []
         if port.peer != at.at:
             if port.peer is not None:
-                news.append(LinkLost(port.at, port.peer))
+                changes.append(LinkLost(port.at, port.peer))
                 self._unlink(port)
             port.peer, port.announced = at.at, False
             self._arriving[at.at].add(port)
@@ -273,11 +272,11 @@ class Discovery:
         self._suspects.discard(port)
         if not port.announced:
             port.announced = True
-            news.append(LinkSeen(port.at, at.at))
+            changes.append(LinkSeen(port.at, at.at))
         if at.peer != port.at or not at.announced:
-            # This end can hear and the other can send: what this end sends is worth a try.
+            # This end receives and the other sends: a probe of this end may complete the link.
             self._schedule(at, at.sent_at + self._first_gap_s)
-        return news
+        return changes
 
     def _unlink(self, port: _Port) -> None:
         if port.peer is not None:
@@ -289,7 +288,7 @@ class Discovery:
     # ---- refusals
 
     def refuse(self, packet: RefusedPacket) -> None:
-        """Counts a packet that nobody may believe."""
+        """Counts a packet that is not used."""
         if packet in self._refused or len(self._refused) < MAX_REFUSED:
             self._refused[packet] += 1
 
@@ -308,8 +307,8 @@ def _switch(probe: Probe) -> Dpid:
 
 
 def _slot(now: float, gap_s: float, interval_s: float) -> float:
-    """A time after at least the gap at which probes go out together: what leaves at once arrives at once, and a wake-up
-    for each of thousands of probes costs more than the probe. A tick that comes late does not add to the gap."""
+    """A time after at least the gap at which probes are sent together: they arrive together, and a wake-up for each of
+    thousands of probes would cost more than the probe. A late tick does not add to the gap."""
     slot_s = min(SLOT_S, interval_s / 4)
     return (round(now / slot_s) + math.ceil(gap_s / slot_s - 1e-6)) * slot_s
 

@@ -40,6 +40,8 @@ def chosen() -> str:
 with warnings.catch_warnings():
     # Deprecations inside eventlet, Ryu and WebOb are known (docs/architecture.md); no operator can act on them.
     warnings.simplefilter("ignore")
+    # No name is resolved in the hub; eventlet's own resolver would take 15 MB.
+    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")
     import eventlet.hubs
     import eventlet.wsgi
     from eventlet.green.socket import socket as green_socket
@@ -155,8 +157,8 @@ class Outbox:
 
 
 class Events:
-    """Calls the app's handlers at once, without the framework's queue between. They take what they need, a connection
-    and a message, instead of an object of the framework."""
+    """Calls the app's handlers directly, without the framework's queue. Their arguments are a connection and a message
+    instead of an object of the framework."""
 
     def __init__(self) -> None:
         self._handlers: dict[tuple[Any, str], list[Callable[..., None]]] = {}

@@ -43,7 +43,7 @@ def run_hub(
     if tls is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
-    # The framework's own server shares its port, fails at the second TLS connection and raises what peers do wrong.
+    # The framework's own server shares its port, fails at the second TLS connection, and errors of peers end it.
     ofp_handler.OpenFlowController = _NoServer
     with _stop_signals(outbox), _short_turns():
         apps = AppManager()

@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 MOST_WAITING = 8
 NICENESS = 10
-"""Of the process: what forwards traffic goes first."""
+"""Of the process: OpenFlow and the control loop have priority."""
 
 
 def analyse(request: AnalysisRequest) -> Analysis:
