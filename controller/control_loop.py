@@ -105,7 +105,7 @@ class ControlLoop:
             else:
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
-                s.want(self.derived.pins(), rules, self.derived.counted_links, now)
+                s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
@@ -116,7 +116,7 @@ class ControlLoop:
             self._pending |= self._intake.links_came(now)
         elif not self.urgent:
             return []
-        if s.sending.is_confirmed(now):
+        if s.sending.is_confirmed(now) and not self._rules_due(now):  # else pins and routes do not belong together
             s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), s.jobs)
         return sent
 

@@ -8,6 +8,7 @@ that are objects (``Flows()``, ``Pins()`` …) remember more finely, per job, fl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm
@@ -42,6 +43,10 @@ class Row(Generic[*Inputs, Value]):
 
     def __call__(self) -> Value:
         return self._value(*self._inputs())
+
+    def later(self) -> Callable[[], Value]:
+        """Derives the value from the inputs as they are now, when it is called."""
+        return partial(self._value, *self._inputs())
 
 
 class Derived:

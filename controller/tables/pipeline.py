@@ -59,8 +59,10 @@ class _Ways(NamedTuple):
         return dict(zip(self.leaves, self.distance, strict=True))
 
 
-class _Part(NamedTuple):
-    """Some of a switch's rules."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """Some of a switch's rules. Another object whenever they are derived anew: equal rules may differ in their
+    ``distance``."""
 
     flows: tuple[FlowRule, ...]
     groups: Mapping[int, GroupRule]

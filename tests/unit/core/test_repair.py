@@ -193,3 +193,14 @@ def test_links_that_stay_lost_are_no_reason_to_plan_at_once_again(fabric: SlowSo
     assert not fabric.solving
     fabric.run(0.5)
     assert fabric.solving, "after the quiet time"
+
+
+def test_repaired_routes_do_not_count_as_confirmed_before_their_rules_are(fabric: SlowSolver) -> None:
+    """One new generation for routes that were lost, and one for those that the switches confirm."""
+    before = fabric.status.jobs
+    fabric.cut(LEAF, UPLINK)
+    after = fabric.status.jobs
+    repaired = [job for job in before if before[job].routes != after[job].routes]
+    assert repaired
+    newest = max(job.routes_generation for job in before.values())
+    assert max(job.routes_generation for job in after.values()) == newest + 2 * len(repaired)

@@ -84,6 +84,24 @@ def test_rules_follow_a_host_that_moves(to: PortRef) -> None:
     assert whole.desired(moved, (), {}) == desired_rules(moved, (), {}, SETTINGS)
 
 
+def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop() -> None:
+    """``distance`` orders the stages in which rules are installed; it does not count in comparisons."""
+    uplink, other = (LinkId(LEAF, PortNo(port)) for port in (1, 2))
+    near = without([other, LinkId(*FABRIC.links[other].dst)])
+    down = path_over(1)[1]
+    far = replace(near, links={key: link for key, link in near.links.items() if key != down and link.dst != down.at})
+    whole, pin = Pipeline(SETTINGS), Pin(FLOW, OWNER, (uplink,))
+    whole.desired(near, [pin], {})
+    rules, expected = (pipeline.desired(far, [pin], {})[LEAF] for pipeline in (whole, Pipeline(SETTINGS)))
+    assert rules == expected
+    assert {key: rule.distance for key, rule in rules.flows.items()} == {
+        key: rule.distance for key, rule in expected.flows.items()
+    }
+    assert {key: group.distance for key, group in rules.groups.items()} == {
+        key: group.distance for key, group in expected.groups.items()
+    }
+
+
 # ---- hosts that are not known yet
 
 
