@@ -153,3 +153,14 @@ def test_repairs_are_told_in_the_log(fabric: SlowSolver) -> None:
     assert told["routes repaired"]["flows"] == 2
     assert told["routes repaired"]["plan_ms"] > 0
     assert told["routes repaired"]["in_force_s"] == 0.0
+
+
+def test_repaired_routes_do_not_count_as_confirmed_before_their_rules_are(fabric: SlowSolver) -> None:
+    """One new generation for routes that were lost, and one for those that the switches confirm."""
+    before = status_of(fabric).jobs
+    fabric.cut(LEAF, UPLINK)
+    after = status_of(fabric).jobs
+    repaired = [job for job in before if before[job].routes != after[job].routes]
+    assert repaired
+    newest = max(job.routes_generation for job in before.values())
+    assert max(job.routes_generation for job in after.values()) == newest + 2 * len(repaired)
