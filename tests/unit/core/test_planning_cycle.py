@@ -1,4 +1,4 @@
-"""When plans are made, and which answers of the planner are taken."""
+"""When plans are made, which answers of the planner are taken, and what the status says of them."""
 
 from __future__ import annotations
 
