@@ -157,14 +157,15 @@ def test_a_restart_waits_for_a_switch_that_is_late(fabric: FakeFabric, late: Dpi
     assert spines_used(fabric) == before
 
 
-def test_a_job_that_registers_again_during_adoption_keeps_its_pins(fabric: FakeFabric) -> None:
-    """Nothing was saved: the jobs say who they are while a switch is late."""
+@pytest.mark.parametrize("late", [Dpid(3), Dpid(258)], ids=["a leaf", "a spine"])
+def test_a_job_that_registers_again_during_adoption_keeps_its_pins(fabric: FakeFabric, late: Dpid) -> None:
+    """Nothing was saved: the jobs register while a switch is late."""
     before = spines_used(fabric)
     fabric.saved = SavedState()
     fabric.forget_mods()
-    fabric.start(CONFIG, late=[Dpid(3)])
+    fabric.start(CONFIG, late=[late])
     register(fabric, 0, 1, 2)
-    fabric.connect(Dpid(3))
+    fabric.connect(late)
     fabric.run(30)
     assert fabric.mods == []
     assert spines_used(fabric) == before

@@ -1,12 +1,23 @@
-"""What ticks do that no other test sees."""
+"""What messages and ticks change that other tests do not see."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
+from controller.config import Strategy
+from controller.fabric.messages import ArpSeen, LinkLost, PortChanged
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from tests.support.fake_fabric import FakeFabric
-from tests.support.three_rings import CONFIG
+from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
+from controller.jobs.spec import JobId
+from controller.planning.messages import SetStrategy
+from controller.planning.problem import FlowId
+from controller.tables.default_table import destination_rules
+from controller.tables.rules import FlowKey, Output, Prefix, Table
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.late_answers import SlowSolver
+from tests.support.three_rings import CONFIG, RINGS, register
 
 UPLINK = PortRef(Dpid(1), PortNo(1))
 
@@ -23,3 +34,154 @@ def test_background_is_measured_once_per_interval() -> None:
     changes = sum(before is not after for before, after in pairwise(measured))
     assert abs(changes - 20 / CONFIG.counters.interval_s) <= 1
     assert measured[-1][LinkId(*UPLINK)] > 0
+
+
+def test_a_job_whose_lease_has_ended_is_not_saved_any_more() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("short", RINGS[0], lease_s=5)))
+    fabric.send(RegisterJob(ring_job("long", RINGS[1], lease_s=60)))
+    assert [spec.job_id for spec in fabric.saved.specs] == ["short", "long"]
+    fabric.run(6)
+    assert [spec.job_id for spec in fabric.saved.specs] == ["long"]
+
+
+def test_what_an_audit_finds_is_put_right_at_once() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    leaf = fabric.switches[Dpid(1)]
+    key, _ = leaf.flows.popitem()
+    while not fabric.status.switches[leaf.dpid].healed_rules:
+        fabric.run(0.1)
+    assert key in leaf.flows
+
+
+def test_rules_of_a_late_switch_do_not_move_a_host_that_is_known_elsewhere() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(2)
+    late, ip = fabric.switches[Dpid(2)], RINGS[0][0]
+    late.flows |= {rule.key: rule for rule in destination_rules(Prefix(ip), Output(PortNo(7)), 0)}
+    fabric.lose(late.dpid)
+    fabric.run(1)
+    fabric.connect(late.dpid)
+    fabric.run(1)
+    assert fabric.loop.fabric.hosts[ip].at == fabric.hosts[ip]
+
+
+def test_under_ecmp_pins_that_switches_hold_are_given_up() -> None:
+    """The strategy was set while the switches could not be reached."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(2)
+    assert fabric.status.pins
+    fabric.saved = replace(fabric.saved, strategy=Strategy.ECMP)
+    fabric.start(CONFIG)
+    fabric.run(10)
+    assert (fabric.status.pins, fabric.status.jobs[JobId("job0")].state) == (0, "ecmp")
+
+
+def test_pins_of_unknown_jobs_go_when_another_strategy_is_set() -> None:
+    """They would otherwise stay for the lease."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(2)
+    fabric.saved = SavedState()
+    fabric.start(CONFIG)
+    fabric.run(5)
+    assert any(pinned(fabric))
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.run(1)
+    assert not any(pinned(fabric))
+
+
+def start(fabric: FakeFabric, *jobs: int) -> None:
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, *jobs)
+    fabric.run(2)
+
+
+def test_a_job_that_registers_again_changes_nothing_but_its_lease() -> None:
+    fabric = SlowSolver()
+    start(fabric, 0)
+    fabric.solve()
+    fabric.run(1)
+    saved = fabric.saved
+    fabric.forget_mods()
+    register(fabric, 0)
+    fabric.run(1)
+    assert (fabric.solving, fabric.mods) == ([], [])
+    assert fabric.saved is saved
+
+
+def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
+    fabric = SlowSolver(leaves=2, spines=3, hosts_per_leaf=4)
+    start(fabric)
+    ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
+    fabric.send(RegisterJob(ring_job("job0", ring, max_subflows=4)))
+    fabric.run(1)
+    assert fabric.solving
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.solve()
+    assert not any(pinned(fabric))
+    assert fabric.saved.shares == {}
+    fabric.send(RegisterJob(ring_job("job0", [*ring[:2], "10.0.4.99"])))
+    assert any(pinned(fabric)), "its flows are counted while a host is missing"
+
+
+def test_rules_and_routes_follow_a_host_that_moves() -> None:
+    fabric = FakeFabric()
+    start(fabric, 0)
+    host, before = RINGS[0][0], fabric.hosts[RINGS[0][0]]
+    leaf = fabric.switches[before.dpid]
+    leaf.set_up(before.port, False)
+    fabric.send(PortChanged(leaf.dpid, next(port for port in leaf.ports() if port.number == before.port)))
+    fabric.hosts[host] = PortRef(Dpid(2), PortNo(7))
+    fabric.send(ArpSeen(fabric.hosts[host], "request", host, fabric.mac(host), RINGS[0][1]))
+    assert fabric.trace("10.0.3.1", host)
+    fabric.run(1)
+    assert fabric.status.jobs[JobId("job0")].state == "pinned"
+    assert fabric.trace(host, RINGS[0][1]) == ["leaf2"]
+
+
+def test_routes_leave_a_link_whose_probes_stop() -> None:
+    """Its ports stay up."""
+    fabric = FakeFabric()
+    start(fabric, 0)
+    route = fabric.status.jobs[JobId("job0")].routes[FlowId(RINGS[0][0], RINGS[0][1])]
+    assert route
+    link = fabric.loop.fabric.links[route[0].path[0]]
+    fabric.send(LinkLost(link.src, link.dst))
+    assert link.id not in fabric.loop.fabric.links
+    now = fabric.status.jobs[JobId("job0")].routes.values()
+    assert not {link.id, LinkId(*link.dst)} & {link for route in now for path, _ in route or () for link in path}
+    assert all(now)
+
+
+def test_counters_of_a_switch_that_returns_begin_anew() -> None:
+    fabric = FakeFabric()
+    start(fabric)
+    for total in (1000, 2000):
+        fabric.run(2)
+        fabric.count({UPLINK: total}, {})
+    assert fabric.status.links[LinkId(*UPLINK)].bytes_total == 2000
+    fabric.lose(UPLINK.dpid)
+    fabric.run(5)
+    fabric.connect(UPLINK.dpid)
+    fabric.run(5)
+    assert fabric.status.links[LinkId(*UPLINK)].bytes_total == 0
+
+
+def pinned(fabric: FakeFabric) -> Iterator[FlowKey]:
+    """Entries of pins, on any switch."""
+    for switch in fabric.switches.values():
+        yield from (key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src)

@@ -89,6 +89,19 @@ def test_a_strategy_is_set_when_a_plan_for_it_is_in_force() -> None:
     assert reply_to(fabric, done).strategy is Strategy.PLANNED
 
 
+def test_another_strategy_does_not_wait_for_a_plan_that_is_being_solved() -> None:
+    fabric = SlowSolver()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(1)
+    assert fabric.solving
+    done: Future[StrategySet] = Future()
+    fabric.send(SetStrategy(Strategy.ECMP, done))
+    fabric.run(0.2)
+    assert reply_to(fabric, done).strategy is Strategy.ECMP
+
+
 def test_a_request_to_set_a_strategy_is_refused_when_another_comes_before_it_is_done() -> None:
     fabric = SlowSolver()
     fabric.start(CONFIG)

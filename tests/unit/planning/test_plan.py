@@ -136,9 +136,18 @@ def test_flows_are_moved_whose_route_stands_and_is_another_one(problem: Problem)
     assert draft(pinned(problem, dict.fromkeys(ids, whole(first))), "greedy", {}).moves == 0, "unrouted"
 
 
+ROUNDED = (2.0 * (1 + 1e-6),)
+
+
 @pytest.mark.parametrize(
     ("levels", "proven", "count"),
-    [((2.0, 1.5), (2.0, 1.5), 2), ((2.0, 1.5), (2.0, 1.0), 1), ((2.0, 1.0), (1.9, 1.0), 0), ((), (), 0)],
+    [
+        ((2.0, 1.5), (2.0, 1.5), 2),
+        ((2.0, 1.5), (2.0, 1.0), 1),
+        ((2.0, 1.0), (1.9, 1.0), 0),
+        ((2.0 * (1 + 1e-6),), (2.0,), 1),
+        ((), (), 0),
+    ],
 )
 def test_levels_are_proven_up_to_the_first_that_misses_its_bound(
     levels: tuple[float, ...], proven: tuple[float, ...], count: int
@@ -162,3 +171,9 @@ def test_a_plan_claims_what_is_proven(
     assert (certain.certificate, certain.bound) == (certificate, proven[0])
     assert certain.gap == pytest.approx(2.0 / proven[0] - 1)
     assert certain.unrouted == tuple(f.id for f in problem.flows)
+
+
+def test_a_bound_is_never_above_the_level_that_it_bounds(problem: Problem) -> None:
+    """Solvers round."""
+    bound = certified(problem, a_draft(2.0), level_bounds(problem), (2.0 * (1 + 1e-7),), PlanTimes(0, 0, 0)).bound
+    assert bound == 2.0

@@ -9,9 +9,9 @@ import pytest
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.planning import greedy
 from controller.planning.efficiency import job_levels
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import Draft, NoPlan, Plan, draft
 from controller.planning.plan_check import check
-from controller.planning.planner import plan
+from controller.planning.planner import Routings, judged, plan
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from controller.planning.whole_flows import cpsat, local_search
 from tests.support.planning.fabrics import (
@@ -225,3 +225,23 @@ def test_a_current_path_that_makes_no_sense_is_ignored(fabric: Fabric) -> None:
     nonsense: Path = (LinkId(problem.flows[0].src_leaf, problem.flows[0].nic_links[0].port),)
     answer = planned(pinned(problem, {f.id: whole(nonsense) for f in problem.flows}), replace(LIMITS, max_moves=0))
     assert (answer.moves, answer.max_level) == (0, 1)
+
+
+def test_a_routing_that_the_checker_refuses_is_not_the_plan_however_good_it_claims_to_be(fabric: Fabric) -> None:
+    problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2)])
+    first, second, *_ = problem.candidates(problem.flows[0])
+    one, other = (f.id for f in problem.flows)
+    right = draft(problem, "right", {one: whole(first), other: whole(second)})
+    crowded = draft(problem, "crowded", {one: whole(first), other: whole(first)})
+    wrong = replace(right, solver="wrong", routes={one: whole(first[:1]), other: whole(second)})
+
+    def chosen(*drafts: Draft) -> Plan | NoPlan:
+        return judged(problem, LIMITS, lambda bounds: Routings([*drafts], bounds))
+
+    for drafts, solver in (([wrong, right], "right"), ([crowded, right], "right"), ([wrong, crowded], "crowded")):
+        answer = chosen(*drafts)
+        assert isinstance(answer, Plan)
+        assert answer.solver == solver
+    refused = chosen(wrong)
+    assert isinstance(refused, NoPlan)
+    assert "not among the candidates" in refused.reason
