@@ -168,7 +168,7 @@ def test_a_row_says_what_the_plan_is(setting: Setting) -> None:
     assert whole.ecmp_mean > whole.level
     assert split.ecmp_mean is None
     assert whole.total_ms > 0
-    assert whole.runs == 5
+    assert 1 <= whole.runs <= 5, "a slow first run is the only one"
 
 
 def test_fluid_and_whole_bounds_of_a_published_scheme(setting: Setting) -> None:

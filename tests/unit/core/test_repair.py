@@ -11,8 +11,9 @@ from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import RegisterJob
 from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
+from controller.planning.plan import Plan
 from controller.serving.event_log import events
-from tests.support.fake_fabric import ring_job
+from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
 
@@ -176,7 +177,53 @@ def test_the_time_of_a_repair_is_from_the_first_loss_until_all_routes_are_repair
     assert {job.state for job in late_repairs.status.jobs.values()} == {"pinned"}
 
 
-def test_links_that_stay_lost_are_no_reason_to_plan_at_once_again(fabric: SlowSolver) -> None:
+def test_a_repair_over_a_link_that_was_lost_meanwhile_is_not_adopted(late_repairs: LateAnswers) -> None:
+    late_repairs.cut(LEAF, UPLINK)
+    repair = next(answer for answer in late_repairs.late if isinstance(answer, Planned))
+    assert isinstance(repair.answer, Plan)
+    used = late_repairs.status.jobs
+    now = {link for job in used.values() for route in job.routes.values() for path, _ in route or () for link in path}
+    then = {link for route in repair.answer.routes.values() for path, _ in route for link in path}
+    lost = min(link for link in then - now if link in late_repairs.loop.fabric.links)
+    late_repairs.cut(lost.dpid, lost.port)
+    late_repairs.run(0.2, step=0.05)
+    late_repairs.forget_mods()
+    late_repairs.send(repair)
+    assert late_repairs.status.repairs_total == 0
+    assert late_repairs.mods == []
+
+
+def test_a_loss_that_leaves_no_path_is_no_repair() -> None:
+    fabric = FakeFabric(leaves=2, spines=1, hosts_per_leaf=1)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(ring_job("pair", ["10.0.1.1", "10.0.2.1"])))
+    fabric.run(3)
+    fabric.cut(LEAF, PortNo(1))
+    fabric.run(1)
+    assert (fabric.status.repairs_total, fabric.status.repair) == (0, None)
+
+
+def test_a_repair_that_takes_long_is_not_asked_for_again_when_rules_change(late_repairs: LateAnswers) -> None:
+    late_repairs.cut(LEAF, UPLINK)
+    asked = len(late_repairs.late)
+    late_repairs.run(0.15, step=0.05)
+    find_host(late_repairs, "10.0.2.77")
+    assert len(late_repairs.late) == asked
+    late_repairs.is_late = lambda _: False
+    late_repairs.deliver()
+    assert late_repairs.status.repairs_total == 1
+    assert {job.state for job in late_repairs.status.jobs.values()} == {"pinned"}
+
+
+def find_host(fabric: FakeFabric, ip: str) -> None:
+    """A host that no job uses speaks for the first time."""
+    fabric.hosts[ip] = PortRef(Dpid(2), PortNo(7))
+    fabric.send(ArpSeen(fabric.hosts[ip], "request", ip, fabric.mac(ip), "10.0.3.1"))
+    assert ip in fabric.loop.fabric.hosts
+
+
+def test_flows_without_any_path_are_no_reason_to_plan_at_once_again(fabric: SlowSolver) -> None:
     """Leaf 1 has no link left: its flows cannot be repaired. Rules change for other reasons."""
     for port in range(1, 5):
         fabric.cut(LEAF, PortNo(port))
@@ -186,10 +233,7 @@ def test_links_that_stay_lost_are_no_reason_to_plan_at_once_again(fabric: SlowSo
     fabric.solve()
     assert fabric.status.plan
     assert fabric.status.plan.unrouted
-    new = "10.0.2.77"
-    fabric.hosts[new] = PortRef(Dpid(2), PortNo(7))
-    fabric.send(ArpSeen(fabric.hosts[new], "request", new, fabric.mac(new), "10.0.3.1"))
-    assert new in fabric.loop.fabric.hosts
+    find_host(fabric, "10.0.2.77")
     assert not fabric.solving
     fabric.run(0.5)
     assert fabric.solving, "after the quiet time"

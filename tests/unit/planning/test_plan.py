@@ -32,6 +32,13 @@ def test_flows_that_were_never_pinned_are_a_reason(problem: Problem) -> None:
     assert decision.reason == "pins 2 flows: 2 not pinned yet; 0 flows moved besides"
 
 
+def test_flows_that_do_not_leave_their_switch_are_never_pinned_and_no_reason(problem: Problem) -> None:
+    local = problem_of(leaf_spine(2, 2), [*problem.flows, flow("b", (1, 8), (1, 9), RATE / 2)])
+    good = planned(local)
+    running = pinned(local, {f: route for f, route in good.routes.items() if route[0].path})
+    assert decide(running, planned(running), min_gain=0.02).reason == "the running routes are as good"
+
+
 def test_a_path_that_has_gone_is_a_reason(problem: Problem) -> None:
     running = pinned(problem, planned(problem).routes)
     lost = whole(

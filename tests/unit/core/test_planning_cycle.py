@@ -1,4 +1,4 @@
-"""When plans are made, and which answers of the planner are taken."""
+"""When plans are made, which answers of the planner are taken, and what the status says of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 
 from controller.core.messages import Command, Message
-from controller.fabric.topology import Dpid, PortNo
+from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
-from controller.planning.messages import Planned
+from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, Prefix
-from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.late_answers import SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register, spines_used
 
@@ -150,3 +150,59 @@ def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: 
     split.cut(path[0].dpid, path[0].port)
     assert split.status.repairs_total == 1
     assert_subflows_stay(split)
+
+
+# ---- what is told of plans
+
+
+class Watched(FakeFabric):
+    """Keeps the requests to solve a problem."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[SolvePlan] = []
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        if isinstance(command, SolvePlan):
+            self.asked.append(command)
+        return super()._carry_out(command)
+
+
+def test_the_cap_on_moves_goes_with_every_problem() -> None:
+    fabric = Watched()
+    fabric.start(CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"max_moves": 3})}))
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(1)
+    assert {request.limits.max_moves for request in fabric.asked} == {3}
+
+
+def test_moves_of_all_plans_are_added_up() -> None:
+    """Whatever else is on a link makes the flow that runs there move away, time and again."""
+    fabric = FakeFabric()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(3)
+    total, moves = dict.fromkeys((PortNo(1), PortNo(2), PortNo(3), PortNo(4)), 0), [0]
+    for _ in range(2):
+        passed = fabric.trace(RINGS[0][0], RINGS[0][1])
+        assert passed
+        spine = passed[1]
+        for _ in range(10):
+            fabric.run(2)
+            total[PortNo(int(spine[-1]))] += int(0.5 * FABRIC_BPS / 8 * 2)
+            fabric.count({PortRef(LEAF, port): count for port, count in total.items()}, {})
+        moves.append(fabric.status.moved_flows_total)
+    assert moves == sorted(set(moves))
+
+
+def test_without_jobs_there_is_no_plan() -> None:
+    fabric = FakeFabric()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(1)
+    assert fabric.status.plan_installed
+    fabric.send(DeregisterJob(JOB0))
+    fabric.run(1)
+    assert (fabric.status.plan, fabric.status.plan_installed) == (None, False)
+    assert fabric.status.plan_reason == "no plan: no job is ready to be planned"

@@ -1,0 +1,167 @@
+"""What the published status says of jobs, switches and links, and which alarms are raised, since when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from controller.alarms import AlarmKind
+from controller.config import FabricConfig, Strategy
+from controller.core.messages import Command, Message
+from controller.fabric.messages import LinkSeen
+from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.jobs.spec import JobId
+from controller.planning.messages import Planned
+from controller.planning.plan import EcmpLevel, Plan
+from controller.planning.problem import FlowId
+from controller.tables.messages import Counters, PortCount
+from controller.tables.pinned_table import pin_key
+from tests.support.fake_fabric import FakeFabric
+from tests.support.three_rings import CONFIG, RINGS, register
+
+LEAF, HOST_PORT = Dpid(1), PortNo(5)
+
+
+def started(fabric: FakeFabric) -> FakeFabric:
+    fabric.start(CONFIG)
+    fabric.run(3)
+    return fabric
+
+
+def alarms(fabric: FakeFabric) -> dict[AlarmKind, str]:
+    return {alarm.kind: alarm.subject for alarm in fabric.status.alarms}
+
+
+# ---- jobs
+
+
+def test_a_job_of_which_some_flows_are_pinned_is_partly_pinned() -> None:
+    fabric = started(FakeFabric())
+    flow = FlowId(RINGS[0][0], RINGS[0][1])
+    fabric.switches[LEAF].refuses = {pin_key(flow)}
+    register(fabric, 0)
+    fabric.run(3)
+    assert fabric.status.jobs[JobId("job0")].state == "partly_pinned"
+    assert not fabric.status.switches[LEAF].in_sync, "it refused a rule"
+    assert fabric.status.switches[Dpid(2)].in_sync
+
+
+def test_a_job_that_waits_for_hosts_has_no_level_and_no_ideal_time() -> None:
+    fabric = started(FakeFabric())
+    register(fabric, 0)
+    fabric.run(3)
+    assert fabric.status.jobs[JobId("job0")].level == 1.0
+    fabric.silent_hosts = {RINGS[0][0], RINGS[0][1]}
+    ends = [fabric.hosts[ip] for ip in RINGS[0][:2]]
+    for src, dst in (ends, ends[::-1]):
+        fabric.send(LinkSeen(src, dst))
+    job = fabric.status.jobs[JobId("job0")]
+    assert (job.state, job.level, job.ideal_communication_s) == ("pending", 0.0, 0.0)
+    assert set(job.missing_hosts) == fabric.silent_hosts
+    assert alarms(fabric)[AlarmKind.HOSTS_MISSING] == "job0"
+
+
+# ---- counters
+
+
+def count(fabric: FakeFabric, dpid: Dpid, at: float, drops: dict[PortNo, int]) -> None:
+    ports = {PortNo(1): PortCount(0, 0)}
+    fabric.send(Counters(dpid, at, ports, {}, drops))
+
+
+def test_counters_are_as_old_as_those_of_the_switch_that_was_read_first() -> None:
+    fabric = started(FakeFabric())
+    assert fabric.status.counters_at is None
+    for dpid, at in ((LEAF, 7.0), (Dpid(2), 5.0), (LEAF, 9.0)):
+        count(fabric, dpid, at, {})
+    assert fabric.status.counters_at == 5.0
+    fabric.lose(Dpid(2))
+    assert fabric.status.counters_at == 9.0
+
+
+def test_drops_at_a_port_are_told_while_the_port_is_there_and_raise_an_alarm_while_they_go_on() -> None:
+    fabric = started(FakeFabric())
+    for at, total in ((2.0, 10), (4.0, 30)):
+        count(fabric, LEAF, at, {HOST_PORT: total, PortNo(99): total, PortNo(6): 0})
+    assert fabric.status.punt_drops == {PortRef(LEAF, HOST_PORT): 30}
+    assert alarms(fabric) == {AlarmKind.PUNT_LIMIT_EXCEEDED: "leaf1:5"}
+    count(fabric, LEAF, 6.0, {HOST_PORT: 30})
+    assert fabric.status.punt_drops == {PortRef(LEAF, HOST_PORT): 30}
+    assert alarms(fabric) == {}
+
+
+# ---- alarms
+
+
+class PoorPlanner(FakeFabric):
+    """Plans say that hashing would be better than they are."""
+
+    def _carry_out(self, command: Command) -> list[Message]:
+        answers = super()._carry_out(command)
+        return [_worse_than_ecmp(answer) if isinstance(answer, Planned) else answer for answer in answers]
+
+
+def _worse_than_ecmp(planned: Planned) -> Planned:
+    assert isinstance(planned.answer, Plan)
+    return replace(planned, answer=replace(planned.answer, ecmp=EcmpLevel(0.9, 0.9)))
+
+
+def test_a_plan_that_is_worse_than_ecmp_is_an_alarm_when_it_is_installed() -> None:
+    fabric = started(PoorPlanner())
+    register(fabric, 0)
+    fabric.run(3)
+    assert alarms(fabric) == {AlarmKind.PLAN_WORSE_THAN_ECMP: "plan"}
+    fabric = PoorPlanner()
+    fabric.start(
+        CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"strategy": Strategy.SHADOW})})
+    )
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(3)
+    assert fabric.status.plan
+    assert alarms(fabric) == {}
+
+
+def test_an_alarm_dates_from_when_it_was_raised() -> None:
+    fabric = started(FakeFabric())
+    fabric.silent_hosts = {RINGS[0][0]}
+    register(fabric, 0)
+
+    def since() -> float:
+        (alarm,) = fabric.status.alarms
+        assert alarm.kind is AlarmKind.HOSTS_MISSING
+        return alarm.since
+
+    raised = since()
+    assert raised == fabric.now
+    fabric.run(2)
+    assert since() == raised
+
+
+def test_an_alarm_that_comes_again_is_a_new_one() -> None:
+    fabric = started(FakeFabric())
+    for total, raised in ((10, False), (30, True), (30, False), (50, True)):
+        fabric.run(2)
+        count(fabric, LEAF, fabric.now, {HOST_PORT: total})
+        assert [alarm.since for alarm in fabric.status.alarms] == [fabric.now] * raised
+
+
+# ---- configured capacities
+
+
+@pytest.mark.parametrize(("link_bps", "expected"), [(3e9, 3e9), (None, 10e9)])
+def test_a_link_has_its_own_capacity_else_that_of_all_else_what_its_port_says(
+    link_bps: float | None, expected: float
+) -> None:
+    own = {"switch": "leaf1", "port": "leaf1-eth2", "bps": 1e9}
+    settings = FabricConfig.model_validate({"link_bps": link_bps, "host_link_bps": 2e9, "link": [own]})
+    fabric = FakeFabric()
+    fabric.start(CONFIG.model_copy(update={"fabric": settings}))
+    fabric.run(3)
+    links = fabric.status.fabric.links
+    assert links[LinkId(LEAF, PortNo(1))].capacity_bps == expected
+    assert links[LinkId(LEAF, PortNo(2))].capacity_bps == 1e9
+    register(fabric, 0)
+    fabric.run(1)
+    assert fabric.status.fabric.hosts[RINGS[0][0]].nic_bps == 2e9
