@@ -94,7 +94,7 @@ def run(out: Annotated[Path, typer.Option(help="directory for the results")] = P
             mbps = RATE_BPS / 1e6
             leaf_spine = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, mbps, mbps)
             lab = parts.enter_context(Lab(leaf_spine, controller.target))
-            moments, seen = Demo(lab, client, scratch, out, console).run()
+            moments, seen = Demo(lab, client, controller.address, scratch, out, console).run()
     except (DemoError, LabError, SignalboxError) as error:
         console.print(f"[red]the demo failed:[/red] {error}")
         raise typer.Exit(1) from None

@@ -127,15 +127,15 @@ def ring_jobs(lab: Lab) -> list[TrainingJob]:
 
 
 class Demo:
-    """One run of the demo against a lab and a controller that are up."""
+    """One run of the demo against a lab and a controller that are up. ``api``: the controller's address."""
 
-    def __init__(self, lab: Lab, client: Client, scratch: Path, out: Path, console: Console) -> None:
+    def __init__(self, lab: Lab, client: Client, api: str, scratch: Path, out: Path, console: Console) -> None:
         self.lab = lab
         self.client = client
         self.scratch = scratch
         self.out = out
         self.ideal_s = ideal_ring_iteration_s(LEAVES, ELEMENTS, RATE_BPS)
-        self.api = f"unix:{scratch}/api"
+        self.api = api
         self.jobs = ring_jobs(lab)
         self.training = Training(lab, self.jobs, ELEMENTS, self.api, scratch / "ports", out / "raw")
         self.progress = Progress(console, self.training, client, self.ideal_s)
