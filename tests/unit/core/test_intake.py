@@ -127,10 +127,11 @@ def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
     fabric = SlowSolver(leaves=2, spines=3, hosts_per_leaf=4)
     start(fabric)
     ring = [f"10.0.{leaf}.{host}" for host in range(1, 5) for leaf in (1, 2)]
-    fabric.send(RegisterJob(ring_job("job0", ring, max_subflows=4)))
-    fabric.run(1)
-    assert fabric.solving
-    fabric.send(DeregisterJob(JobId("job0")))
+    for _ in range(2):  # the hosts are known when it registers again
+        fabric.send(RegisterJob(ring_job("job0", ring, max_subflows=4)))
+        fabric.run(1)
+        assert fabric.solving
+        fabric.send(DeregisterJob(JobId("job0")))
     fabric.send(RegisterJob(ring_job("job0", [*ring[:2], "10.0.4.99"])))
     assert any(pinned(fabric)), "another job of this name: its flows are counted while a host is missing"
     fabric.solve()
