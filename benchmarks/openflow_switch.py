@@ -27,6 +27,7 @@ from benchmarks.openflow_bytes import (
 
 _FLOW_STATS = struct.Struct("!HBxIIHHHH4xQQQ")
 _DESC_BYTES = 1056
+_PART_BYTES = 60_000
 _CAPABILITIES = 0x4F
 _UNDEFINED_GENERATION = (1 << 64) - 1
 READ_BYTES = 1 << 16
@@ -62,7 +63,7 @@ class PlainSwitch:
                     self._role = body
                 return message(Type.ROLE_REPLY, xid, self._role)
             case Type.MULTIPART_REQUEST:
-                return message(Type.MULTIPART_REPLY, xid, body[:2] + b"\0" * 6 + self._told(body))
+                return self._multipart_reply(xid, body)
             case Type.FLOW_MOD:
                 self._keep(data)
         return b""
@@ -75,15 +76,27 @@ class PlainSwitch:
         else:
             self._flows[key] = (flow, data[48:])
 
-    def _told(self, request: bytes) -> bytes:
-        """The body of a multipart reply (section 7.3.5)."""
+    def _multipart_reply(self, xid: int, request: bytes) -> bytes:
+        """In as many parts as it takes (section 7.3.5)."""
+        parts = [b""]
+        for entry in self._entries(request):
+            if len(parts[-1]) + len(entry) > _PART_BYTES:
+                parts.append(b"")
+            parts[-1] += entry
+        more = [True] * (len(parts) - 1) + [False]
+        return b"".join(
+            message(Type.MULTIPART_REPLY, xid, request[:2] + struct.pack("!H4x", flag) + part)
+            for flag, part in zip(more, parts, strict=True)
+        )
+
+    def _entries(self, request: bytes) -> list[bytes]:
         (kind,) = struct.unpack_from("!H", request)
         if kind == Multipart.DESC:
-            return b"\0" * _DESC_BYTES
+            return [b"\0" * _DESC_BYTES]
         if kind == Multipart.PORT_DESC:
-            return self._ports
+            return [self._ports]
         if kind not in (Multipart.FLOW, Multipart.AGGREGATE):
-            return b""
+            return []
         table, _, _, cookie, mask = struct.unpack_from("!B3xII4xQQ", request, 8)
         found = [
             (flow, rest)
@@ -91,12 +104,12 @@ class PlainSwitch:
             if table in (ANY_TABLE, flow.table) and flow.cookie & mask == cookie & mask
         ]
         if kind == Multipart.AGGREGATE:
-            return struct.pack("!QQI4x", 0, 0, len(found))
-        return b"".join(
+            return [struct.pack("!QQI4x", 0, 0, len(found))]
+        return [
             _FLOW_STATS.pack(_FLOW_STATS.size + len(rest), flow.table, 0, 0, flow.priority, 0, 0, 0, flow.cookie, 0, 0)
             + rest
             for flow, rest in found
-        )
+        ]
 
 
 class Connection:

@@ -111,12 +111,13 @@ class ControlLoop:
     def _stage(self, now: float) -> list[Command]:
         s, d = self.state, self.derived
         sent: list[Command] = []
-        if self._is_due(Work.STAGE, now):
+        staged = self._is_due(Work.STAGE, now)
+        if staged:
             sent = s.sending.next_stage(s.wanted.rules)
             self._pending |= self._intake.links_came(now)
         elif not self.urgent:
             return []
-        if s.sending.is_confirmed(now) and not self._rules_due(now):  # else pins and routes do not belong together
+        if s.sending.is_confirmed(now) and staged:
             s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), s.jobs)
         return sent
 

@@ -1,1 +1,1 @@
-"""The commands that ``controller.cli`` does not hold itself, and how all of them show what they found."""
+"""The commands of ``signalbox``, and how they show what they found."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import structlog
 
-from controller.fabric.messages import RefusalReason
 from controller.southbound import openflow_encode as encode
+from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
 from controller.southbound.framing import message
 
@@ -32,17 +32,6 @@ _GENERATIONS = 1 << 64
 _STALE = (ofp.OFPET_ROLE_REQUEST_FAILED, ofp.OFPRRFC_STALE)
 
 
-class Arrival(Protocol):
-    """A connection whose handshake is done."""
-
-    id: Any
-    peer: str
-
-    def send(self, *messages: bytes) -> list[int]: ...
-    def refuse(self, reason: RefusalReason, why: str) -> None: ...
-    def close(self) -> None: ...
-
-
 class Mastership:
     """Becomes the master of one switch. ``state``: ``asking``, then ``master`` or ``refused``; a switch without roles
     refuses and is used all the same.
@@ -50,7 +39,7 @@ class Mastership:
     The generation is asked for first, and the next one is claimed: it grows with every change of masters, has 64 bits
     that wrap around, and is all ones in Open vSwitch before the first."""
 
-    def __init__(self, connection: Arrival) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.state: Literal["asking", "master", "refused"] = "asking"
         self.why = ""
         self._connection = connection
@@ -88,19 +77,19 @@ class _Dpid:
     connections with the same dpid, the newest last. ``asked``: the echo request that the holder has to answer until
     ``deadline``."""
 
-    holder: Arrival
+    holder: Connection
     roles: Mastership | None
     deadline: float
-    waiting: list[Arrival] = field(default_factory=list)
+    waiting: list[Connection] = field(default_factory=list)
     asked: int | None = None
 
 
 class Admission:
-    def __init__(self, admit: Callable[[Any], None]) -> None:
+    def __init__(self, admit: Callable[[Connection], None]) -> None:
         self._admit = admit
         self._dpids: dict[int, _Dpid] = {}
 
-    def arrived(self, connection: Arrival, now: float) -> None:
+    def arrived(self, connection: Connection, now: float) -> None:
         entry = self._dpids.get(connection.id)
         if entry is None:
             self._take_dpid(connection, [], now)
@@ -108,7 +97,7 @@ class Admission:
             entry.waiting.append(connection)
             self._ask_holder(entry, now)
 
-    def gone(self, connection: Arrival, now: float) -> None:
+    def gone(self, connection: Connection, now: float) -> None:
         """The connection has ended."""
         entry = self._dpids.get(connection.id)
         if entry is None:
@@ -118,7 +107,7 @@ class Admission:
         elif connection in entry.waiting:
             entry.waiting.remove(connection)
 
-    def echo_reply(self, connection: Arrival, xid: int) -> None:
+    def echo_reply(self, connection: Connection, xid: int) -> None:
         entry = self._dpids.get(connection.id)
         if entry is None or entry.holder is not connection or entry.asked != xid:
             return
@@ -127,13 +116,13 @@ class Admission:
             newcomer.refuse("duplicate_dpid", f"{connection.peer} has dpid {connection.id:#x} and is alive")
         entry.waiting.clear()
 
-    def role_reply(self, connection: Arrival, xid: int, role: int, generation: int, now: float) -> None:
+    def role_reply(self, connection: Connection, xid: int, role: int, generation: int, now: float) -> None:
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.roles:
             entry.roles.reply(xid, role, generation)
             self._admit_when_known(entry, now)
 
-    def error(self, connection: Arrival, xid: int, code: tuple[int, int] | None, reason: str, now: float) -> None:
+    def error(self, connection: Connection, xid: int, code: tuple[int, int] | None, reason: str, now: float) -> None:
         entry = self._dpids.get(connection.id)
         if entry and entry.holder is connection and entry.roles:
             entry.roles.error(xid, code, reason)
@@ -151,7 +140,7 @@ class Admission:
                 entry.holder.close()
                 self._give_up(entry, now)
 
-    def _take_dpid(self, connection: Arrival, waiting: list[Arrival], now: float) -> None:
+    def _take_dpid(self, connection: Connection, waiting: list[Connection], now: float) -> None:
         self._dpids[connection.id] = _Dpid(connection, Mastership(connection), now + ROLES_WITHIN_S, waiting)
 
     def _give_up(self, entry: _Dpid, now: float) -> None:

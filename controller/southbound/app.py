@@ -62,15 +62,6 @@ LOG_EVERY_S = 10.0
 MAX_KINDS = 20
 """Kinds of ignored messages that a log line names: a switch can send any number of them."""
 
-MULTIPART_REPLIES = (
-    ofp_event.EventOFPFlowStatsReply,
-    ofp_event.EventOFPAggregateStatsReply,
-    ofp_event.EventOFPGroupDescStatsReply,
-    ofp_event.EventOFPMeterConfigStatsReply,
-    ofp_event.EventOFPMeterStatsReply,
-    ofp_event.EventOFPPortStatsReply,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
@@ -292,7 +283,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         role, generation = decode.role_reply(message.body)
         self._admission.role_reply(connection, message.xid, role, generation, time.monotonic())
 
-    @on(MULTIPART_REPLIES, MAIN_DISPATCHER)
+    @on(ofp_event.EventOFPMultipartReply, MAIN_DISPATCHER)
     def on_multipart_reply(self, connection: Connection, message: Frame) -> None:
         dpid = self._heard_from(connection)
         if dpid is None:

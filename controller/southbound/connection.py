@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import ssl
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -31,7 +30,7 @@ from controller.southbound.framework import (
     ofp_event,
     pause,
 )
-from controller.southbound.framing import HEADER, VERSION, Frame, Malformed, Splitter, message
+from controller.southbound.framing import VERSION, Frame, Malformed, Splitter, message
 from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion
 from controller.southbound.openflow_decode import port_desc
 from controller.southbound.transport import PlainTransport, TlsTransport
@@ -42,8 +41,6 @@ MAX_UNSENT = 8 * 1024 * 1024
 """Bytes kept for one switch that does not read: some 80,000 rules."""
 TURN_S = 0.003
 """After so much work for one connection the others have their turn."""
-
-_KIND = struct.Struct("!H")
 
 
 class Connection:
@@ -208,10 +205,6 @@ class Connection:
         kind = EVENTS.get(frame.kind)
         if frame.kind == ofp.OFPT_ECHO_REPLY:
             self._unanswered = 0
-        elif frame.kind == ofp.OFPT_MULTIPART_REPLY:
-            if len(frame.data) < HEADER.size + _KIND.size:
-                raise Malformed(f"multipart reply of {len(frame.data)} bytes")
-            kind = MULTIPART_EVENTS.get(_KIND.unpack_from(frame.data, HEADER.size)[0])
         if kind is None or not self._events.send(kind, self.state, self, frame):
             self._ignored[f"type {frame.kind}"] += 1
 
@@ -223,12 +216,5 @@ EVENTS: Mapping[int, Any] = {
     ofp.OFPT_PORT_STATUS: ofp_event.EventOFPPortStatus,
     ofp.OFPT_BARRIER_REPLY: ofp_event.EventOFPBarrierReply,
     ofp.OFPT_ROLE_REPLY: ofp_event.EventOFPRoleReply,
-}
-MULTIPART_EVENTS: Mapping[int, Any] = {
-    ofp.OFPMP_FLOW: ofp_event.EventOFPFlowStatsReply,
-    ofp.OFPMP_AGGREGATE: ofp_event.EventOFPAggregateStatsReply,
-    ofp.OFPMP_PORT_STATS: ofp_event.EventOFPPortStatsReply,
-    ofp.OFPMP_GROUP_DESC: ofp_event.EventOFPGroupDescStatsReply,
-    ofp.OFPMP_METER: ofp_event.EventOFPMeterStatsReply,
-    ofp.OFPMP_METER_CONFIG: ofp_event.EventOFPMeterConfigStatsReply,
+    ofp.OFPT_MULTIPART_REPLY: ofp_event.EventOFPMultipartReply,
 }

@@ -179,8 +179,8 @@ class Events:
 
 
 def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
-    """Subscribes a method of the app to a class of events or a tuple of them. ``Malformed`` passes through to the
-    connection that the message came from; any other exception goes to ``self.outbox`` and ends the process."""
+    """Subscribes a method of the app to a class of events. ``Malformed`` passes through to the connection that the
+    message came from; any other exception goes to ``self.outbox`` and ends the process."""
 
     def decorate(handler: Handler) -> Handler:
         @functools.wraps(handler)
@@ -192,8 +192,7 @@ def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
             except Exception as error:
                 _fail(self.outbox, handler, error)
 
-        events = list(event) if isinstance(event, tuple) else [event]
-        return cast(Handler, set_ev_cls(events, dispatcher)(guarded))
+        return cast(Handler, set_ev_cls(event, dispatcher)(guarded))
 
     return decorate
 

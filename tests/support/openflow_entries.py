@@ -17,7 +17,7 @@ def sent(rule: Any) -> bytes:
 
 
 def flow_entry(rule: FlowRule, byte_count: int = 0, **changed: Any) -> bytes:
-    """The entry as a switch tells it."""
+    """The entry of the rule in a reply."""
     body = sent(rule)[FLOW_MOD_SIZE:]
     return flow_head(len(body), rule, byte_count, **changed) + body
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for every rule that our tables can hold, and Ryu's own message for each."""
+"""Hypothesis strategies for every rule of the tables, and Ryu's message for each."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 def match_of(**fields: Any) -> Match:
-    """Only the fields that are given; hypothesis would think of values for the others too."""
+    """Only the given fields; without this hypothesis generates values for the others too."""
     return Match(**fields)
 
 

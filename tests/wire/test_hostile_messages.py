@@ -11,7 +11,7 @@ def test_a_mutant_is_the_same_every_time() -> None:
     assert mutant(7, 1) != mutant(8, 1)
 
 
-def test_broken_messages_reach_every_reader_and_harm_nobody_else() -> None:
+def test_broken_messages_reach_every_reader_and_the_other_switch_is_served() -> None:
     result = fuzz(seed=3, count=250)
     assert result.failure == ""
     assert result.tracebacks == 0

@@ -1,4 +1,4 @@
-"""The metrics server as Prometheus sees it, with the real Prometheus where it is about Prometheus."""
+"""The metrics server over HTTP, and scraped by a real Prometheus."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_each_scrape_shows_the_newest_status(target: str, board: StatusBoard) ->
     assert "signalbox_pins 42.0\n" in get(f"http://{target}/metrics")
 
 
-def test_the_process_reports_on_itself(target: str) -> None:
+def test_the_process_metrics_are_there(target: str) -> None:
     assert "process_resident_memory_bytes" in get(f"http://{target}/metrics")
 
 

@@ -1,4 +1,4 @@
-"""What Open vSwitch cannot show: switches that are silent, repeat themselves, talk rubbish or come twice."""
+"""Behaviour that Open vSwitch does not have: silent switches, repeated parts, malformed bytes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_silent_barrier_times_out_and_an_error_is_tied_to_its_mod(bench: Bench
         assert "OFPMMFC" in reason
 
 
-def test_a_switch_that_leaves_in_mid_stage_ends_its_part_of_it(bench: Bench) -> None:
+def test_a_switch_that_leaves_during_a_stage_counts_as_timed_out(bench: Bench) -> None:
     with bench.switch(0x23) as switch:
         bench.controller.send(install(2, (0x23,), RuleMod("add", MeterRule(1, 5, 5))))
         switch.expect(BARRIER_REQUEST)
@@ -110,11 +110,13 @@ def test_a_read_back_in_several_parts_some_of_them_twice(bench: Bench) -> None:
         while everything.body[8] != 0xFF:
             everything = switch.expect_multipart(FLOW_STATS)
         switch.reply_multipart(everything, FLOW_STATS, flow_stats(1, ours) + flow_stats(5, 0x77))
-        told = bench.controller.first(SwitchRules, dpid=0x31)
-        assert told == SwitchRules(Dpid(0x31), RuleSet.of([rule(1), rule(2), rule(3)]), 4, frozenset([rule(5).key]))
+        rules_read = bench.controller.first(SwitchRules, dpid=0x31)
+        assert rules_read == SwitchRules(
+            Dpid(0x31), RuleSet.of([rule(1), rule(2), rule(3)]), 4, frozenset([rule(5).key])
+        )
 
 
-def test_a_switch_that_never_tells_its_rules_is_disconnected(bench: Bench) -> None:
+def test_a_switch_that_does_not_answer_a_read_is_disconnected(bench: Bench) -> None:
     with bench.switch(0x32) as switch:
         bench.controller.send(ReadRules(Dpid(0x32)))
         switch.expect_multipart(AGGREGATE)
@@ -123,7 +125,7 @@ def test_a_switch_that_never_tells_its_rules_is_disconnected(bench: Bench) -> No
 
 
 @pytest.mark.parametrize(
-    "garbage",
+    "malformed",
     [
         bytes.fromhex("09 00 0008 00000001"),
         bytes.fromhex("04 13 000a 00000001 ffff"),
@@ -132,13 +134,13 @@ def test_a_switch_that_never_tells_its_rules_is_disconnected(bench: Bench) -> No
         bytes(range(256)) * 8,
     ],
 )
-def test_garbage_costs_at_most_the_connection_it_came_by(bench: Bench, garbage: bytes) -> None:
+def test_malformed_bytes_end_only_their_own_connection(bench: Bench, malformed: bytes) -> None:
     with bench.switch(0x41) as good, bench.switch(0x42) as bad:
-        bad.pour(garbage)
+        bad.send_and_end(malformed)
         bad.wait_closed()
-        stranger = FakeSwitch(bench.port, 0x43)
-        stranger.pour(garbage)
-        stranger.close()
+        peer = FakeSwitch(bench.port, 0x43)
+        peer.send_and_end(malformed)
+        peer.close()
         since = len(bench.controller.received)
         good.packet_in(1, ARP_REQUEST)
         assert bench.controller.first(ArpSeen, since).at == PortRef(Dpid(0x41), PortNo(1))
@@ -164,7 +166,7 @@ ARP_REQUEST = bytes.fromhex(
 )
 
 
-def test_arp_comes_up_and_goes_down(bench: Bench) -> None:
+def test_arp_of_hosts_is_reported_and_arp_of_the_controller_is_sent(bench: Bench) -> None:
     at = PortRef(Dpid(0x71), PortNo(1))
     with bench.switch(0x71) as switch:
         switch.packet_in(1, ARP_REQUEST)
@@ -182,7 +184,7 @@ def test_arp_comes_up_and_goes_down(bench: Bench) -> None:
         assert frames == [(1, probe.replace(" ", "")), (1, reply.replace(" ", ""))]
 
 
-def test_a_switch_that_does_not_read_delays_nobody_else(bench: Bench) -> None:
+def test_a_switch_that_does_not_read_delays_no_other(bench: Bench) -> None:
     many = tuple(RuleMod("add", rule(priority)) for priority in range(30_000))
     with bench.switch(0x81), bench.switch(0x82) as quick:
         bench.controller.send(install(4, (0x81,), *many))

@@ -1,4 +1,4 @@
-"""Whose a switch is: one connection per dpid, one master per switch."""
+"""One connection per dpid, one master per switch."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_second_switch_with_a_known_dpid_is_refused_while_the_first_is_alive(b
         newcomer.close()
 
 
-def test_a_half_open_connection_gives_way_within_seconds(bench: Bench) -> None:
+def test_a_half_open_connection_is_replaced_within_seconds(bench: Bench) -> None:
     with bench.switch(0x202):  # it does not read, nor answer
         since, began = len(bench.controller.received), time.monotonic()
         newcomer = greet(bench, 0x202)
@@ -89,7 +89,7 @@ def test_a_half_open_connection_gives_way_within_seconds(bench: Bench) -> None:
         bench.controller.first(SwitchLeft, since, dpid=0x202)
 
 
-def test_a_switch_that_connects_again_waits_for_nothing(bench: Bench) -> None:
+def test_a_switch_that_connects_again_is_admitted_at_once(bench: Bench) -> None:
     with bench.switch(0x203):
         pass
     began = time.monotonic()
@@ -101,9 +101,7 @@ def test_a_switch_that_connects_again_waits_for_nothing(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("generation", "claimed"), [((1 << 64) - 1, 0), (7, 8), ((1 << 63) - 1, 1 << 63)])
-def test_the_claim_is_one_generation_above_what_the_switch_has_seen(
-    bench: Bench, generation: int, claimed: int
-) -> None:
+def test_the_claimed_generation_follows_that_of_the_switch(bench: Bench, generation: int, claimed: int) -> None:
     switch = greet(bench, 0x211 + claimed % 97)
     assert switch.accept_master(generation) == claimed
     bench.controller.first(SwitchConnected, dpid=0x211 + claimed % 97)
@@ -119,7 +117,7 @@ def test_nothing_is_written_before_the_role_is_known(bench: Bench) -> None:
     switch.close()
 
 
-def test_what_becomes_of_ports_before_the_role_is_known_counts(bench: Bench) -> None:
+def test_port_changes_before_the_role_is_known_are_reported_with_the_switch(bench: Bench) -> None:
     switch = greet(bench, 0x223)
     asked = switch.expect(ROLE_REQUEST)
     down, added = (
@@ -146,14 +144,14 @@ def test_a_claim_that_is_stale_is_made_again(bench: Bench) -> None:
     switch.close()
 
 
-def test_a_switch_without_roles_is_used_all_the_same(bench: Bench) -> None:
+def test_a_switch_without_roles_is_used(bench: Bench) -> None:
     switch = greet(bench, 0x223)
     error(switch, ROLE_REQUEST_FAILED, UNSUPPORTED, switch.expect(ROLE_REQUEST).xid)
     bench.controller.first(SwitchConnected, dpid=0x223)
     switch.close()
 
 
-def test_a_switch_that_another_controller_takes_is_left_alone(bench: Bench) -> None:
+def test_a_switch_with_another_master_gets_no_more_messages(bench: Bench) -> None:
     with bench.switch(0x224) as switch:
         since = len(bench.controller.received)
         install(bench, 224, 0x224, METER)
@@ -168,7 +166,7 @@ def test_a_switch_that_another_controller_takes_is_left_alone(bench: Bench) -> N
         pass
 
 
-def test_a_full_group_table_is_told_with_the_group_that_found_no_room(bench: Bench) -> None:
+def test_a_full_group_table_is_reported_with_the_refused_group(bench: Bench) -> None:
     groups = [GroupRule(n, "select", (Bucket(Output(PortNo(1)), watch_port=PortNo(1)),)) for n in (1, 2)]
     with bench.switch(0x225) as switch:
         install(bench, 226, 0x225, *(RuleMod("add", group) for group in groups))

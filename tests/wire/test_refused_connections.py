@@ -1,4 +1,4 @@
-"""Peers that are no switches, or no good ones: each loses its connection, with a reason, and nobody else notices."""
+"""Peers that are not switches or break the protocol: only their own connection ends, with a reason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_a_peer_that_never_becomes_a_switch_is_disconnected(bench: Bench, begins: bool) -> None:
+def test_a_peer_without_a_handshake_is_disconnected(bench: Bench, begins: bool) -> None:
     since = bench.now
     peer = FakeSwitch(bench.port, 0x11)
     if begins:
@@ -63,12 +63,12 @@ def test_a_peer_that_never_becomes_a_switch_is_disconnected(bench: Bench, begins
     peer.close()
 
 
-def test_a_switch_of_another_version_is_told_before_it_is_disconnected(bench: Bench) -> None:
+def test_a_switch_of_another_version_gets_an_error_before_it_is_disconnected(bench: Bench) -> None:
     since = bench.now
     switch = FakeSwitch(bench.port, 0x21)
     switch.socket.sendall(bytes.fromhex("01 00 0008 00000001"))
-    told = switch.expect(ERROR)
-    assert told.body[:4] == struct.pack("!HH", 0, 0)
+    answer = switch.expect(ERROR)
+    assert answer.body[:4] == struct.pack("!HH", 0, 0)
     switch.wait_closed()
     assert bench.refused(since).reason == "version"
     switch.close()
@@ -95,7 +95,7 @@ def test_a_switch_that_breaks_the_protocol_is_disconnected_and_named(bench: Benc
     switch.close()
 
 
-def test_messages_that_nobody_asked_for_are_dropped(bench: Bench) -> None:
+def test_unexpected_messages_are_ignored(bench: Bench) -> None:
     since = bench.now
     switch = FakeSwitch(bench.port, 0x32).connect()
     for kind in (HELLO, FEATURES_REPLY, 11, 14, 27):
@@ -107,7 +107,7 @@ def test_messages_that_nobody_asked_for_are_dropped(bench: Bench) -> None:
     assert not any(isinstance(message, ConnectionRefused) for message in bench.controller.received[since:])
 
 
-def test_a_switch_that_asks_and_never_reads_does_not_fill_the_memory(bench: Bench) -> None:
+def test_a_switch_that_never_reads_is_disconnected(bench: Bench) -> None:
     since = bench.now
     greedy = FakeSwitch(bench.port, 0x41).connect()
     bench.controller.first(SwitchConnected, since, dpid=0x41)
@@ -119,14 +119,14 @@ def test_a_switch_that_asks_and_never_reads_does_not_fill_the_memory(bench: Benc
     greedy.close()
 
 
-def test_of_too_many_strangers_the_oldest_goes_and_a_switch_still_gets_in(bench: Bench) -> None:
+def test_of_too_many_connections_without_handshake_the_oldest_is_ended_and_a_switch_can_connect(bench: Bench) -> None:
     since = bench.now
     with ExitStack() as open_sockets:
-        strangers = [
+        peers = [
             open_sockets.enter_context(socket.create_connection(("127.0.0.1", bench.port), timeout=DEADLINE_S))
             for _ in range(MAX_HANDSHAKES + 1)
         ]
-        oldest = "{}:{}".format(*strangers[0].getsockname())
+        oldest = "{}:{}".format(*peers[0].getsockname())
         assert bench.refused(since) == ConnectionRefused(oldest, None, "silent")
         switch = FakeSwitch(bench.port, 0x51).connect()
         bench.controller.first(SwitchConnected, since, dpid=0x51)

@@ -1,4 +1,4 @@
-"""OpenFlow through TLS, with Python's TLS on the switch's side; tests/lab/test_tls.py has Open vSwitch's."""
+"""OpenFlow through TLS, with Python's TLS in the switch; tests/lab/test_tls.py uses that of Open vSwitch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Secured(NamedTuple):
     controller: Southbound
     port: int
     authority: Authority
-    stranger: Authority
+    other_authority: Authority
 
     def context(self, shown: Certificate | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
-        """A switch's: it checks the controller's certificate, and shows one."""
+        """For a switch: it verifies the controller's certificate and presents its own."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.maximum_version = version
@@ -45,10 +45,10 @@ def openflow(authority: Authority, **others: object) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     directory = tmp_path_factory.mktemp("certificates")
-    authority, stranger = Authority(directory, "ours"), Authority(directory, "other")
+    authority, other_authority = Authority(directory, "ours"), Authority(directory, "other")
     settings = Config.model_validate({"openflow": openflow(authority)})
     with southbound(settings) as controller:
-        yield Secured(controller, settings.openflow.port, authority, stranger)
+        yield Secured(controller, settings.openflow.port, authority, other_authority)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -65,7 +65,7 @@ def no_certificate(_: Secured) -> Certificate | None:
 
 
 def anothers(secured: Secured) -> Certificate | None:
-    return secured.stranger.sign("leaf")
+    return secured.other_authority.sign("leaf")
 
 
 @pytest.mark.parametrize("shown", [no_certificate, anothers])
@@ -113,7 +113,7 @@ def test_each_wrong_file_is_named_with_its_field(tmp_path: Path) -> None:
     }
 
 
-def test_an_encrypted_key_is_an_error_and_no_question(tmp_path: Path) -> None:
+def test_an_encrypted_key_is_an_error_and_not_a_prompt(tmp_path: Path) -> None:
     ours = Authority(tmp_path, "ours")
     settings = openflow(ours)
     key = ours.sign("controller", password="secret").private_key

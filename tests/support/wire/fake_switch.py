@@ -41,7 +41,7 @@ class FakeSwitch:
         self._buffer = b""
 
     def connect(self, ports: int = 1) -> Self:
-        """The whole handshake, by the byte."""
+        """The whole handshake."""
         self.send(HELLO, b"")
         asked = self.expect(FEATURES_REQUEST)
         self.send(FEATURES_REPLY, struct.pack("!QIBB2xII", self.dpid, 0, 254, 0, 0x4F, 0), asked.xid)
@@ -53,7 +53,7 @@ class FakeSwitch:
         return self
 
     def accept_master(self, generation: int) -> int:
-        """Lets the controller be the master, after a master of this generation; returns the generation it claims."""
+        """Grants the role of master after a master of this generation; returns the claimed generation."""
         asked = self.expect(ROLE_REQUEST)
         self.send(ROLE_REPLY, struct.pack("!I4xQ", EQUAL, generation), asked.xid)
         claim = self.expect(ROLE_REQUEST)
@@ -65,10 +65,10 @@ class FakeSwitch:
     def send(self, kind: int, body: bytes, xid: int = 0) -> None:
         self.socket.sendall(struct.pack("!BBHI", 4, kind, 8 + len(body), xid) + body)
 
-    def pour(self, garbage: bytes) -> None:
-        """Bytes and then the end, unless the controller ended the connection before."""
+    def send_and_end(self, data: bytes) -> None:
+        """Sends bytes and ends the connection, unless the controller ended it before."""
         with suppress(OSError):
-            self.socket.sendall(garbage)
+            self.socket.sendall(data)
             self.socket.shutdown(socket.SHUT_WR)
 
     def hear(self) -> Heard:
@@ -86,7 +86,7 @@ class FakeSwitch:
                 self.answer(heard)
 
     def answer(self, heard: Heard) -> None:
-        """What every switch answers by itself: echoes, and roles, which it lets the controller have."""
+        """Answers echo requests, and grants role requests."""
         if heard.kind == ECHO_REQUEST:
             self.send(ECHO_REPLY, heard.body, heard.xid)
         elif heard.kind == ROLE_REQUEST:

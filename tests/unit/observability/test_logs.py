@@ -45,7 +45,7 @@ def test_without_a_terminal_lines_are_key_value(capsys: pytest.CaptureFixture[st
     assert line.count("\n") == 1
 
 
-def test_libraries_are_heard_only_when_something_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_libraries_log_only_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(json=True)
     logging.getLogger("ryu.base.app_manager").info("loading app")
     logging.getLogger("ryu.controller").warning("unsupported version %d", 1)
@@ -53,7 +53,7 @@ def test_libraries_are_heard_only_when_something_is_wrong(capsys: pytest.Capture
     assert json.loads(line)["event"] == "unsupported version 1"
 
 
-def test_the_level_holds_for_our_lines_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_level_applies_to_lines_of_the_controller(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(json=True, level="error")
     structlog.get_logger("controller.x").warning("not this")
     structlog.get_logger("controller.x").error("this")

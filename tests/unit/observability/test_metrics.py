@@ -44,7 +44,7 @@ def scrape() -> Scrape:
     return Scrape(exposition(example.status()))
 
 
-def test_every_declared_metric_has_a_sample_once_there_is_something_of_everything(scrape: Scrape) -> None:
+def test_every_metric_has_a_sample_in_the_example(scrape: Scrape) -> None:
     assert scrape.names == {family.name for family in FAMILIES}
 
 
@@ -79,7 +79,7 @@ def test_jobs_show_prediction_beside_measurement(scrape: Scrape) -> None:
     assert scrape.value("signalbox_job_flows", job_id="llama") == 2
 
 
-def test_what_is_unknown_has_no_series_rather_than_a_zero(scrape: Scrape) -> None:
+def test_an_unknown_value_has_no_series(scrape: Scrape) -> None:
     assert scrape.series("signalbox_job_level") == [{"job_id": "llama"}]
     assert scrape.value("signalbox_job_missing_hosts", job_id="bert") == 1
     fresh = Scrape(exposition(Status()))
@@ -98,7 +98,7 @@ def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrap
     }
 
 
-def test_the_plan_stands_beside_its_bound_and_ecmp(scrape: Scrape) -> None:
+def test_a_plan_has_series_for_its_level_its_bound_and_ecmp(scrape: Scrape) -> None:
     assert scrape.value("signalbox_plan_level") == 1.25
     assert scrape.value("signalbox_plan_bound") == 1.0
     assert scrape.value("signalbox_plan_gap_ratio") == pytest.approx(0.25)
@@ -121,7 +121,7 @@ def test_packets_over_a_ports_limit_are_counted_by_port(scrape: Scrape) -> None:
     assert scrape.value("signalbox_punt_drops_total", switch="leaf1", port="3") == 77
 
 
-def test_what_left_leaves_no_series_behind() -> None:
+def test_series_end_with_the_job_switch_or_link() -> None:
     board = StatusBoard()
     registry = CollectorRegistry()
     registry.register(StatusCollector(board))
@@ -146,7 +146,7 @@ def test_counters_of_a_link_that_left_the_fabric_are_not_shown() -> None:
     assert [series["link"] for series in scrape.series("signalbox_link_bytes_total")] == ["10.0.1.1>leaf1:1"]
 
 
-def test_switches_of_one_name_stay_two_series() -> None:
+def test_switches_with_equal_names_have_separate_series() -> None:
     scrape = Scrape(exposition(example.status(example.fabric(second_leaf_name="leaf1"))))
     names = {series["switch"] for series in scrape.series("signalbox_switch_in_sync")}
     assert names == {"leaf1(0x1)", "leaf1(0x2)", "spine1"}

@@ -69,7 +69,7 @@ def flow(priority: int, byte_count: int, owner: int = cookie(Table.PINNED, 4)) -
 PORT_1, PORT_2 = port_entry(1, 10, 20), port_entry(2, 30, 40)
 
 
-def test_ports_and_pinned_flows_are_asked_for_together_and_reported_when_all_is_in() -> None:
+def test_ports_and_pinned_flows_are_read_together_and_reported_when_all_replies_are_complete() -> None:
     wire = Wire()
     wire.run(1)
     assert [kind for _, _, kind in wire.asked] == [PORTS, FLOWS, METERS]
@@ -83,7 +83,7 @@ def test_ports_and_pinned_flows_are_asked_for_together_and_reported_when_all_is_
     assert wire.counters == [Counters(A, 3.2, ports, {key(7): 99}, {PortNo(1): 5})]
 
 
-def test_a_switch_is_polled_once_per_interval_while_it_answers_and_its_meters_now_and_then() -> None:
+def test_a_switch_is_polled_once_per_interval_and_its_meters_every_few_polls() -> None:
     wire = Wire()
     for _ in range(METERS_EVERY + 1):
         wire.run(1)
@@ -93,7 +93,7 @@ def test_a_switch_is_polled_once_per_interval_while_it_answers_and_its_meters_no
     assert (kinds.count(PORTS), kinds.count(FLOWS), kinds.count(METERS)) == (METERS_EVERY + 1, METERS_EVERY + 1, 2)
 
 
-def test_a_switch_whose_poll_is_unanswered_is_not_asked_again_until_it_is_given_up() -> None:
+def test_a_switch_with_an_unanswered_poll_is_polled_again_when_that_is_given_up() -> None:
     wire = Wire()
     wire.run(PATIENCE)
     assert len(wire.asked) == 3
@@ -102,22 +102,22 @@ def test_a_switch_whose_poll_is_unanswered_is_not_asked_again_until_it_is_given_
     assert len(wire.asked) == 5
 
 
-def test_a_poll_that_is_answered_in_part_is_given_up_for_what_it_told_and_its_late_rest_is_nobodys() -> None:
+def test_a_poll_with_missing_replies_reports_the_others_and_later_replies_are_ignored() -> None:
     wire = Wire()
     wire.run(1)
     wire.answer(PORTS, PORT_1)
     wire.answer(FLOWS, flow(7, 99), more=True)
     late = dict(wire.open[A])
     wire.run(PATIENCE + 0.5)
-    (told,) = wire.counters
-    assert told.ports == {PortNo(1): PortCount(10, 20)}
-    assert told.flows == {}, "half a table is none"
+    (reported,) = wire.counters
+    assert reported.ports == {PortNo(1): PortCount(10, 20)}
+    assert reported.flows == {}, "an incomplete reply is not reported"
     assert not wire.poller.part(A, Reply(late[FLOWS], FLOWS, False, flow(8, 1)), wire.now)
     wire.answer_all(PORT_2)
     assert wire.counters[-1].ports == {PortNo(2): PortCount(30, 40)}
 
 
-def test_a_switch_that_never_answers_is_asked_all_the_same() -> None:
+def test_a_switch_that_never_answers_is_polled_again_and_again() -> None:
     wire = Wire()
     wire.run(10 * PATIENCE)
     assert [kind for _, _, kind in wire.asked].count(PORTS) >= 8
@@ -125,7 +125,7 @@ def test_a_switch_that_never_answers_is_asked_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("refused", [PORTS, FLOWS])
-def test_one_refused_request_does_not_take_the_others_answer(refused: int) -> None:
+def test_a_refused_request_leaves_the_replies_to_the_others(refused: int) -> None:
     wire = Wire()
     wire.run(1)
     wire.answer(METERS)
@@ -133,9 +133,9 @@ def test_one_refused_request_does_not_take_the_others_answer(refused: int) -> No
     assert not wire.refuse(refused)
     assert wire.counters == []
     wire.answer(FLOWS if refused == PORTS else PORTS, flow(7, 99) if refused == PORTS else PORT_1)
-    (told,) = wire.counters
-    assert bool(told.ports) == (refused == FLOWS)
-    assert bool(told.flows) == (refused == PORTS)
+    (reported,) = wire.counters
+    assert bool(reported.ports) == (refused == FLOWS)
+    assert bool(reported.flows) == (refused == PORTS)
 
 
 def test_a_refusal_that_comes_last_completes_the_poll() -> None:
@@ -163,7 +163,7 @@ def test_a_switch_without_meters_is_not_asked_for_them_again_until_it_is_back() 
     assert [kind for _, _, kind in wire.asked].count(METERS) == 2
 
 
-def test_counters_that_a_switch_does_not_have_are_not_told() -> None:
+def test_counters_that_a_switch_does_not_have_are_not_reported() -> None:
     wire = Wire()
     wire.run(1)
     wire.answer_all(
@@ -172,7 +172,7 @@ def test_counters_that_a_switch_does_not_have_are_not_told() -> None:
     assert wire.counters == [Counters(A, wire.now, {PortNo(1): PortCount(None, 5)}, {key(8): 6}, {})]
 
 
-def test_a_part_that_comes_twice_changes_nothing() -> None:
+def test_a_part_that_arrives_twice_changes_nothing() -> None:
     wire = Wire()
     wire.run(1)
     for _ in range(2):
@@ -182,7 +182,7 @@ def test_a_part_that_comes_twice_changes_nothing() -> None:
     assert wire.counters[0].ports.keys() == {1, 2}
 
 
-def test_a_reply_that_is_malformed_is_refused() -> None:
+def test_a_malformed_reply_raises_malformed() -> None:
     wire = Wire()
     wire.run(1)
     with pytest.raises(Malformed):
@@ -197,7 +197,7 @@ def test_switches_that_connect_together_are_polled_at_different_moments() -> Non
     assert max(moments.count(moment) for moment in moments) <= 3
 
 
-def test_replies_of_a_switch_that_left_are_nobodys() -> None:
+def test_replies_of_a_switch_that_left_are_ignored() -> None:
     wire = Wire()
     wire.run(1)
     wire.poller.switch_left(A)
@@ -206,7 +206,7 @@ def test_replies_of_a_switch_that_left_are_nobodys() -> None:
     assert len(wire.asked) == 3
 
 
-def test_after_a_stall_the_missed_polls_are_not_made_up_for() -> None:
+def test_polls_missed_during_a_stall_are_skipped() -> None:
     wire = Wire()
     wire.run(1)
     wire.answer_all(PORT_1)

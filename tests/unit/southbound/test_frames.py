@@ -18,7 +18,7 @@ def test_a_probe_is_a_broadcast_that_claims_no_address() -> None:
     assert len(frame) == 60
 
 
-def test_a_reply_speaks_for_the_owner_to_the_asker_alone() -> None:
+def test_a_reply_has_the_addresses_of_the_owner_and_goes_to_the_asker() -> None:
     frame = arp_reply("10.0.1.2", HOST, "10.0.2.2", ASKER)
     assert frame[:6] == bytes.fromhex(ASKER.replace(":", ""))
     assert parse_arp(frame) == Arp("reply", HOST, "10.0.1.2", ASKER, "10.0.2.2")

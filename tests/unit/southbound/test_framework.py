@@ -36,7 +36,7 @@ def test_another_framework_is_an_error_that_names_the_choices(monkeypatch: pytes
     ("host", "only_this_machine"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False), ("192.0.2.1", False)],
 )
-def test_what_needs_no_tls_is_what_only_this_machine_reaches(host: str, only_this_machine: bool) -> None:
+def test_loopback_addresses_are_reached_only_from_this_machine(host: str, only_this_machine: bool) -> None:
     assert is_loopback(host) is only_this_machine
 
 
@@ -70,7 +70,7 @@ def test_a_stop_from_another_thread_wakes_a_hub_that_waits() -> None:
     outbox.close()
 
 
-def test_a_failure_drops_what_is_queued_and_is_raised() -> None:
+def test_a_failure_drops_queued_commands_and_is_raised() -> None:
     outbox = Outbox()
     outbox.send([ReadRules(Dpid(1))])
     outbox.fail(RuntimeError("first"))
@@ -80,7 +80,7 @@ def test_a_failure_drops_what_is_queued_and_is_raised() -> None:
     outbox.close()
 
 
-def test_what_is_sent_after_the_end_is_dropped() -> None:
+def test_commands_sent_after_the_end_are_dropped() -> None:
     outbox = Outbox()
     outbox.close()
     outbox.send([ReadRules(Dpid(1))])

@@ -34,7 +34,7 @@ def test_messages_come_out_whole_however_their_bytes_are_cut(sent: list[Frame], 
         ("00 00 0008 00000001", "version 0"),
     ],
 )
-def test_a_header_that_cannot_be_true_is_malformed_and_what_came_before_it_is_not(header: str, why: str) -> None:
+def test_a_wrong_header_is_malformed_and_the_message_before_it_is_not(header: str, why: str) -> None:
     splitter = Splitter()
     stream = splitter.feed(bytes.fromhex("04 15 0008 00000007") + bytes.fromhex(header))
     assert next(stream).xid == 7

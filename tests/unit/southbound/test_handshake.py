@@ -31,7 +31,7 @@ def bitmap(*versions: int) -> bytes:
 
 
 def described() -> Handshake:
-    """As far as the ports."""
+    """A handshake that waits for the ports."""
     handshake = Handshake()
     handshake.take(frame(HELLO))
     handshake.take(frame(FEATURES_REPLY, FEATURES))
@@ -86,7 +86,7 @@ def test_the_bitmap_of_a_hello_decides_and_without_one_the_smaller_version(
         bitmap(4) + b"\0\1\0",
     ],
 )
-def test_a_hello_with_elements_that_cannot_be_is_malformed(body: bytes) -> None:
+def test_a_hello_with_wrong_elements_is_malformed(body: bytes) -> None:
     with pytest.raises(Malformed):
         Handshake().take(frame(HELLO, body))
 
@@ -107,7 +107,7 @@ def test_nothing_comes_before_hello(first: Frame) -> None:
 @pytest.mark.parametrize(
     "body", [FEATURES[:-1], FEATURES + b"\0", b"", struct.pack("!QIBB2xII", 1, 0, 254, 7, 0x4F, 0)]
 )
-def test_features_that_cannot_be_are_malformed(body: bytes) -> None:
+def test_wrong_features_are_malformed(body: bytes) -> None:
     handshake = Handshake()
     handshake.take(frame(HELLO))
     with pytest.raises(Malformed):
@@ -115,7 +115,7 @@ def test_features_that_cannot_be_are_malformed(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("reply", [b"", b"\0\x0d\0\0", struct.pack("!HH4x", 13, 0) + bytes(63)])
-def test_ports_that_cannot_be_are_malformed(reply: bytes) -> None:
+def test_wrong_port_descriptions_are_malformed(reply: bytes) -> None:
     with pytest.raises(Malformed):
         described().take(frame(MULTIPART_REPLY, reply))
 
@@ -138,7 +138,7 @@ def test_ports_before_features_and_features_twice_change_nothing() -> None:
     assert not handshake.done
 
 
-def test_what_may_come_at_any_time_is_passed_over() -> None:
+def test_messages_that_may_come_at_any_time_are_ignored() -> None:
     handshake = described()
     assert handshake.take(frame(PORT_STATUS, bytes(72))) == b""
     assert handshake.take(ports(1, kind=1)) == b""

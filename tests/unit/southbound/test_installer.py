@@ -17,7 +17,7 @@ def kind(message: bytes) -> int:
 
 
 class Wire:
-    """Switches that remember what they were sent, and what was reported."""
+    """Switches that keep the messages sent to them, and the reports."""
 
     def __init__(self, *connected: Dpid) -> None:
         self.connected = set(connected)
@@ -106,7 +106,7 @@ def test_a_silent_barrier_times_out_and_keeps_the_other_switchs_result() -> None
     assert len(wire.done) == 2
 
 
-def test_who_is_late_holds_up_nobody_else_and_is_told_of_when_it_answers() -> None:
+def test_a_late_switch_delays_no_other_and_is_reported_when_it_answers() -> None:
     wire = Wire(A, B)
     wire.install({A: mods(1), B: mods(1)})
     wire.installer.barrier_reply(A, wire.barrier(A))
@@ -129,7 +129,7 @@ def test_a_switch_that_leaves_ends_its_part_with_what_it_rejected() -> None:
     assert wire.done[0].results[A] == SwitchResult(((mods(1)[0], "no room"),), timed_out=True)
 
 
-def test_a_switch_that_is_not_there_has_timed_out_and_gets_nothing() -> None:
+def test_a_switch_that_is_not_connected_counts_as_timed_out() -> None:
     wire = Wire(A)
     wire.install({B: mods(1)})
     assert wire.done == [StageDone(1, {B: SwitchResult(timed_out=True)})]

@@ -1,4 +1,4 @@
-"""Every message that is packed by hand is the one that Ryu would have serialised."""
+"""Every message equals the one that Ryu's serialiser makes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def same(ours: bytes, ryus: Any) -> bool:
 
 @settings(max_examples=400)
 @given(mods)
-def test_a_change_of_a_rule_is_what_ryu_would_send(mod: RuleMod) -> None:
+def test_a_change_of_a_rule_equals_the_message_of_ryu(mod: RuleMod) -> None:
     assert same(encode.mod_message(mod), ryu_message(mod))
 
 
@@ -69,7 +69,7 @@ def of_ours(kind: Any, table: int, cookie_: int, mask: int) -> Any:
         ),
     ],
 )
-def test_a_request_is_what_ryu_would_send(ours: bytes, ryus: Any) -> None:
+def test_a_request_equals_the_message_of_ryu(ours: bytes, ryus: Any) -> None:
     assert same(ours, ryus)
 
 
@@ -109,6 +109,6 @@ def test_a_meter_without_burst_is_an_error_because_a_switch_would_change_it() ->
         FlowRule(FlowKey(Table.CONTROL, 1, Match(in_port=PortNo(1 << 32))), cookie(Table.CONTROL)),
     ],
 )
-def test_what_does_not_fit_into_a_message_is_an_error(rule: Any) -> None:
+def test_a_rule_that_does_not_fit_into_a_message_is_an_error(rule: Any) -> None:
     with pytest.raises(ValueError, match="does not fit"):
         encode.mod_message(RuleMod("add", rule))

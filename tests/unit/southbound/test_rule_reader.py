@@ -24,9 +24,9 @@ FLOWS, COUNT, GROUPS, METERS = ofp.OFPMP_FLOW, ofp.OFPMP_AGGREGATE, ofp.OFPMP_GR
 class Wire:
     def __init__(self) -> None:
         self.xids: dict[int, int] = {}
-        self.told: list[SwitchRules] = []
+        self.reported: list[SwitchRules] = []
         self._numbers = count(1)
-        self.reader = RuleReader(TIMEOUT, self._send, self.told.append)
+        self.reader = RuleReader(TIMEOUT, self._send, self.reported.append)
 
     def _send(self, _: Dpid, /, *messages: bytes) -> list[int]:
         kinds = [struct.unpack_from("!H", message, 8)[0] for message in messages]
@@ -54,7 +54,7 @@ def counted(number: int) -> bytes:
     return struct.pack("!QQI4x", 0, 0, number)
 
 
-def test_rules_are_told_when_the_last_part_of_the_last_reply_is_in() -> None:
+def test_rules_are_reported_with_the_last_part_of_the_last_reply() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     wire.answer(METERS)
@@ -62,15 +62,15 @@ def test_rules_are_told_when_the_last_part_of_the_last_reply_is_in() -> None:
     wire.answer(COUNT, counted(5))
     wire.answer(GROUPS)
     wire.answer(FLOWS, flow(2))
-    assert wire.told == [], "three are foreign: which are they?"
+    assert wire.reported == [], "the keys of three foreign flows are missing"
     theirs = [replace(rule(priority), cookie=0x77) for priority in (7, 8)]
     wire.answer(FLOWS, flow(1) + flow_entry(theirs[0]), more=True)
     wire.answer(FLOWS, flow_entry(theirs[1]) + flow(2))
     keys = frozenset(one.key for one in theirs)
-    assert wire.told == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3, foreign_keys=keys)]
+    assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1), rule(2)]), foreign=3, foreign_keys=keys)]
 
 
-def test_a_part_that_comes_twice_changes_nothing() -> None:
+def test_a_part_that_arrives_twice_changes_nothing() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_a_part_that_comes_twice_changes_nothing() -> None:
     wire.answer(FLOWS)
     assert not wire.reader.part(A, Reply(wire.xids[FLOWS], FLOWS, False, flow(9)))
     wire.answer_the_rest(flows=1)
-    assert wire.told == [SwitchRules(A, RuleSet.of([rule(1)]), foreign=0)]
+    assert wire.reported == [SwitchRules(A, RuleSet.of([rule(1)]), foreign=0)]
 
 
 def test_a_switch_without_meters_has_none() -> None:
@@ -88,17 +88,17 @@ def test_a_switch_without_meters_has_none() -> None:
     wire.answer(FLOWS)
     wire.answer(COUNT, counted(0))
     wire.answer(GROUPS)
-    assert wire.told == [SwitchRules(A, RuleSet(), 0)]
+    assert wire.reported == [SwitchRules(A, RuleSet(), 0)]
 
 
 @pytest.mark.parametrize("answered", [False, True])
-def test_a_refused_flow_request_fails_the_read_whatever_else_is_answered(answered: bool) -> None:
+def test_a_refused_flow_request_fails_the_read(answered: bool) -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     assert wire.reader.error(A, wire.xids[FLOWS])
     if answered:
         wire.answer_the_rest()
-    assert wire.told == []
+    assert wire.reported == []
     assert wire.reader.failed(0.0) == [A]
     assert wire.reader.failed(0.0) == []
 
@@ -119,17 +119,17 @@ def test_meters_come_back() -> None:
     wire.answer(FLOWS)
     wire.answer(COUNT, counted(0))
     wire.answer(GROUPS)
-    assert wire.told[0].rules.meters == {3: MeterRule(3, 50, 60)}
+    assert wire.reported[0].rules.meters == {3: MeterRule(3, 50, 60)}
 
 
-def test_a_reply_of_another_kind_than_was_asked_for_is_refused() -> None:
+def test_a_reply_of_another_kind_than_the_request_is_malformed() -> None:
     wire = Wire()
     wire.reader.read(A, 0.0)
     with pytest.raises(Malformed, match="kind"):
         wire.reader.part(A, Reply(wire.xids[FLOWS], GROUPS, False, b""))
 
 
-def test_a_reply_that_does_not_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_without_end_is_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multipart, "MAX_BYTES", 1000)
     wire = Wire()
     wire.reader.read(A, 0.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from controller.commands import tables
+from controller.commands import printing
 
 
 def shown(table: RenderableType) -> list[list[str]]:
@@ -28,7 +28,7 @@ def route(src: str, *subflows: tuple[float, str, int, int]) -> dict[str, Any]:
 def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
     split = route("10.0.1.1", (0.75, "spine1", 0, 2), (0.25, "spine2", 2, 2))
     whole = route("10.0.1.2", (1.0, "spine3", 0, 0))
-    lines = shown(tables.routes({"generation": "7", "routes": [split, whole, route("10.0.1.3")]}))
+    lines = shown(printing.routes({"generation": "7", "routes": [split, whole, route("10.0.1.3")]}))
     assert ["10.0.1.1", "10.0.2.1", "75.0%", "0x0/0x2", "leaf1", ">", "spine1", ">", "leaf2"] in lines
     assert ["10.0.1.1", "10.0.2.1", "25.0%", "0x2/0x2", "leaf1", ">", "spine2", ">", "leaf2"] in lines
     assert ["10.0.1.2", "10.0.2.1", "100.0%", "any", "leaf1", ">", "spine3", ">", "leaf2"] in lines
@@ -37,7 +37,7 @@ def test_each_subflow_has_a_line_with_its_share_ports_and_path() -> None:
 
 def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
     lines = shown(
-        tables.routes({"generation": "7", "routes": [route("10.0.1.2", (1.0, "spine3", 0, 0)), route("10.0.1.3")]})
+        printing.routes({"generation": "7", "routes": [route("10.0.1.2", (1.0, "spine3", 0, 0)), route("10.0.1.3")]})
     )
     assert ["10.0.1.2", "10.0.2.1", "leaf1", ">", "spine3", ">", "leaf2"] in lines
     assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines

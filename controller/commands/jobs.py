@@ -1,0 +1,82 @@
+"""``signalbox jobs``: announce, list, watch and remove jobs of a running controller."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.commands import printing
+from controller.commands.output import Address, AsJson, console, fields, show
+from controller.errors import FieldProblem, InvalidInput
+from controller.jobs.spec import JobSpec
+
+commands = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
+
+JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
+
+
+@commands.command("list")
+def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List all jobs with their state and efficiency."""
+    with Client(address) as client:
+        found = [fields(job) for job in client.list_jobs()]
+    show({"jobs": found}, lambda: printing.jobs(found), as_json)
+
+
+@commands.command("show")
+def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show one job: its collectives, state, lease and efficiency."""
+    with Client(address) as client:
+        found = fields(client.get_job(job))
+    show(found, lambda: printing.job(found), as_json)
+
+
+@commands.command("register")
+def register_job(
+    file: Annotated[
+        Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
+    ],
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Announce the job that FILE describes. The same file again renews the job's lease."""
+    try:
+        spec = JobSpec.parse(_read(file))
+        with Client(address) as client:
+            found = fields(client.register_job(spec))
+    except InvalidInput as error:
+        raise error.within(file) from None
+    show(found, lambda: printing.registered(found), as_json)
+
+
+@commands.command("deregister")
+def deregister_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS) -> None:
+    """Forget a job and release its routes; its traffic falls back to ECMP."""
+    with Client(address) as client:
+        client.deregister_job(job)
+
+
+@commands.command("watch")
+def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
+    with Client(address) as client, suppress(KeyboardInterrupt):
+        for response in client.watch_routes(job):
+            found = fields(response)
+            if as_json:
+                typer.echo(json.dumps(found))
+            else:
+                console().print(printing.routes(found))
+
+
+def _read(file: Path) -> Any:
+    try:
+        text = file.read_text(encoding="utf-8")
+        return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise InvalidInput((FieldProblem("", str(error)),)) from None

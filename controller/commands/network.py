@@ -1,0 +1,110 @@
+"""``signalbox fabric``, ``plan``, ``status`` and ``strategy``: what a running controller knows and does."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import nullcontext, suppress
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+
+from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.commands import printing
+from controller.commands.output import Address, AsJson, console, fields, show, waiting
+from controller.config import Strategy
+
+commands = typer.Typer()
+
+
+@commands.command()
+def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show the switches, links and hosts that were found."""
+    with Client(address) as client:
+        found = fields(client.get_fabric())
+    show(found, lambda: printing.fabric(found), as_json)
+
+
+@commands.command()
+def plan(
+    now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the current plan with its certificate, and the route of every flow."""
+    with Client(address) as client:
+        if now:
+            with waiting("planning"):
+                found: Any = fields(client.replan())
+            show(found, lambda: printing.replan(found), as_json)
+        else:
+            current = client.get_plan()
+            found = fields(current) if current is not None else None
+            show(found, lambda: printing.plan(found) if found else "There is no plan yet.", as_json)
+
+
+@commands.command()
+def status(
+    watch: Annotated[
+        bool,
+        typer.Option(
+            "--watch",
+            metavar="",
+            help="Refresh every second; without a terminal one line each, with --json one object.",
+        ),
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the controller and its network are."""
+    with Client(address) as client:
+        if not watch:
+            found = fields(client.get_status())
+            show(found, lambda: printing.status(found), as_json)
+            return
+        with suppress(KeyboardInterrupt):
+            _watch_status(client, as_json)
+
+
+def _watch_status(client: Client, as_json: bool) -> None:
+    live = Live(console=console(), auto_refresh=False) if sys.stdout.isatty() and not as_json else None
+    with live or nullcontext():
+        while True:
+            found = fields(client.get_status())
+            if live:
+                live.update(printing.status(found), refresh=True)
+            else:
+                typer.echo(json.dumps(found) if as_json else printing.status_line(found))
+            time.sleep(1)
+
+
+def _strategy(name: str) -> Strategy:
+    try:
+        return Strategy(name)
+    except ValueError:
+        raise typer.BadParameter(f"there is no strategy '{name}'; choose {', '.join(Strategy)}") from None
+
+
+@commands.command()
+def strategy(
+    name: Annotated[
+        Strategy | None,
+        typer.Argument(metavar="[ecmp|planned|shadow]", parser=_strategy, help="The strategy to set."),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the strategy, or set it and wait until the switches have confirmed its rules.
+
+    ecmp: hash everything. planned: pin what was planned. shadow: plan, report what it would gain, install nothing.
+    """
+    with Client(address) as client:
+        if name is None:
+            found = {"strategy": fields(client.get_status())["strategy"]}
+            show(found, lambda: printing.word(found["strategy"]), as_json)
+            return
+        with waiting("waiting for the switches to confirm"):
+            done = fields(client.set_strategy(name))
+    show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {printing.pins(done['pins'])}", as_json)
