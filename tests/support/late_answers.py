@@ -6,19 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.core.messages import Command, Message
-from controller.planning.messages import Planned
+from controller.planning.messages import Planned, SolvePlan
 from tests.support.fake_fabric import FakeFabric
 
 
 class LateAnswers(FakeFabric):
-    """Answers to commands are held back while ``is_late`` says so, and handed over by ``deliver``."""
+    """Answers to commands are held back while ``is_late`` says so, and handed over by ``deliver``. ``asked``: all
+    requests for plans."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.is_late: Callable[[Message], bool] = lambda _: False
         self.late: list[Message] = []
+        self.asked: list[SolvePlan] = []
 
     def _carry_out(self, command: Command) -> list[Message]:
+        if isinstance(command, SolvePlan):
+            self.asked.append(command)
         answers = super()._carry_out(command)
         late = [answer for answer in answers if self.is_late(answer)]
         self.late += late

@@ -10,12 +10,12 @@ from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
 from controller.jobs.spec import JobId
-from controller.planning.messages import Planned, SolvePlan
+from controller.planning.messages import Planned
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
 from controller.tables.rules import FlowRule, Prefix
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
-from tests.support.late_answers import SlowSolver
+from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, RINGS, register, spines_used
 
 JOB0 = JobId("job0")
@@ -91,6 +91,17 @@ def test_a_plan_over_a_link_that_was_lost_meanwhile_is_not_adopted() -> None:
     assert fabric.status.jobs[JOB0].state == "pinned"
 
 
+def test_a_problem_that_takes_longer_than_the_period_is_waited_for() -> None:
+    fabric = SlowSolver()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(3 * CONFIG.planning.interval_s, step=0.5)
+    assert len(fabric.asked) == 1
+    fabric.solve()
+    fabric.run(CONFIG.planning.interval_s + 1, step=0.5)
+    assert len(fabric.asked) > 1
+
+
 class OtherOrder(FakeFabric):
     """A planner that lists the subflows of each route the other way round."""
 
@@ -155,21 +166,8 @@ def test_subflows_keep_their_ports_whatever_order_a_repair_lists_them_in(split: 
 # ---- what is told of plans
 
 
-class Watched(FakeFabric):
-    """Keeps the requests to solve a problem."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[SolvePlan] = []
-
-    def _carry_out(self, command: Command) -> list[Message]:
-        if isinstance(command, SolvePlan):
-            self.asked.append(command)
-        return super()._carry_out(command)
-
-
 def test_the_cap_on_moves_goes_with_every_problem() -> None:
-    fabric = Watched()
+    fabric = LateAnswers()
     fabric.start(CONFIG.model_copy(update={"planning": CONFIG.planning.model_copy(update={"max_moves": 3})}))
     fabric.run(3)
     register(fabric, 0)

@@ -13,6 +13,8 @@ from controller.jobs.messages import RegisterJob
 from controller.planning.messages import Planned, Replan, ReplanOutcome, SetStrategy
 from controller.planning.plan import Plan
 from controller.serving.event_log import events
+from controller.tables.messages import StageDone
+from controller.tables.rules import NARROW
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.support.late_answers import LateAnswers, SlowSolver
 from tests.support.three_rings import CONFIG, assert_no_collision, register, spines_used
@@ -162,6 +164,34 @@ def late_repairs() -> LateAnswers:
     fabric.run(3)
     fabric.is_late = lambda answer: isinstance(answer, Planned)
     return fabric
+
+
+def test_other_rules_wait_for_a_repair_a_tenth_of_a_second_at_most(late_repairs: LateAnswers) -> None:
+    late_repairs.stages.clear()
+    late_repairs.cut(LEAF, UPLINK)
+    late_repairs.run(0.05, step=0.05)
+    assert {stage.stage.name for stage in late_repairs.stages} == {NARROW}
+    late_repairs.run(0.1, step=0.05)
+    assert {stage.stage.name for stage in late_repairs.stages} > {NARROW}
+
+
+def test_a_repair_is_asked_for_when_lost_next_hops_are_removed_or_a_tenth_of_a_second_later(
+    late_repairs: LateAnswers,
+) -> None:
+    late_repairs.is_late = lambda answer: isinstance(answer, StageDone)
+    asked = len(late_repairs.asked)
+    late_repairs.cut(LEAF, UPLINK)
+    assert len(late_repairs.asked) == asked
+    late_repairs.deliver()
+    assert len(late_repairs.asked) == asked + 1
+    late_repairs.deliver()
+    late_repairs.run(1)
+    asked = len(late_repairs.asked)
+    late_repairs.cut(LEAF, PortNo(3))
+    late_repairs.run(0.05, step=0.05)
+    assert len(late_repairs.asked) == asked
+    late_repairs.run(0.1, step=0.05)
+    assert len(late_repairs.asked) > asked
 
 
 def test_the_time_of_a_repair_is_from_the_first_loss_until_all_routes_are_repaired(late_repairs: LateAnswers) -> None:

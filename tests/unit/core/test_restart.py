@@ -63,6 +63,15 @@ def test_routes_through_a_leaf_that_connects_after_the_others_were_adopted_stay(
     assert status.moved_flows_total == 0
 
 
+def test_a_cable_that_is_cut_while_rules_are_adopted_changes_none_of_them(fabric: FakeFabric) -> None:
+    fabric.start(CONFIG, late=[Dpid(3)])
+    fabric.run(2)
+    fabric.forget_mods()
+    fabric.cut(Dpid(1), PortNo(2))
+    fabric.run(1)
+    assert fabric.mods == []
+
+
 def returned(fabric: FakeFabric, dpid: Dpid) -> bool:
     """A switch connects, and is read; whether what switches hold is adopted then."""
     fabric.send(SwitchConnected(dpid, fabric.switches[dpid].name, fabric.switches[dpid].ports()))
