@@ -57,7 +57,7 @@ def adopting_rules(switch: Switch, installed: RuleSet, punt_rate_pps: int) -> Ru
     return RuleSet({**installed.flows, **flows}, installed.groups, {**wanted.meters, **installed.meters})
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 5)  # for switches with equal ports; old variants of 64 x 32 switches would take 100 kB each
 def _control_rules(
     ports: tuple[PortNo, ...],
     fabric_ports: frozenset[PortNo],
