@@ -43,7 +43,15 @@ def started(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def controllers_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"serve" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return [int(child) for child in children if b"serve" in command_of(child)]
+
+
+def command_of(pid: str) -> bytes:
+    """The command line of a process, empty when it has ended: the benchmark also starts programs of a moment."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 @pytest.mark.timeout(300)
