@@ -115,16 +115,22 @@ class Samples(Generic[Key]):
         rates[enough] = self.rates_bps(rows[enough], instants)[:, 0]
         return rates
 
+    def most_bps(self, rows: Rows, window_s: float) -> Floats:
+        """The most that the mean over the last ``window_s`` of samples can be; infinite where there are few samples.
+        Quickly worked out."""
+        counted = (self._totals[rows, -1] - self._totals[rows, 0]).astype(np.float64)
+        return np.where(self._times[rows, 0] > _MISSING, 8 * counted / window_s, np.inf)
+
     def _rows(self, totals: Mapping[Key, int]) -> Rows:
         row_of = self.row_of
-        for key in totals:
-            if key not in row_of:
-                row_of[key] = len(row_of)
+        if not totals.keys() <= row_of.keys():
+            for key in totals:
+                row_of.setdefault(key, len(row_of))
         if len(row_of) > len(self._times):
             new = max(len(row_of), 2 * len(self._times)) - len(self._times)
             self._times = np.concatenate([self._times, np.full((new, DEPTH), _MISSING)])
             self._totals = np.concatenate([self._totals, np.zeros((new, DEPTH), np.uint64)])
-        return np.fromiter((row_of[key] for key in totals), np.int64, len(totals))
+        return np.fromiter(map(row_of.__getitem__, totals), np.int64, len(totals))
 
     def _totals_at(self, rows: Rows, instants: Floats) -> Floats:
         """Interpolated, relative to the newest sample; NaN outside the samples."""

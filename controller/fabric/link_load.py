@@ -64,7 +64,8 @@ class LinkLoad:
         self._users = Memo(self._find_users)
         self._sized = Memo(_sized)
         self._rows = Memo(lambda links, _numbering: self._links.rows_of(links))
-        self._smoothed: Mapping[LinkId, float] = {}
+        self._keep_links = Memo(self._keep_links_at)
+        self._smoothed: tuple[tuple[LinkId, ...], Floats] = (), np.zeros(0)
         self.background: Mapping[LinkId, float] = {}
         self.measured_at = now
 
@@ -78,10 +79,15 @@ class LinkLoad:
 
     def forget(self, ports: Set[PortRef]) -> None:
         """Keep only the links at these ports."""
+        self._keep_links(ports, self._links.numbering)
+
+    def _keep_links_at(self, ports: Set[PortRef], _numbering: tuple[int, int]) -> None:
         if not all(link.at in ports for link in self._links.row_of):
             self._links.keep(lambda link: link.at in ports)
             self._recent.renumbered()
-            self._smoothed = {link: bps for link, bps in self._smoothed.items() if link.at in ports}
+            known, bps = self._smoothed
+            kept = np.array([link.at in ports for link in known], bool)
+            self._smoothed = tuple(link for link in known if link.at in ports), bps[kept]
             self.background = {link: bps for link, bps in self.background.items() if link.at in ports}
 
     def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
@@ -131,12 +137,20 @@ class LinkLoad:
         self._forget_flows(now)
         links, bps = self._sized(capacity_bps)
         measured = self._lasting_excess_bps(self._rows(links, self._links.numbering), self._noise_fraction * bps)
-        before = np.array([self._smoothed.get(link, np.nan) for link in links])
+        before = self._smoothed_of(links)
         mixed = SMOOTHING * measured + (1 - SMOOTHING) * np.where(np.isnan(before), measured, before)
         smoothed = np.where(mixed > 0.01 * bps, mixed, 0.0)
-        self._smoothed = dict(zip(links, smoothed.tolist(), strict=True))
-        self.background = {link: value for link, value in self._smoothed.items() if value}
+        self._smoothed = links, smoothed
+        self.background = {links[number]: float(smoothed[number]) for number in np.flatnonzero(smoothed)}
         return self.background
+
+    def _smoothed_of(self, links: tuple[LinkId, ...]) -> Floats:
+        """NaN for links that have no smoothed background yet."""
+        known, bps = self._smoothed
+        if known is links:
+            return bps
+        of = dict(zip(known, bps.tolist(), strict=True))
+        return np.array([of.get(link, np.nan) for link in links])
 
     def _forget_flows(self, now: float) -> None:
         """Those that were used last before the window."""
@@ -167,6 +181,7 @@ class LinkLoad:
         noise_bps[unknown[unknown >= 0]] = np.inf
 
         left = np.flatnonzero(rows >= 0)
+        left = left[self._links.most_bps(rows[left], self._window_s) > noise_bps[left]]
         links_bps = self._links.rates_bps(rows[left], self._instants(end[left]))
         loud = links_bps.min(axis=1) > noise_bps[left]  # not where a rate is NaN
         left, links_bps = left[loud], links_bps[loud]

@@ -28,21 +28,21 @@ class _Links(NamedTuple):
 
 class PuntDrops(NamedTuple):
     """Packets of one port over its limit: ``total`` since its meter was made; ``packets`` in the ``seconds`` between
-    the latest two readings, the last one at ``at``; None after the first."""
+    the latest two readings of the switch's meters; None after the first."""
 
-    at: float
     total: int
     packets: int | None
     seconds: float
 
 
 class CounterIntake:
-    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected
-    switches."""
+    """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected switches
+    that have dropped any."""
 
     def __init__(self, load: LinkLoad) -> None:
         self.at: dict[Dpid, float] = {}
         self.drops: dict[PortRef, PuntDrops] = {}
+        self._drops_at: dict[Dpid, float] = {}
         self._load = load
         self._edges = Memo(_edge_ports)
         self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
@@ -58,11 +58,12 @@ class CounterIntake:
         self.at[message.dpid] = message.at
         self._load.count_links(message.at, self._link_bytes(fabric, switch, message))
         self._load.count_flows(message.at, self._flow_bytes(fabric, message))
-        for port, total in message.punt_drops.items():
-            self._count_drops(PortRef(message.dpid, port), message.at, total)
+        if message.punt_drops:
+            self._count_drops(message.dpid, message.at, message.punt_drops)
 
     def switch_left(self, dpid: Dpid) -> None:
         self.at.pop(dpid, None)
+        self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)
         self._flows.pop(dpid, None)
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
@@ -83,13 +84,20 @@ class CounterIntake:
         what = self._flows[message.dpid](message.dpid, fabric.hosts, tuple(message.flows))
         return {flow: total for flow, total in zip(what, message.flows.values(), strict=True) if flow}
 
-    def _count_drops(self, at: PortRef, read_at: float, total: int) -> None:
-        before = self.drops.get(at)
-        if before is None:
-            self.drops[at] = PuntDrops(read_at, total, None, 0.0)
-        elif read_at > before.at:
-            since = total - before.total if total >= before.total else total  # the meter was made anew
-            self.drops[at] = PuntDrops(read_at, total, since, read_at - before.at)
+    def _count_drops(self, dpid: Dpid, read_at: float, totals: Mapping[PortNo, int]) -> None:
+        last_at = self._drops_at.get(dpid)
+        if last_at is not None and read_at <= last_at:
+            return
+        self._drops_at[dpid] = read_at
+        for port, total in totals.items():
+            at = PortRef(dpid, port)
+            before = self.drops[at].total if at in self.drops else 0
+            if last_at is None:
+                drops = PuntDrops(total, None, 0.0)
+            else:  # a total that has fallen: the meter was made anew
+                drops = PuntDrops(total, total - before if total >= before else total, read_at - last_at)
+            if total or before:
+                self.drops[at] = drops
 
 
 def _edge_ports(hosts: Mapping[str, Host]) -> Mapping[Dpid, frozenset[PortNo]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.fabric.messages import (
     ArpSeen,
@@ -51,8 +52,7 @@ class StageDone:
     results: Mapping[Dpid, SwitchResult]
 
 
-@dataclass(frozen=True, slots=True)
-class PortCount:
+class PortCount(NamedTuple):
     """Cumulative bytes. None where the switch does not support the counter."""
 
     tx_bytes: int | None
