@@ -17,7 +17,7 @@ import structlog
 from controller.southbound import openflow_encode as encode
 from controller.southbound.connection import Connection
 from controller.southbound.framework import ofp
-from controller.southbound.framing import message
+from controller.southbound.openflow_framing import message
 
 log = structlog.get_logger(__name__)
 

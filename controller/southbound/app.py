@@ -28,7 +28,7 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.fabric.topology import Dpid, PortRef
-from controller.southbound import frames
+from controller.southbound import ethernet_frames
 from controller.southbound import openflow_decode as decode
 from controller.southbound import openflow_encode as encode
 from controller.southbound.admission import MASTERSHIP_LOST, Admission
@@ -46,12 +46,12 @@ from controller.southbound.framework import (
     pause,
     spawn,
 )
-from controller.southbound.framing import Frame
 from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
 from controller.southbound.multipart import multipart_reply
+from controller.southbound.openflow_framing import Frame
 from controller.southbound.rule_reader import RuleReader
-from controller.tables.messages import FromSwitches, InstallStage, ReadRules, ToSwitches
+from controller.tables.messages import Counters, FromSwitches, InstallStage, ReadRules, ToSwitches
 from controller.tables.rules import ETH_ARP, ETH_LLDP
 
 log = structlog.get_logger(__name__)
@@ -81,7 +81,8 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         self._discovery = Discovery(probing.probe_interval_s, probing.link_timeout_s, probing.max_probes_per_s)
         self._installer = Installer(config.openflow.barrier_timeout_s, self._send, put)
         self._reader = RuleReader(config.openflow.barrier_timeout_s, self._send, put)
-        self._poller = CounterPoller(config.counters.interval_s, self._send, put)
+        self._counted: list[Counters] = []
+        self._poller = CounterPoller(config.counters.interval_s, self._send, self._counted.append)
         self._admission = Admission(self._admit)
         self._taken: dict[Dpid, Connection] = {}
         self._ignored: Counter[str] = Counter()
@@ -104,10 +105,10 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
         elif isinstance(command, ProbePorts):
             self._discovery.rules_confirmed(command.dpids)
         elif isinstance(command, SendArpRequest):
-            request = frames.arp_probe(command.ip)
+            request = ethernet_frames.arp_probe(command.ip)
             self._send_frames((at, request) for at in command.ports)
         elif isinstance(command, SendArpReply):
-            reply = frames.arp_reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
+            reply = ethernet_frames.arp_reply(command.ip, command.mac, command.asker_ip, command.asker_mac)
             self._send_frames([(command.at, reply)])
         else:
             raise TypeError(f"{type(command).__name__} is no command for the southbound")
@@ -140,12 +141,19 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
             self._admission.tick(now)
             self._installer.expire(now)
             self._poller.tick(now)
+            self._report_counters()
             for dpid in self._reader.failed(now):
                 log.warning("switch does not answer a read of its rules; disconnecting", dpid=f"{dpid:#x}")
                 self._switches[dpid].connection.close()
             self._report_refused(now)
             self._log_ignored(now)
             pause(TICK_S)
+
+    def _report_counters(self) -> None:
+        """Those of many switches together: each message wakes the control loop."""
+        for counters in self._counted:
+            self._put(counters)
+        self._counted.clear()
 
     def _report_refused(self, now: float) -> None:
         if now >= self._refusals_at and (refused := self._discovery.take_refused()):
@@ -241,7 +249,7 @@ class Southbound(RyuApp):  # type: ignore[misc]  # Ryu has no types
                 self._put(change)
         elif eth_type != ETH_ARP:
             self._ignored["other_packets"] += 1
-        elif packet := frames.parse_arp(frame):
+        elif packet := ethernet_frames.parse_arp(frame):
             self._put(ArpSeen(at, packet.op, packet.sender_ip, packet.sender_mac, packet.target_ip))
         else:
             self._discovery.refuse(RefusedPacket(at, "malformed_arp"))

@@ -30,9 +30,9 @@ from controller.southbound.framework import (
     ofp_event,
     pause,
 )
-from controller.southbound.framing import VERSION, Frame, Malformed, Splitter, message
 from controller.southbound.handshake import PORT_SIZE, Handshake, NoCommonVersion
 from controller.southbound.openflow_decode import port_desc
+from controller.southbound.openflow_framing import VERSION, Frame, Malformed, Splitter, message
 from controller.southbound.transport import PlainTransport, TlsTransport
 
 log = structlog.get_logger(__name__)

@@ -4,8 +4,8 @@ Sans-IO. In: switches and ports that come and go, frames that switches handed up
 Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
 A probe counts once, and only while it is fresh: every probe has its own number, and a port keeps the numbers that it
-sent lately. So a host can neither forge a link (``frames``) nor replay one. Two hosts that relay whole frames to each
-other while these are fresh are out of scope (docs/explanation/security.md).
+sent lately. So a host can neither forge a link (``ethernet_frames``) nor replay one. Two hosts that relay whole frames to
+each other while these are fresh are out of scope (docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortRef
-from controller.southbound.frames import ProbeFrames
+from controller.southbound.ethernet_frames import ProbeFrames
 
 MAX_STEP_S = 0.25
 """The longest time between two ticks that counts as listening; in the rest the hub was stalled."""

@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import structlog
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.southbound.framing import Malformed
+from controller.southbound.openflow_framing import Malformed
 from controller.tables.messages import ToSwitches
 
 CHOICE = "SIGNALBOX_OPENFLOW"

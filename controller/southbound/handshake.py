@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from controller.southbound.framework import ofp
-from controller.southbound.framing import VERSION, Frame, Malformed, message
+from controller.southbound.openflow_framing import VERSION, Frame, Malformed, message
 
 PORT_SIZE = 64
 """Bytes of a port description (section 7.2.1)."""

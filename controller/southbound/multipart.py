@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from controller.southbound import openflow_decode as decode
 from controller.southbound.framework import ofp
-from controller.southbound.framing import Malformed
+from controller.southbound.openflow_framing import Malformed
 
 MAX_BYTES = 1 << 24
 """Of all parts of one reply: more than a hundred thousand flow entries."""

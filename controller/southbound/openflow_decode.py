@@ -18,7 +18,7 @@ import numpy as np
 
 from controller.fabric.topology import Port, PortNo
 from controller.southbound.framework import ofp
-from controller.southbound.framing import Malformed
+from controller.southbound.openflow_framing import Malformed
 from controller.southbound.openflow_parts import actions_of, instructions, length_of, match_fields, match_of, structures
 from controller.tables.messages import PortCount
 from controller.tables.rules import (

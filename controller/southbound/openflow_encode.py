@@ -15,7 +15,7 @@ from typing import Protocol
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.collectives import PortClass
 from controller.southbound.framework import ofp
-from controller.southbound.framing import message
+from controller.southbound.openflow_framing import message
 from controller.tables.rules import (
     COOKIE_MAGIC,
     COOKIE_MASK,

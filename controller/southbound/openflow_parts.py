@@ -16,7 +16,7 @@ from typing import Any
 from controller.fabric.topology import PortNo
 from controller.jobs.collectives import PortClass, exactly
 from controller.southbound.framework import ofp
-from controller.southbound.framing import Malformed
+from controller.southbound.openflow_framing import Malformed
 from controller.tables.rules import (
     IP_TCP,
     IP_UDP,

@@ -8,9 +8,9 @@ import pytest
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound.counter_poller import METERS_EVERY, PATIENCE, CounterPoller
 from controller.southbound.framework import ofp
-from controller.southbound.framing import Malformed
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_decode import UNSUPPORTED
+from controller.southbound.openflow_framing import Malformed
 from controller.tables.messages import Counters, PortCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie
 from tests.support.openflow_entries import flow_entry, meter_count, port_entry

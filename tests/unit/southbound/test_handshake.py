@@ -4,8 +4,8 @@ import struct
 
 import pytest
 
-from controller.southbound.framing import Frame, Malformed, Splitter, message
 from controller.southbound.handshake import Handshake, NoCommonVersion
+from controller.southbound.openflow_framing import Frame, Malformed, Splitter, message
 
 HELLO, ERROR, FEATURES_REQUEST, FEATURES_REPLY, PORT_STATUS = 0, 1, 5, 6, 12
 MULTIPART_REQUEST, MULTIPART_REPLY = 18, 19

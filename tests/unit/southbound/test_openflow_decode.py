@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from controller.fabric.topology import Port, PortNo
 from controller.southbound import openflow_decode as decode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
-from controller.southbound.framing import Malformed
 from controller.southbound.multipart import Reply, multipart_reply
+from controller.southbound.openflow_framing import Malformed
 from controller.tables.messages import PortCount
 from controller.tables.rules import (
     ETH_IPV4,

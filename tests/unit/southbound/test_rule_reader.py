@@ -9,8 +9,8 @@ import pytest
 from controller.fabric.topology import Dpid
 from controller.southbound import multipart
 from controller.southbound.framework import ofp
-from controller.southbound.framing import Malformed
 from controller.southbound.multipart import Reply
+from controller.southbound.openflow_framing import Malformed
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import SwitchRules
 from controller.tables.rules import FlowKey, FlowRule, Match, MeterRule, RuleSet, Table, cookie

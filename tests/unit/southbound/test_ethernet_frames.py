@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.southbound.frames import Arp, arp_frame, arp_probe, arp_reply, parse_arp
+from controller.southbound.ethernet_frames import Arp, arp_frame, arp_probe, arp_reply, parse_arp
 from controller.tables.rules import BROADCAST_MAC, CONTROLLER_MAC
 
 HOST, ASKER = "02:00:00:00:00:0a", "02:00:00:00:00:0b"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.southbound.framing import HEADER, Frame, Malformed, Splitter
+from controller.southbound.openflow_framing import HEADER, Frame, Malformed, Splitter
 
 frames = st.builds(
     lambda kind, xid, body: Frame(4, kind, xid, HEADER.pack(4, kind, HEADER.size + len(body), xid) + body),
