@@ -4,8 +4,8 @@ Sans-IO. In: switches and ports that come and go, frames that switches handed up
 Out: probes to send, ``LinkSeen`` and ``LinkLost``, and the number of refused frames by port and reason.
 
 A probe counts once, and only while it is fresh: every probe has its own number, and a port keeps the numbers that it
-sent lately. So a host can neither forge a link (``ethernet_frames``) nor replay one. Two hosts that relay whole frames to
-each other while these are fresh are out of scope (docs/explanation/security.md).
+sent lately. So a host can neither forge a link (``ethernet_frames``) nor replay one. Two hosts that relay whole frames
+to each other while these are fresh are out of scope (docs/explanation/security.md).
 """
 
 from __future__ import annotations
