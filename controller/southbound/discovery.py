@@ -27,6 +27,8 @@ FIRST_GAP_S = 0.25
 """Between the first two probes of a port, where ports are few. It doubles until the port has settled."""
 SLOT_S = 0.5
 """Between the times at which settled ports are probed together; a quarter of the interval where that is shorter."""
+BLOCK = 32
+"""Ports of one switch that are probed together, once they have settled."""
 MISSES = 3
 """Unanswered probes before a link is lost."""
 GRACE_S = 1.0
@@ -42,7 +44,6 @@ BURST_S = 0.1
 MAX_REFUSED = 4096
 """Ports and reasons counted between two reports: limits the memory that a hostile switch can take."""
 GOLDEN = 0.6180339887498949
-ROOT_TWO = 0.4142135623730951
 
 
 class Probe(NamedTuple):
@@ -167,9 +168,7 @@ class Discovery:
             if port.turn == turn and self._ports.get(port.at) is port:
                 self._allowance -= 1
                 probes.append(self._probe(port, now))
-                interval_s = linked_s if port.peer else quiet_s
-                gap_s = self._gap(port, interval_s)
-                self._schedule(port, _slot(now, gap_s, interval_s) if port.gap_s is None else now + gap_s)
+                self._schedule(port, self._next_at(port, now, linked_s if port.peer else quiet_s))
         probes.sort(key=_switch)
         return probes
 
@@ -181,17 +180,15 @@ class Discovery:
             return linked_s, linked_s
         return linked_s, max(self._interval, quiet / (self._rate - self._linked / linked_s))
 
-    def _gap(self, port: _Port, interval_s: float) -> float:
-        """Seconds to the next probe. They double until a probe arrives or the interval is reached; then comes a part of
-        an interval, which spreads ports that came up together; then whole intervals."""
-        gap = port.gap_s
-        if gap is None:
-            return interval_s
-        if gap < interval_s and not port.announced:
-            port.gap_s = 2 * gap
-            return gap
+    def _next_at(self, port: _Port, now: float, interval_s: float) -> float:
+        """When the next probe is sent. Gaps double until a probe arrives or the interval is reached; then comes the
+        port's slot in every interval."""
+        gap_s = port.gap_s
+        if gap_s is not None and gap_s < interval_s and not port.announced:
+            port.gap_s = 2 * gap_s
+            return now + gap_s
         port.gap_s = None
-        return interval_s * _phase(port.at)
+        return _slot(port.at, now, interval_s)
 
     def _restart(self, port: _Port) -> None:
         """As after coming up; a probe that was sent a moment ago is not repeated."""
@@ -306,13 +303,12 @@ def _switch(probe: Probe) -> Dpid:
     return probe.at.dpid
 
 
-def _slot(now: float, gap_s: float, interval_s: float) -> float:
-    """A time after at least the gap at which probes are sent together: they arrive together, and a wake-up for each of
-    thousands of probes would cost more than the probe. A late tick does not add to the gap."""
+def _slot(at: PortRef, now: float, interval_s: float) -> float:
+    """The next time after ``now`` at which the port is probed; no later than an interval, in whole slots. All ports of
+    a block have the same slot: each switch that is written to, and each that is woken, costs more than a probe. Blocks
+    are evenly spread over the interval (additive recurrence of an irrational)."""
     slot_s = min(SLOT_S, interval_s / 4)
-    return (round(now / slot_s) + math.ceil(gap_s / slot_s - 1e-6)) * slot_s
-
-
-def _phase(at: PortRef) -> float:
-    """In (0, 1], evenly spread over the ports of a switch and over switches (additive recurrence of irrationals)."""
-    return 1.0 - (at.port * GOLDEN + at.dpid * ROOT_TWO) % 1.0
+    slots = math.ceil(interval_s / slot_s - 1e-6)
+    mine = int(at.dpid * GOLDEN % 1.0 * slots) + at.port // BLOCK
+    first = round(now / slot_s) + 1
+    return (first + (mine - first) % slots) * slot_s

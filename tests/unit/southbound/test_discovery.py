@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from controller.fabric.messages import LinkLost, LinkSeen, RefusedPacket
 from controller.fabric.topology import Dpid, Port, PortNo, PortRef
 from controller.southbound.discovery import (
+    BLOCK,
     BURST,
     BURST_S,
     FIRST_GAP_S,
@@ -97,7 +98,7 @@ def test_ports_without_a_link_are_probed_with_doubling_gaps_up_to_the_interval()
     clock = Clock(fabric(), {})
     gaps = [later - sooner for sooner, later in pairwise(clock.sent_from(A1, 12.0))]
     assert gaps[:2] == pytest.approx([FIRST_GAP_S, 2 * FIRST_GAP_S])
-    assert gaps[2] <= INTERVAL + 0.05, "somewhere in the interval, so that ports which came together go apart"
+    assert gaps[2] <= INTERVAL + 0.05, "until its slot in the interval"
     assert gaps[3:] == pytest.approx([INTERVAL] * len(gaps[3:]), abs=0.06)
 
 
@@ -106,7 +107,7 @@ def test_probes_of_a_big_switch_are_spread_over_the_interval_and_none_is_missed(
     discovery.switch_connected(A, [port(n) for n in range(1, 101)])
     batches = [discovery.tick(n * 0.05) for n in range(101)]
     assert len(batches[0]) == 100
-    assert max(len(batch) for batch in batches[61:]) <= 30, "a quarter goes out together"
+    assert max(len(batch) for batch in batches[61:]) == BLOCK
     assert sum(bool(batch) for batch in batches[61:]) <= 9
     last_interval: list[Probe] = [probe for batch in batches[81:] for probe in batch]
     assert {probe.at.port for probe in last_interval} == set(range(1, 101))
