@@ -33,9 +33,9 @@ from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import RegisterJob, SavedState
 from controller.jobs.spec import JobSpec
 from controller.observability.metrics import MetricsServer
-from controller.offline.fabrics import leaf_spine
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan
+from controller.scenarios.fabrics import leaf_spine
 from controller.serving.serve import PUBLISH_S, TICK_S
 from controller.southbound import openflow_encode as encode
 from controller.southbound.counter_poller import CounterPoller

@@ -9,8 +9,8 @@ import random
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
-from controller.offline.generator import Workload, ring_lines
-from controller.offline.workloads import Numbering
+from controller.scenarios.generator import Workload, ring_lines
+from controller.scenarios.workloads import Numbering
 
 STEP_BYTES = 1 << 20
 """Of a flow, per step of its ring."""

@@ -21,12 +21,12 @@ from controller.commands.output import AsJson
 from controller.config import Config
 from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import leaf_spine, without
-from controller.offline.generator import jobs_of
-from controller.offline.scenario import problem_of
 from controller.planning.plan import NoPlan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Routes
+from controller.scenarios.fabrics import leaf_spine, without
+from controller.scenarios.generator import jobs_of
+from controller.scenarios.scenario import problem_of
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet, stages_between

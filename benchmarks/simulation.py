@@ -25,12 +25,12 @@ from benchmarks.measures import report
 from controller.commands.output import AsJson
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import leaf_spine, spine_links, without
-from controller.offline.scenario import problem_of
-from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits, Problem
+from controller.scenarios.fabrics import leaf_spine, spine_links, without
+from controller.scenarios.scenario import problem_of
+from controller.scenarios.workloads import read_workload, workload_folders
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 

@@ -1,8 +1,9 @@
 """The control loop: take messages in, derive what follows, send the difference.
 
-One job from gRPC to a switch: ``RegisterJob`` is taken in (``core/intake.py``) and makes a plan due; the problem is
-derived (``core/derived.py``) and goes to the planning worker; ``Planned`` changes the running routes, which makes rules
-due; rules are derived, and the first stage of their difference to what switches hold is sent (``core/sending.py``).
+One job from gRPC to a switch: ``RegisterJob`` is taken in (``core/intake.py``) and makes a plan due, without which a
+new job has no rules; the problem is derived (``core/derived.py``) and goes to the planning worker; ``Planned`` changes
+the running routes, which makes rules due; rules are derived, and the first stage of their difference to what switches
+hold is sent (``core/sending.py``).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from mininet.node import Host
 from mininet.topo import Topo
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.offline.topologies import Cable, Topology
+from controller.scenarios.topologies import Cable, Topology
 
 MAX_INTERFACE_NAME = 15
 QUEUE_S = 0.05

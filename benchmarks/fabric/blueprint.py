@@ -1,6 +1,6 @@
 """The fabric that the benchmark builds: names, ports, files, jobs, and the next hops that correct switches have.
 
-In: a fabric on paper (``offline.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
+In: a fabric on paper (``scenarios.fabrics``), a tag that distinguishes this run's bridges from others, workload files.
 Out: the name of every bridge and port, the controller's configuration and inventory, ``JobSpec``s whose ring
 all-reduces have the flows of the files, and the next hops on shortest paths, computed independently of the controller.
 """
@@ -22,9 +22,9 @@ from controller.fabric.topology import Dpid, Fabric, PortNo, PortRef
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import MAX_LEASE_S, Algorithm, Collective, JobSpec, ParallelGroup
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabric_options import Placement
-from controller.offline.generator import generate, jobs_of
-from controller.offline.workloads import read_workload
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.generator import generate, jobs_of
+from controller.scenarios.workloads import read_workload
 from mininet_topos.controller_process import Settings
 
 JOBS = 3

@@ -26,8 +26,8 @@ from benchmarks.fabric.steps import measure
 from benchmarks.measures import report
 from controller.commands.output import AsJson, waiting
 from controller.fabric.topology import Fabric
-from controller.offline.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
-from controller.offline.scenario import build_fabric
+from controller.scenarios.fabric_options import LARGEST_SEED, FabricKind, FabricOptions
+from controller.scenarios.scenario import build_fabric
 
 
 def main(

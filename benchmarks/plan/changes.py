@@ -19,16 +19,16 @@ from benchmarks.plan.workloads import LINK_BPS, SEED, Setting, in_pieces
 from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabric_options import Placement
-from controller.offline.fabrics import leaf_spine, without
-from controller.offline.generator import generate, jobs_of
-from controller.offline.scenario import problem_of
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair
 from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.whole_flows import cpsat
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import leaf_spine, without
+from controller.scenarios.generator import generate, jobs_of
+from controller.scenarios.scenario import problem_of
 
 Change = Literal["cable fails", "job leaves"]
 PIECES: Mapping[Change, int] = {"cable fails": 8, "job leaves": 2}

@@ -26,13 +26,13 @@ from benchmarks.plan.piece_bound import least_pieces
 from benchmarks.plan.workloads import FAILURES, LINK_BPS, SEED, Failure, Setting, failed, in_pieces
 from benchmarks.random_flows import random_flows
 from controller.errors import SignalboxError
-from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import jobs_of
-from controller.offline.scenario import problem_of
 from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.generator import jobs_of
+from controller.scenarios.scenario import problem_of
 
 PLANNED = "planned"
 """The strategy that can split, and the one that targets are for."""

@@ -21,11 +21,11 @@ from typing import NamedTuple
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabric_options import Placement
-from controller.offline.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
-from controller.offline.generator import generate, jobs_of
-from controller.offline.workloads import read_workload, workload_folders
 from controller.planning.problem import ideal_communication_s
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import fat_tree, leaf_spine, spine_links, without, without_random_links
+from controller.scenarios.generator import generate, jobs_of
+from controller.scenarios.workloads import read_workload, workload_folders
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 64, 32, 32
 """The fabric that the published workloads are made for (arXiv 2503.05324); generated ones too."""

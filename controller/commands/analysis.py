@@ -23,8 +23,8 @@ from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands.output import Address, AsJson, fields, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, OptionalFabricCommand, scheme_named
 from controller.jobs.spec import JobId
-from controller.offline.fabric_options import FabricOptions
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network
+from controller.scenarios.fabric_options import FabricOptions
 
 if TYPE_CHECKING:
     from controller.planning.analysis.failures import Progress as OnProgress
@@ -135,9 +135,9 @@ def _only_offline(**given: object) -> None:
 
 def _network(options: FabricOptions, strategy: str, time_limit: float | None) -> Network:
     """The network of the options, with the strategy's routes in force."""
-    from controller.offline.scenario import scenario
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
+    from controller.scenarios.scenario import scenario
 
     scheme = scheme_named(strategy)
     limits = PlanLimits(time_limit_s=time_limit or TIME_LIMIT_S, seed=options.seed)

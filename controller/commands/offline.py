@@ -21,13 +21,13 @@ from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
-from controller.offline.fabric_options import FabricOptions, Placement, failure_option
+from controller.scenarios.fabric_options import FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
 
 if TYPE_CHECKING:
-    from controller.offline.scenario import Names
     from controller.planning.plan import Plan
     from controller.planning.problem import Problem
+    from controller.scenarios.scenario import Names
 
 MAX_UNROUTED_SHOWN = 10
 LEVEL_DIGITS = 12
@@ -62,9 +62,9 @@ def plan_file(
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.scenario import scenario
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
+    from controller.scenarios.scenario import scenario
 
     options: FabricOptions = ctx.obj
     scheme = scheme_named(strategy)
@@ -143,9 +143,9 @@ def _trained(
 ) -> dict[str, Any]:
     """The report. ``failed_s``: when the failures begin and end."""
     # The solver takes half a second to import, which no other command needs.
-    from controller.offline.scenario import problem_of, scenario
     from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
+    from controller.scenarios.scenario import problem_of, scenario
     from controller.simulator.training import Outcome, Stage, report, simulate
 
     names = [name.strip() for text in names for name in text.split(",")]
@@ -181,9 +181,9 @@ def generate_workload(
     seed: Annotated[int, typer.Option(help="Names the workload.")] = 1,
 ) -> None:
     """Write a workload of the published kind for a leaf-spine fabric: the same for the same options."""
-    from controller.offline.fabrics import leaf_spine
-    from controller.offline.generator import generate
-    from controller.offline.workloads import write_workload
+    from controller.scenarios.fabrics import leaf_spine
+    from controller.scenarios.generator import generate
+    from controller.scenarios.workloads import write_workload
 
     fabric = leaf_spine(leaves, spines, hosts_per_leaf, link_bps=1.0, uplink_bps=1.0)
     workload = generate(fabric, jobs, ring_size, placement, seed, max_rings)

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from controller.errors import FieldProblem
-from controller.offline.fabric_options import FabricOptions, WrongUsage
+from controller.scenarios.fabric_options import FabricOptions, WrongUsage
 
 if TYPE_CHECKING:
     from controller.planning.baselines import Scheme

@@ -142,14 +142,14 @@ class Intake:
 
     def links_came(self, now: float) -> Effects:
         """Rules and then the plan follow, when no more links come."""
-        if not self._state.topology.has_news():
+        if not self._state.topology.take_news():
             return NOTHING
         quiet_s = LINKS_QUIET_S + self._config.planning.debounce_s
         return when_quiet(Work.RULES, now, LINKS_QUIET_S) | when_quiet(Work.PLAN, now, quiet_s)
 
     def _changed(self, now: float) -> Effects:
         """Rules follow at once, the plan when it is quiet."""
-        self._state.topology.has_news()  # whatever it is, this covers it
+        self._state.topology.take_news()  # whatever it is, this covers it
         return at_once(Work.RULES) | when_quiet(Work.PLAN, now, self._config.planning.debounce_s)
 
     # ---- the network

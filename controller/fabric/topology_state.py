@@ -161,7 +161,7 @@ class TopologyState:
         self._changed = self._macs_changed = False
         return self._fabric
 
-    def has_news(self) -> bool:
+    def take_news(self) -> bool:
         """Whether something has changed since this was asked last."""
         before, self._told = self._told, self._fabric.generation + self._changed
         return self._told != before

@@ -1,6 +1,6 @@
 """A training job as a workload file or a generator describes it: whole iterations, not only what it sends.
 
-Made by ``offline.workloads``; planned like any announced job, and trained by ``simulator``.
+Made by ``scenarios.workloads``; planned like any announced job, and trained by ``simulator``.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ import numpy as np
 
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
+from controller.planning.closed_forms import Lanes, find_lanes, proper_coloring
 from controller.planning.greedy import PathChoices
-from controller.planning.leaf_spine import Lanes, find_lanes, proper_coloring
 from controller.planning.problem import Flow, Ints, PlanLimits, Problem
 from controller.planning.solver import cp_model, solver_within
 

@@ -18,7 +18,7 @@ from controller.planning.problem import FlowId, Problem, Routes
 
 Certificate = Literal["optimal", "gap", "heuristic"]
 
-EXACT = ("cpsat", "lp", "ilp")
+BOUNDING_SOLVERS = ("cpsat", "lp", "ilp")
 """Solvers that search for the optimum, and give a bound when they stop before."""
 
 
@@ -150,7 +150,7 @@ def levels_proven(levels: Sequence[float], proven: Sequence[float]) -> int:
 def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[float, ...], times: PlanTimes) -> Plan:
     """``proven``: lower bounds of the sorted levels, one per job; at least ``bounds.vector``."""
     count = levels_proven(draft.vector, proven)
-    certificate: Certificate = "gap" if count or draft.solver in EXACT else "heuristic"
+    certificate: Certificate = "gap" if count or draft.solver in BOUNDING_SOLVERS else "heuristic"
     if count == len(draft.vector):
         certificate = "optimal"
     bound = min(proven[0], draft.vector[0]) if proven else 1.0
@@ -170,45 +170,3 @@ def certified(problem: Problem, draft: Draft, bounds: Bounds, proven: tuple[floa
         ecmp=None,
         times=times,
     )
-
-
-# ---- whether a plan replaces the running routes
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    adopt: bool
-    reason: str
-
-
-def decide(problem: Problem, plan: Plan, min_gain: float) -> Decision:
-    """A plan is adopted when it repairs something, or gains enough to be worth its moves (hysteresis).
-
-    ``min_gain``: relative, at the first entry of the sorted levels that differs from the running routes' (0.02 is
-    2 %)."""
-    routed = [flow for flow in problem.flows if flow.id in plan.routes]
-    never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
-    gone = sum(flow.current is not None and not problem.stands(flow) for flow in routed)
-    if never or gone:
-        what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
-        return Decision(True, f"pins {_flows(never + gone)}: {' and '.join(what)}; {_flows(plan.moves)} moved besides")
-    running = job_levels(
-        problem, {flow.id: plan.routes[flow.id] if flow.current is None else flow.current for flow in routed}
-    )
-    levels = tuple(sorted(running.values(), reverse=True))
-    index = first_difference(levels, plan.sorted_levels)
-    if index is None:
-        return Decision(False, "the running routes are as good")
-    before, after = levels[index], plan.sorted_levels[index]
-    gain = 1 - after / before
-    which = "worst level" if index == 0 else f"level number {index + 1} from the worst"
-    if gain < 0:
-        return Decision(False, f"the running routes are better: {which} {before:.2f} instead of {after:.2f}")
-    change = f"{which} falls from {before:.2f} to {after:.2f} ({gain:.1%}) with {_flows(plan.moves)} moved"
-    if gain < min_gain:
-        return Decision(False, f"not worth it: {change}; at least {min_gain:.1%} is asked for")
-    return Decision(True, change)
-
-
-def _flows(count: int) -> str:
-    return f"{count} flow" if count == 1 else f"{count} flows"

@@ -24,8 +24,8 @@ import structlog
 
 from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.closed_forms import color_evenly, find_lanes, split_evenly
 from controller.planning.ecmp import ecmp_level
-from controller.planning.leaf_spine import color_evenly, find_lanes, split_evenly
 from controller.planning.level_vector import stronger
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
@@ -140,7 +140,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = _exact(problem, bounds)
+        exact = _closed_form(problem, bounds)
         drafts += [draft(problem, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
@@ -159,7 +159,7 @@ def _running(problem: Problem) -> Draft:
     return draft(problem, "running" if unchanged else "greedy", routes)
 
 
-def _exact(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
     lanes = find_lanes(problem)
     if lanes is None:

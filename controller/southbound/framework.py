@@ -38,7 +38,7 @@ def chosen() -> str:
 
 
 with warnings.catch_warnings():
-    # Deprecations inside eventlet, Ryu and WebOb are known (docs/architecture.md); no operator can act on them.
+    # Deprecations inside eventlet, Ryu and WebOb are known; no operator can act on them.
     warnings.simplefilter("ignore")
     # No name is resolved in the hub; eventlet's own resolver would take 15 MB.
     os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")

@@ -226,6 +226,26 @@ def _other_owner(rule: Rule, held: Rule) -> bool:
     return isinstance(rule, FlowRule) and isinstance(held, FlowRule) and rule.cookie != held.cookie
 
 
+def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
+    """The rules after these mods."""
+    flows, groups, meters = dict(rules.flows), dict(rules.groups), dict(rules.meters)
+    for mod in mods:
+        match mod.op, mod.rule:
+            case "delete", FlowRule(key=key):
+                flows.pop(key, None)
+            case "delete", GroupRule(group_id=group_id):
+                groups.pop(group_id, None)
+            case "delete", MeterRule(meter_id=meter_id):
+                meters.pop(meter_id, None)
+            case _, FlowRule() as flow:
+                flows[flow.key] = flow
+            case _, GroupRule() as group:
+                groups[group.group_id] = group
+            case _, MeterRule() as meter:
+                meters[meter.meter_id] = meter
+    return RuleSet(flows, groups, meters)
+
+
 def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:
     """The stages, in order, for every switch that is in both; empty when nothing differs."""
     staged: dict[tuple[int, int], dict[Dpid, list[RuleMod]]] = defaultdict(lambda: defaultdict(list))

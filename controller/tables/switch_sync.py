@@ -28,12 +28,12 @@ from controller.tables.rules import (
     NARROW,
     FlowRule,
     GroupRule,
-    MeterRule,
     Rule,
     RuleMod,
     RuleSet,
     Stage,
     ToGroup,
+    applied,
     mods_between,
     stages_between,
 )
@@ -353,7 +353,7 @@ class SwitchSync:
             switch.reread_after_s = REREAD_AFTER_S
             refusals = {rule_id(dpid, mod.rule): Refusal(mod, reason) for mod, reason in result.rejected}
             accepted = [mod for mod in newest if rule_id(dpid, mod.rule) not in refusals]
-            self._hold({dpid: _apply(self.installed[dpid], accepted)})
+            self._hold({dpid: applied(self.installed[dpid], accepted)})
             if refusals:
                 self._note_refusals(switch, refusals, now)
             elif any(rule[0] == dpid for rule in self.refused) and any(mod.op == "delete" for mod in accepted):
@@ -381,22 +381,3 @@ class SwitchSync:
 def _filtered(stage: Stage, wanted: Callable[[Dpid, RuleMod], bool]) -> Stage:
     mods = {dpid: tuple(mod for mod in mods if wanted(dpid, mod)) for dpid, mods in stage.mods.items()}
     return Stage(stage.name, {dpid: left for dpid, left in mods.items() if left})
-
-
-def _apply(rules: RuleSet, mods: list[RuleMod]) -> RuleSet:
-    flows, groups, meters = dict(rules.flows), dict(rules.groups), dict(rules.meters)
-    for mod in mods:
-        match mod.op, mod.rule:
-            case "delete", FlowRule(key=key):
-                flows.pop(key, None)
-            case "delete", GroupRule(group_id=group_id):
-                groups.pop(group_id, None)
-            case "delete", MeterRule(meter_id=meter_id):
-                meters.pop(meter_id, None)
-            case _, FlowRule() as flow:
-                flows[flow.key] = flow
-            case _, GroupRule() as group:
-                groups[group.group_id] = group
-            case _, MeterRule() as meter:
-                meters[meter.meter_id] = meter
-    return RuleSet(flows, groups, meters)

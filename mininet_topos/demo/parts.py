@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from controller.api.client import Client
-from controller.offline.topologies import Host
+from controller.scenarios.topologies import Host
 from mininet_topos.demo.report import RouteChange
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for

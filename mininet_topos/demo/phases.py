@@ -22,7 +22,7 @@ from rich.table import Table
 from controller.api.client import Client
 from controller.config import Strategy
 from controller.errors import SignalboxError
-from controller.offline.topologies import Host
+from controller.scenarios.topologies import Host
 from mininet_topos.demo.parts import (
     POLL_S,
     START_TIMEOUT_S,

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.offline.fabric_options import FabricKind
+from controller.scenarios.fabric_options import FabricKind
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.fat_tree import FatTree
 from mininet_topos.lab.lab import Lab

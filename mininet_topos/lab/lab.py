@@ -21,7 +21,7 @@ from typing import Any, Literal, NoReturn, Self, TextIO
 from mininet import node
 from mininet.net import Mininet
 
-from controller.offline.topologies import Cable, Host, Switch
+from controller.scenarios.topologies import Cable, Host, Switch
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab.record import BRIDGE_MARK, LabError, LabRecord, claim, interface_exists, release, run, wait_for
 

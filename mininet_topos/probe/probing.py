@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from controller.offline.topologies import Host
+from controller.scenarios.topologies import Host
 from mininet_topos.lab.lab import Lab
 from mininet_topos.probe.prober import LINGER_S, MIN_FRAME_BYTES
 from mininet_topos.probe.report import Pair, Stream, read_streams

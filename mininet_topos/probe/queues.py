@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.offline.topologies import Cable
+from controller.scenarios.topologies import Cable
 from mininet_topos.fabric_topo import BURST_FRAMES, FRAME_BYTES, queue_bytes
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, run

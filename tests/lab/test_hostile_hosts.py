@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.api.client import Client
-from controller.offline.topologies import Host
+from controller.scenarios.topologies import Host
 from controller.southbound.ethernet_frames import Arp, arp_frame
 from controller.tables.rules import BROADCAST_MAC
 from mininet_topos.controller_process import ControllerProcess

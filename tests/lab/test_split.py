@@ -22,7 +22,7 @@ import pytest
 from controller.api.client import Client
 from controller.errors import NotFound
 from controller.jobs.spec import Algorithm
-from controller.offline.topologies import Host
+from controller.scenarios.topologies import Host
 from mininet_topos.demo.parts import Training, TrainingJob
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for

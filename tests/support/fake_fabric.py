@@ -26,10 +26,10 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.spec import JobSpec
-from controller.offline.topologies import EMULATED, Topology, leaf_spine
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan, repair_first
 from controller.planning.problem import FlowId
+from controller.scenarios.topologies import EMULATED, Topology, leaf_spine
 from controller.status import Status
 from controller.tables.messages import (
     Counters,

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import leaf_spine
-from controller.offline.scenario import problem_of
-from controller.offline.workloads import Line, Numbering, to_job
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.scenario import problem_of
+from controller.scenarios.workloads import Line, Numbering, to_job
 from controller.simulator.training import Stage
 
 LINK_BPS = 100e9

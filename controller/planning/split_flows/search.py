@@ -25,8 +25,8 @@ from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
 from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
+from controller.planning.closed_forms import balanced_coloring
 from controller.planning.efficiency import first_difference, job_levels
-from controller.planning.leaf_spine import balanced_coloring
 from controller.planning.level_vector import level_vector
 from controller.planning.plan import levels_proven
 from controller.planning.problem import Floats, Flow, FlowId, PlanLimits, Problem, Route, Routes, whole

@@ -45,7 +45,7 @@ def solve(
         limits = replace(limits, time_limit_s=_MOVES_SHARE * limits.time_limit_s)
     if (settled and not best.moves) or _variables(problem) > _VARIABLES_PER_S * limits.time_limit_s:
         return searched, target.levels
-    exact, proven = _exact(problem, limits, bounds, target.levels, best, kept)
+    exact, proven = _by_cpsat(problem, limits, bounds, target.levels, best, kept)
     return [*exact, *searched], proven
 
 
@@ -65,7 +65,7 @@ def _variables(problem: Problem) -> int:
     return sum(len(problem.paths.links_from(src)) for _, _, src, dst in classes if src != dst)
 
 
-def _exact(
+def _by_cpsat(
     problem: Problem, limits: PlanLimits, bounds: Bounds, known: tuple[float, ...], best: Draft, kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
     """By CP-SAT. ``known``: lower bounds that are proven without it. When moves are capped, half of the time goes to

@@ -9,10 +9,10 @@ from itertools import product
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.jobs.spec import JobId
-from controller.offline import fabrics
-from controller.offline.topologies import OFFLINE, Switch, wire
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes, whole
+from controller.scenarios import fabrics
+from controller.scenarios.topologies import OFFLINE, Switch, wire
 
 RATE = 5e6
 

@@ -24,8 +24,8 @@ from benchmarks.openflow_bytes import ANY_TABLE, Multipart, Type, message, messa
 from benchmarks.openflow_switch import PlainSwitch
 from controller.fabric.topology import Dpid, LinkId, PortNo
 from controller.jobs.collectives import virtual_links
-from controller.offline.fabrics import fat_tree, leaf_spine
 from controller.planning.problem import FlowId
+from controller.scenarios.fabrics import fat_tree, leaf_spine
 from controller.southbound.openflow_encode import mod_message
 from controller.tables.default_table import destination_rules, ecmp_group
 from controller.tables.pinned_table import path_group, pin_key

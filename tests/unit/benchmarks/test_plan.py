@@ -40,14 +40,14 @@ from benchmarks.plan.workloads import (
     workloads,
 )
 from controller.errors import InvalidInput
-from controller.offline.fabric_options import Placement
-from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import generate, jobs_of
-from controller.offline.scenario import problem_of
 from controller.planning.baselines import SCHEMES
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.generator import generate, jobs_of
+from controller.scenarios.scenario import problem_of
 
 LIMITS = PlanLimits(time_limit_s=5, ecmp_draws=20, deterministic=True)
 

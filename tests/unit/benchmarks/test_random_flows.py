@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from benchmarks.random_flows import random_flows
 from controller.errors import InvalidInput
-from controller.offline.fabrics import leaf_spine
-from controller.offline.generator import jobs_of
+from controller.scenarios.fabrics import leaf_spine
+from controller.scenarios.generator import jobs_of
 
 FABRIC = leaf_spine(16, 8, 32, 100e9, 100e9)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from controller.cli import main
-from controller.offline.workloads import HEADER
+from controller.scenarios.workloads import HEADER
 
 FABRIC = ("--leaves", 2, "--spines", 2, "--hosts-per-leaf", 2)
 """Leaves 0 and 1, spines 2 and 3, hosts 4 to 7."""

@@ -22,10 +22,10 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
-from controller.offline.fabrics import without
-from controller.offline.topologies import fat_tree
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
+from controller.scenarios.fabrics import without
+from controller.scenarios.topologies import fat_tree
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings

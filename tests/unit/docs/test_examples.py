@@ -13,7 +13,7 @@ from controller.cli import app
 from controller.config import load
 from controller.jobs.collectives import check, virtual_links
 from controller.jobs.spec import JobSpec
-from controller.offline.topologies import leaf_spine
+from controller.scenarios.topologies import leaf_spine
 from mininet_topos.lab import __main__ as lab
 from tests.support.doc_pages import PAGES, ROOT
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.fabric.counter_samples import LinkStatus
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.offline.fabrics import leaf_spine
+from controller.scenarios.fabrics import leaf_spine
 
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
 FLOW = Counted("10.0.0.1", "10.0.0.2")

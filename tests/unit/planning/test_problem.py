@@ -9,7 +9,6 @@ import pytest
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.registry import Job, JobRegistry
-from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import (
     MIN_CAPACITY_FRACTION,
     Flow,
@@ -22,6 +21,7 @@ from controller.planning.problem import (
     take_snapshot,
     whole,
 )
+from controller.scenarios.fabrics import leaf_spine
 from tests.support.fake_fabric import ring_job
 
 FABRIC = leaf_spine(3, 2, 2, 1e9, 2e9)

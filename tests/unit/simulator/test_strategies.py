@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Fabric
-from controller.offline.fabric_options import Placement
-from controller.offline.fabrics import leaf_spine, spine_links, without
-from controller.offline.generator import generate, jobs_of
-from controller.offline.scenario import problem_of
 from controller.planning.baselines import SCHEMES
 from controller.planning.bounds import level_bounds
 from controller.planning.problem import PlanLimits
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.fabrics import leaf_spine, spine_links, without
+from controller.scenarios.generator import generate, jobs_of
+from controller.scenarios.scenario import problem_of
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.training import Outcome, Stage, simulate
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabrics import spine_links, without
-from controller.offline.scenario import problem_of
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import Flow, Problem, Route, Subflow, whole
+from controller.scenarios.fabrics import spine_links, without
+from controller.scenarios.scenario import problem_of
 from controller.simulator.options import Options, Replan, Sharing
 from controller.simulator.routing import Scheme
 from controller.simulator.training import Outcome, Stage, simulate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from controller.fabric.topology import Dpid, Fabric, Path
-from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
+from controller.scenarios.fabrics import leaf_spine
 from controller.tables.adoption import installed_hosts, installed_pins
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import PipelineSettings, desired_rules

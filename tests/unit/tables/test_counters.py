@@ -8,8 +8,8 @@ import pytest
 
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
-from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
+from controller.scenarios.fabrics import leaf_spine
 from controller.tables.counters import CounterIntake
 from controller.tables.messages import Counters, PortCount
 from controller.tables.pinned_table import pin_key

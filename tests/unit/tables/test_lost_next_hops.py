@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from controller.fabric.messages import PortChanged
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo
 from controller.fabric.topology_state import hosts_by_leaf
-from controller.offline.fabrics import fat_tree, leaf_spine, without
 from controller.planning.messages import SolvePlan
+from controller.scenarios.fabrics import fat_tree, leaf_spine, without
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.messages import InstallStage
 from controller.tables.pipeline import PipelineSettings, desired_rules, ecmp_group_id

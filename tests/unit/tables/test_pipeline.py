@@ -9,8 +9,8 @@ import pytest
 
 from controller.fabric.messages import ArpSeen
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
-from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId
+from controller.scenarios.fabrics import leaf_spine
 from controller.tables import pipeline
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules, ecmp_group_id, keep_unknown

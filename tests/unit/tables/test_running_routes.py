@@ -11,8 +11,8 @@ from controller.fabric.link_load import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.jobs.registry import Job, JobRegistry
-from controller.offline.fabrics import leaf_spine
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin, counting_rule, pin_key
 from controller.tables.pipeline import PipelineSettings, desired_rules
 from controller.tables.rules import RuleSet, job_owner

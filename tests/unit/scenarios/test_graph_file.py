@@ -10,8 +10,8 @@ import networkx as nx
 import pytest
 
 from controller.errors import InvalidInput
-from controller.offline.fabrics import parallel_cables
-from controller.offline.graph_file import graph_file
+from controller.scenarios.fabrics import parallel_cables
+from controller.scenarios.graph_file import graph_file
 
 
 def graph() -> nx.MultiGraph[Any]:

@@ -14,8 +14,10 @@ from types import MappingProxyType
 from controller.errors import FieldProblem
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
-from controller.offline.fabrics import (
+from controller.planning.analysis.requests import FabricNames
+from controller.planning.problem import Problem, Routes, take_snapshot
+from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS, FabricKind, FabricOptions, WrongUsage
+from controller.scenarios.fabrics import (
     cable_links,
     fat_tree,
     leaf_spine,
@@ -24,10 +26,8 @@ from controller.offline.fabrics import (
     without,
     without_random_links,
 )
-from controller.offline.graph_file import graph_file
-from controller.offline.workloads import Numbering, read_workload
-from controller.planning.analysis.requests import FabricNames
-from controller.planning.problem import Problem, Routes, take_snapshot
+from controller.scenarios.graph_file import graph_file
+from controller.scenarios.workloads import Numbering, read_workload
 
 GIGABIT = 1e9
 MAX_PATHS = 1024

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from controller.errors import InvalidInput
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.offline.fabrics import (
+from controller.scenarios.fabrics import (
     cable_links,
     fat_tree,
     leaf_spine,

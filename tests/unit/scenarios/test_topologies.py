@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 
 from controller.errors import InvalidInput
-from controller.offline.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine
+from controller.scenarios.topologies import EMULATED, OFFLINE, Scheme, Topology, fat_tree, leaf_spine
 
 RATE = 5e6
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
-from controller.offline import topologies
-from controller.offline.topologies import OFFLINE, Topology
+from controller.scenarios import topologies
+from controller.scenarios.topologies import OFFLINE, Topology
 
 _SHOWN = 8
 """Names that an error lists before it only says how many there are."""

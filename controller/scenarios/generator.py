@@ -23,8 +23,8 @@ from typing import NamedTuple
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
-from controller.offline.fabric_options import Placement
-from controller.offline.workloads import Line, Numbering, to_job
+from controller.scenarios.fabric_options import Placement
+from controller.scenarios.workloads import Line, Numbering, to_job
 
 BYTES_PER_PARAMETER = 4
 START_SPREAD_NS = 15_000_000_000

@@ -1,9 +1,9 @@
 """Every topology, described once for the emulation, the planner, the simulator and the tests.
 
 In: sizes and rates. Out: a ``Topology``: switches, cables and hosts with their names and numbers. There are two
-numbering schemes: ``EMULATED`` for Mininet and Open vSwitch, ``OFFLINE`` for workload files. ``offline.fabrics`` turns
-a topology into a ``Fabric``, ``mininet_topos.fabric_topo`` into a Mininet topology. Only the standard library is
-imported, because ``mn`` loads this with the system's Python.
+numbering schemes: ``EMULATED`` for Mininet and Open vSwitch, ``OFFLINE`` for workload files. ``scenarios.fabrics``
+makes a ``Fabric`` of one, ``mininet_topos.fabric_topo`` a Mininet topology. Only the standard library is imported,
+because ``mn`` loads this with the system's Python.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid
-from controller.planning.leaf_spine import balanced_coloring, find_lanes, lane_ends, proper_coloring
+from controller.planning.closed_forms import balanced_coloring, find_lanes, lane_ends, proper_coloring
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits

@@ -18,9 +18,9 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.fabric.topology import Fabric
-from controller.offline.fabric_options import LEAST_GBPS, MOST_GBPS
-from controller.offline.fabrics import fabric_of
-from controller.offline.topologies import OFFLINE, Switch, wire
+from controller.scenarios.fabric_options import LEAST_GBPS, MOST_GBPS
+from controller.scenarios.fabrics import fabric_of
+from controller.scenarios.topologies import OFFLINE, Switch, wire
 
 _RESERVED = ":>, "
 """Separators in the names of cables and paths."""
