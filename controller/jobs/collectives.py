@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, permutations
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.spec import Algorithm, JobSpec
@@ -139,8 +139,10 @@ def _link_count(algorithm: Algorithm, n: int) -> int:
             return n * (n.bit_length() - 1)
         case Algorithm.BROADCAST | Algorithm.PIPELINE_SEND:
             return n - 1
-        case _:
+        case Algorithm.RING_ALL_REDUCE | Algorithm.RING_REDUCE_SCATTER | Algorithm.RING_ALL_GATHER:
             return n
+        case _:
+            assert_never(algorithm)
 
 
 def _ring(ranks: Sequence[int], sent: int) -> Iterator[Transfer]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Config
 from tests.support import repository_names as names
 from tests.support.doc_pages import PAGES, ROOT, Page
@@ -238,6 +239,12 @@ def test_a_step_names_what_its_files_have(step: str) -> None:
 
 
 # ---- the other direction
+
+
+def test_the_reference_names_every_call_of_the_api() -> None:
+    calls = [method.name for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods]
+    (page,) = (page for page in PAGES if page.name == "docs/reference/api.md")
+    assert [call for call in calls if page.text.count(f"`{call}`") < 2] == [], "in the table of services and described"
 
 
 def test_code_refers_to_pages_that_exist() -> None:

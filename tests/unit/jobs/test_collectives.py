@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.errors import InvalidInput
+from controller.jobs import collectives
 from controller.jobs.collectives import MAX_VIRTUAL_LINKS, VirtualLink, check, virtual_links
 from controller.jobs.spec import Algorithm, JobSpec
 
@@ -143,3 +144,16 @@ def test_too_many_virtual_links_are_refused_before_they_are_made() -> None:
 
 def test_the_largest_job_is_accepted() -> None:
     assert len(virtual_links(spec("all_to_all", 256, 1))) == 256 * 255
+
+
+@pytest.mark.parametrize("algorithm", Algorithm)
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_the_virtual_links_are_counted_before_they_are_made(
+    algorithm: Algorithm, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = spec(algorithm, n, 1000)
+    links = len(virtual_links(job))
+    monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links)
+    assert check(job) == []
+    monkeypatch.setattr(collectives, "MAX_VIRTUAL_LINKS", links - 1)
+    assert [problem.path for problem in check(job)] == ["collectives"]
