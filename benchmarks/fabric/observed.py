@@ -11,6 +11,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from benchmarks.openflow_bytes import (
@@ -55,10 +56,12 @@ class Change:
 
 @dataclass(slots=True)
 class SwitchState:
-    """One switch as the messages made it."""
+    """One switch as the messages made it. ``in_doubt``: groups whose latest change was sent on a connection that ended
+    before it was confirmed."""
 
     flows: dict[FlowId, FlowChange] = field(default_factory=dict)
     groups: dict[int, GroupChange] = field(default_factory=dict)
+    in_doubt: set[int] = field(default_factory=set)
     open: list[Change] = field(default_factory=list)
     barriers: dict[int, list[Change]] = field(default_factory=dict)
     asked: dict[int, int] = field(default_factory=dict)
@@ -113,6 +116,8 @@ class Observed:
         elif kind == Type.BARRIER_REPLY:
             for change in switch.barriers.pop(xid, ()):
                 change.confirmed = self.last_confirmed = at
+                if isinstance(change.what, GroupChange):
+                    switch.in_doubt.discard(change.what.group_id)
         elif kind == Type.FEATURES_REPLY:
             self._connected(at, switch)
         elif kind == Type.PORT_STATUS:
@@ -130,6 +135,8 @@ class Observed:
     def _connected(self, at: float, switch: SwitchState) -> None:
         """Open requests are lost with the old connection."""
         switch.connected = at
+        lost = [*switch.open, *chain.from_iterable(switch.barriers.values())]
+        switch.in_doubt |= {change.what.group_id for change in lost if isinstance(change.what, GroupChange)}
         switch.open = []
         switch.barriers.clear()
         switch.asked.clear()
