@@ -28,7 +28,7 @@ from controller.scenarios.fabrics import leaf_spine, without
 from controller.scenarios.generator import jobs_of
 from controller.scenarios.scenario import problem_of
 from controller.tables.pinned_table import Pin
-from controller.tables.pipeline import PipelineSettings, desired_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, stages_between
 from controller.tables.running_routes import Pins
 
@@ -49,18 +49,18 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     """A full install on empty switches; the changes after a cut of one cable that pins use, ``planned`` still pinned;
     then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: held by
     the switches afterwards. ``mods``: the messages of all stages."""
-    pins = Pins()
+    pins, pipeline = Pins(), Pipeline(SETTINGS)
     empty = {dpid: RuleSet() for dpid in fabric.switches}
-    install, held = _change("full install", fabric, pins(fabric, jobs, planned, ()), empty)
+    install, held = _change(pipeline, "full install", fabric, pins(fabric, jobs, planned, ()), empty)
     used = next(path[0] for route in planned.values() for path, _ in route if path)
     cut = without(fabric, [used])
-    narrowed, held = _change("cable cut", cut, pins(cut, jobs, planned, ()), held)
+    narrowed, held = _change(pipeline, "cable cut", cut, pins(cut, jobs, planned, ()), held)
     started = time.perf_counter()
     repaired = repair(problem_of(cut, jobs).with_routes(planned))
     plan_ms = 1000 * (time.perf_counter() - started)
     if isinstance(repaired, NoPlan):
         raise RuntimeError(repaired.reason)
-    moved, _ = _change("routes repaired", cut, pins(cut, jobs, repaired.routes, ()), held, plan_ms)
+    moved, _ = _change(pipeline, "routes repaired", cut, pins(cut, jobs, repaired.routes, ()), held, plan_ms)
     return [install, narrowed, moved]
 
 
@@ -82,10 +82,15 @@ def measured(leaves: int, spines: int, hosts_per_leaf: int) -> list[Row]:
 
 
 def _change(
-    name: str, fabric: Fabric, pins: Sequence[Pin], held: Mapping[Dpid, RuleSet], plan_ms: float = 0.0
+    pipeline: Pipeline,
+    name: str,
+    fabric: Fabric,
+    pins: Sequence[Pin],
+    held: Mapping[Dpid, RuleSet],
+    plan_ms: float = 0.0,
 ) -> tuple[Row, Mapping[Dpid, RuleSet]]:
     started = time.perf_counter()
-    desired = desired_rules(fabric, pins, held, SETTINGS)
+    desired = pipeline.desired(fabric, pins, held)
     computed = time.perf_counter()
     staged = stages_between(desired, held)
     done = time.perf_counter()
