@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.southbound import openflow_encode as encode
-from controller.southbound.discovery import GOLDEN
+from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered, Reply
 from controller.tables.messages import Counters, PortCount
@@ -51,7 +51,7 @@ class CounterPoller:
         }
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:
-        self._switches[dpid] = _Polled(now + self._interval_s * (dpid * GOLDEN % 1.0))
+        self._switches[dpid] = _Polled(now + self._interval_s * phase(dpid))
 
     def switch_left(self, dpid: Dpid) -> None:
         self._switches.pop(dpid, None)

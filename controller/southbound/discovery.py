@@ -43,7 +43,8 @@ BURST_S = 0.1
 """Probes of so much time may be sent at once."""
 MAX_REFUSED = 4096
 """Ports and reasons counted between two reports: limits the memory that a hostile switch can take."""
-GOLDEN = 0.6180339887498949
+GOLDEN = 0x9E37_79B9_7F4A_7C15
+"""2^64 divided by the golden ratio."""
 
 
 class Probe(NamedTuple):
@@ -305,10 +306,15 @@ def _switch(probe: Probe) -> Dpid:
 
 def _slot(at: PortRef, now: float, interval_s: float) -> float:
     """The next time after ``now`` at which the port is probed; no later than an interval, in whole slots. All ports of
-    a block have the same slot: each switch that is written to, and each that is woken, costs more than a probe. Blocks
-    are evenly spread over the interval (additive recurrence of an irrational)."""
+    a block have the same slot: a write to another switch costs more than another probe."""
     slot_s = min(SLOT_S, interval_s / 4)
     slots = math.ceil(interval_s / slot_s - 1e-6)
-    mine = int(at.dpid * GOLDEN % 1.0 * slots) + at.port // BLOCK
+    mine = int(phase(at.dpid) * slots) + at.port // BLOCK
     first = round(now / slot_s) + 1
     return (first + (mine - first) % slots) * slot_s
+
+
+def phase(dpid: Dpid) -> float:
+    """In [0, 1], evenly spread over switches that are numbered one after the other (Fibonacci hashing: Knuth, The Art
+    of Computer Programming, section 6.4). In integers: a datapath id may have 64 bits, more than a float."""
+    return (dpid * GOLDEN % (1 << 64)) / (1 << 64)

@@ -19,6 +19,7 @@ from controller.southbound.discovery import (
     MAX_STEP_S,
     Discovery,
     Probe,
+    phase,
 )
 
 INTERVAL, TIMEOUT, RATE = 1.0, 5.0, 1250.0
@@ -112,6 +113,14 @@ def test_probes_of_a_big_switch_are_spread_over_the_interval_and_none_is_missed(
     last_interval: list[Probe] = [probe for batch in batches[81:] for probe in batch]
     assert {probe.at.port for probe in last_interval} == set(range(1, 101))
     assert len(last_interval) <= 110
+
+
+@pytest.mark.parametrize("first", [1, 0x00A1_5E00_0000_0000, 0xFFFF_0000_0000_0000])
+@pytest.mark.parametrize("step", [1, 1 << 16])
+def test_the_probes_of_many_switches_are_spread_over_the_interval_whatever_their_numbers(first: int, step: int) -> None:
+    phases = sorted(phase(Dpid(first + number * step)) for number in range(64))
+    gaps = [later - sooner for sooner, later in pairwise([*phases, phases[0] + 1])]
+    assert max(gaps) < 4 / 64
 
 
 def big(leaves: int, spines: int, hosts: int, rate: float = RATE) -> Clock:
