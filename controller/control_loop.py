@@ -91,7 +91,10 @@ class ControlLoop:
             self._pending |= at_once(Work.PLAN)
         if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or not self._is_due(Work.PLAN, now):
             return []
-        asked = s.cycle.begin(self.derived.problem(), s.strategy, now)
+        problem = self.derived.problem()
+        if problem.broken:
+            s.losses.break_more_routes(self.derived.routed_lost_links(), now)  # this cycle is the answer to it
+        asked = s.cycle.begin(problem, s.strategy, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked

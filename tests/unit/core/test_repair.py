@@ -207,6 +207,19 @@ def test_the_time_of_a_repair_is_from_the_first_loss_until_all_routes_are_repair
     assert {job.state for job in late_repairs.status.jobs.values()} == {"pinned"}
 
 
+def test_a_repair_by_a_plan_that_was_due_anyway_is_timed_too(late_repairs: LateAnswers) -> None:
+    late_repairs.is_late = lambda answer: isinstance(answer, StageDone)
+    late_repairs.cut(LEAF, UPLINK)
+    late_repairs.send(Replan(Future()))
+    late_repairs.is_late = lambda _: False
+    late_repairs.run(0.05, step=0.05)
+    assert late_repairs.status.repair_s is None, "lost next hops are not confirmed as removed yet"
+    late_repairs.deliver()
+    late_repairs.run(0.2, step=0.05)
+    assert {job.state for job in late_repairs.status.jobs.values()} == {"pinned"}
+    assert late_repairs.status.repair_s == pytest.approx(0.05)
+
+
 def test_a_repair_over_a_link_that_was_lost_meanwhile_is_not_adopted(late_repairs: LateAnswers) -> None:
     late_repairs.cut(LEAF, UPLINK)
     repair = next(answer for answer in late_repairs.late if isinstance(answer, Planned))
