@@ -21,7 +21,7 @@ from rich.table import Table
 
 from controller.commands.output import AsJson, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
-from controller.scenarios.fabric_options import FabricOptions, Placement, failure_option
+from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def generate_workload(
     max_rings: Annotated[
         int | None, typer.Option(min=1, help="Rings per job, for small fabrics.", show_default="as the model has")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Names the workload.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of the workload.")] = 1,
 ) -> None:
     """Write a workload of the published kind for a leaf-spine fabric: the same for the same options."""
     from controller.scenarios.fabrics import leaf_spine

@@ -29,7 +29,7 @@ def rate(bps: float) -> str:
 def jobs(found: Sequence[Fields]) -> RenderableType:
     if not found:
         return "No jobs are registered."
-    columns = ("job", "state", "ranks", "links", "pinned", "level", "predicted", "measured", "iterations", "lease left")
+    columns = ("job", "state", "ranks", "flows", "pinned", "level", "predicted", "measured", "iterations", "lease left")
     rows = (
         (
             job["spec"]["job_id"],
@@ -55,7 +55,7 @@ def job(found: Fields) -> RenderableType:
         "state": word(found["state"]),
         "hosts not found": ", ".join(found["missing_hosts"]) or "none",
         "lease left": f"{_seconds(found['lease_left'])} of {_seconds(spec['lease'])}",
-        "virtual links": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
+        "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
         "may be split": f"into {spec['max_subflows']} subflows over {word(spec['transport'])}"
         if spec["max_subflows"] > 1
         else "no",
@@ -126,9 +126,9 @@ def plan(found: Fields) -> RenderableType:
         "installed": "yes" if found["installed"] else "no",
         "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
-        "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, {found['ecmp_level_p95']:.3f} in the worst 5 %",
+        "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, 95th percentile {found['ecmp_level_p95']:.3f}",
         "others instead": _baselines(found["baseline_level"]),
-        "virtual links": f"{len(found['routes'])}, in {found['subflows']} subflows",
+        "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",
         "moves": found["moves"],
         "cannot be routed": ", ".join(found["unrouted"]) or "none",
     }

@@ -147,7 +147,7 @@ class JobRegistry:
         if not taken:
             return
         src, dst = taken[0]
-        more = f" (and {len(taken) - 1} more pairs are taken)" if len(taken) > 1 else ""
+        more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
         raise Conflict(
             f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}"
         )

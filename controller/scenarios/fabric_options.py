@@ -82,7 +82,7 @@ class FabricOptions:
         failure_option(min=0, help="Number of further cables that fail, at random (--seed)."),
     ] = 0
     max_subflows: Annotated[
-        int, typer.Option(min=1, help="Into how many pieces a flow may be cut; 1 keeps it whole.")
+        int, typer.Option(min=1, help="Into how many pieces a flow may be split; 1 keeps it whole.")
     ] = 1
     seed: Annotated[
         int, typer.Option(min=0, max=LARGEST_SEED, help="Random seed of failures, hashes and searches.")

@@ -104,7 +104,7 @@ def _only_what_belongs_together(options: FabricOptions) -> None:
         problems.append(FieldProblem("--cables", f"does not apply to {where}"))
     rates = {"link_gbps": options.link_gbps, "uplink_gbps": options.uplink_gbps}
     problems += [
-        FieldProblem(_flag(name), f"must be more than 0: from {LEAST_GBPS:g} to {MOST_GBPS:g} (given: {rate:g})")
+        FieldProblem(_flag(name), f"must be from {LEAST_GBPS:g} to {MOST_GBPS:g} (given: {rate:g})")
         for name, rate in rates.items()
         if rate is not None and not LEAST_GBPS <= rate <= MOST_GBPS
     ]
