@@ -170,7 +170,8 @@ def instructions(data: bytes) -> Done | None:
     goto: Table | None = None
     meter: int | None = None
     understood, seen = True, set()
-    for kind, start, end in structures(data, 0, len(data), "an instruction"):
+    for start, end in structures(data, 0, len(data), "an instruction", length_at=2):
+        (kind,) = _U16.unpack_from(data, start)
         if kind in seen:
             raise Malformed(f"two instructions of type {kind}")
         seen.add(kind)
@@ -192,7 +193,8 @@ def instructions(data: bytes) -> Done | None:
 def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
     """Section 7.2.5; None when a ``FlowRule`` cannot express one of them."""
     actions: list[Action | None] = []
-    for kind, start, stop in structures(data, at, end, "an action"):
+    for start, stop in structures(data, at, end, "an action", length_at=2):
+        (kind,) = _U16.unpack_from(data, start)
         if (kind == ofp.OFPAT_OUTPUT and stop - start != 16) or (kind == ofp.OFPAT_GROUP and stop - start != 8):
             raise Malformed(f"an action of type {kind} with {stop - start} bytes")
         if kind == ofp.OFPAT_OUTPUT:
@@ -209,26 +211,16 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
     return whole if len(whole) == len(actions) else None
 
 
-def structures(data: bytes, at: int, end: int, what: str) -> Iterator[tuple[int, int, int]]:
-    """Type, start and end of each of the structures that begin with type and length, of 8 bytes or a multiple."""
+def structures(
+    data: bytes, at: int, end: int, what: str, least: int = 8, length_at: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Start and end of each of the structures that follow each other. ``least``: bytes of the shortest; ``length_at``:
+    where each has its length, which is a multiple of 8."""
     while at < end:
-        if end - at < 8:
+        if end - at < least:
             raise Malformed(f"{end - at} bytes are not {what}")
-        kind, length = _TWO_U16.unpack_from(data, at)
-        if length < 8 or length % 8 or length > end - at:
+        (length,) = _U16.unpack_from(data, at + length_at)
+        if length < least or length % 8 or length > end - at:
             raise Malformed(f"{what} of {length} bytes where {end - at} are left")
-        yield kind, at, at + length
+        yield at, at + length
         at += length
-
-
-# ---- lengths
-
-
-def length_of(data: bytes, at: int, end: int, least: int, what: str) -> int:
-    """Of the structure at ``at`` that begins with its length, in bytes."""
-    if end - at < least:
-        raise Malformed(f"{end - at} bytes are not {what}")
-    length: int = _U16.unpack_from(data, at)[0]
-    if length < least or length % 8 or length > end - at:
-        raise Malformed(f"{what} of {length} bytes where {end - at} are left")
-    return length
