@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from controller.errors import FieldProblem, InvalidInput, field_problems
+from controller.errors import InvalidInput, field_problems
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -209,8 +209,8 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     try:
         return model.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
-        raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
+        raise InvalidInput.of(str(path), error.strerror or str(error)) from None
     except ValidationError as error:
         raise InvalidInput(field_problems(error, model)).within(path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput((FieldProblem(str(path), f"not TOML: {error}"),)) from None
+        raise InvalidInput.of(str(path), f"not TOML: {error}") from None

@@ -6,9 +6,9 @@ itself is not imported: ``mn`` loads this file with the system's Python, see ``s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -36,11 +36,22 @@ class InvalidInput(SignalboxError):
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
 
+    @classmethod
+    def of(cls, path: str, message: str) -> Self:
+        """With one problem."""
+        return cls((FieldProblem(path, message),))
+
     def within(self, place: object) -> InvalidInput:
         """The same problems, each with ``place`` (a file) before its path."""
         return InvalidInput(
             tuple(FieldProblem(f"{place}: {p.path}" if p.path else str(place), p.message) for p in self.problems)
         )
+
+
+def refuse(problems: Iterable[FieldProblem]) -> None:
+    """Raises ``InvalidInput`` when there are any."""
+    if found := tuple(problems):
+        raise InvalidInput(found)
 
 
 class NotFound(SignalboxError):

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from controller.alarms import text
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import FieldProblem, InvalidInput, refuse
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import MAX_VIRTUAL_LINKS, PortClass, check, port_classes
 from controller.jobs.messages import IterationTime
@@ -78,9 +78,7 @@ def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
         spec = JobSpec.parse(data)
     except InvalidInput as error:
         raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
-    problems = check(spec)
-    if problems:
-        raise InvalidInput(tuple(problems))
+    refuse(check(spec))
     return spec
 
 
@@ -88,15 +86,13 @@ def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]
     """The reported iterations. Raises ``InvalidInput`` for times that are not finite and positive."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
-        raise InvalidInput((FieldProblem("iterations", message),))
-    problems = tuple(
+        raise InvalidInput.of("iterations", message)
+    refuse(
         FieldProblem(f"iterations[{i}].{name}", f"a time in seconds above 0 is needed (given: {value})")
         for i, iteration in enumerate(request.iterations)
         for name, value in (("duration_s", iteration.duration_s), ("communication_s", iteration.communication_s))
         if not (math.isfinite(value) and value > 0)
     )
-    if problems:
-        raise InvalidInput(problems)
     return tuple(IterationTime(i.index, i.duration_s, i.communication_s) for i in request.iterations)
 
 
@@ -106,7 +102,7 @@ def strategy(value: pb.Strategy) -> Strategy:
         return _STRATEGIES[value]
     except KeyError:
         known = ", ".join(map(pb.Strategy.Name, _STRATEGIES))
-        raise InvalidInput((FieldProblem("strategy", f"choose one of {known} (given: {value})"),)) from None
+        raise InvalidInput.of("strategy", f"choose one of {known} (given: {value})") from None
 
 
 def seconds(duration: Duration) -> float:
@@ -127,13 +123,11 @@ def _refuse_oversized(message: pb.JobSpec) -> None:
             MAX_VIRTUAL_LINKS,
         ),
     )
-    problems = tuple(
+    refuse(
         FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
         for path, what, count, limit in lists
         if count > limit
     )
-    if problems:
-        raise InvalidInput(problems)
 
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabric_options import Placement
@@ -65,7 +65,7 @@ def generate(
     host. Raises ``InvalidInput`` when not even rings of two fit, and for numbers that make no sense."""
     if jobs < 1 or ring_size < 2 or (max_rings is not None and max_rings < 1):
         message = "at least one job, rings of at least two hosts and at least one ring are needed"
-        raise InvalidInput((FieldProblem("workload", message),))
+        raise InvalidInput.of("workload", message)
     numbering = Numbering(fabric)
     rng = random.Random(seed)
     models = rng.choices(MODELS, k=jobs)
@@ -121,7 +121,7 @@ def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
     least = 2 * sum(rings)
     if least > hosts:
         message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"
-        raise InvalidInput((FieldProblem("workload", message),))
+        raise InvalidInput.of("workload", message)
     sizes = []
     spare = hosts - least
     for count in rings:

@@ -124,8 +124,7 @@ def _given(**numbers: int | None) -> list[int]:
 def _items(option: str, text: str) -> list[str]:
     items = [item.strip() for item in text.split(",")] if text else []
     if not all(items):
-        message = f"'{text}' has an empty item; items are separated by single commas"
-        raise WrongUsage((FieldProblem(option, message),))
+        raise WrongUsage.of(option, f"'{text}' has an empty item; items are separated by single commas")
     return items
 
 

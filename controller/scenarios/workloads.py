@@ -119,13 +119,13 @@ def write_workload(folder: Path, jobs: Mapping[str, Sequence[Line]]) -> None:
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
-        raise InvalidInput((FieldProblem(str(folder), what),))
+        raise InvalidInput.of(str(folder), what)
     files = sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and file.is_file())
     if files:
         return files
     below = ", ".join(map(str, workload_folders(folder)))
     why = f"; these folders below it do: {below}" if below else ""
-    raise InvalidInput((FieldProblem(str(folder), f"holds no workload file (*{SUFFIX}){why}"),))
+    raise InvalidInput.of(str(folder), f"holds no workload file (*{SUFFIX}){why}")
 
 
 def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> list[tuple[int, Line]]:
