@@ -44,11 +44,15 @@ def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
 
 def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
     """``ecmp_level`` where the next hops of the problem are known already."""
-    nics = max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
-    worst = np.maximum(worst, nics)
+    worst = np.maximum(worst, nic_level(problem, hops))
     return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
+
+
+def nic_level(problem: Problem, hops: NextHops) -> float:
+    """The worst level (>= 1) that NICs impose on every routing."""
+    return max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
 
 
 def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
