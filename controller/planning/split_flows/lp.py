@@ -125,7 +125,7 @@ class FluidModel:
             return 0.0, []
         cheapest = np.full(len(of.members), np.inf)
         np.minimum.at(cheapest, of.column_class, of.prices(spread.key_prices))
-        cheapest[~of.is_open()] = 0.0
+        cheapest[~of.opened] = 0.0
         bound = float(cheapest @ of.count) / total
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
 
