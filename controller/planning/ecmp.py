@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import NOTHING_FIXED, FabricLoads, Fixed, job_levels, nic_levels
+from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 
@@ -145,10 +145,8 @@ def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
         for piece in standing.get(flow_id, ())
         for link in piece.path
     ]
-    if not rows:
-        return NOTHING_FIXED
-    flows, links, shares = zip(*rows, strict=True)
-    return Fixed(np.array(flows), np.array(links), np.array(shares))
+    flows, links, shares = np.array(rows, np.float64).reshape(-1, 3).T
+    return Fixed(flows.astype(np.int64), links.astype(np.int64), shares)
 
 
 def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:

@@ -45,20 +45,6 @@ _OUTPUT = struct.Struct("!IH6x")
 Field = tuple[int | None, bytes, bytes | None]
 """Number within the basic class (None: of another class), value, mask."""
 
-_SIZES = {
-    ofp.OFPXMT_OFB_IN_PORT: 4,
-    ofp.OFPXMT_OFB_ETH_DST: 6,
-    ofp.OFPXMT_OFB_ETH_TYPE: 2,
-    ofp.OFPXMT_OFB_IP_PROTO: 1,
-    ofp.OFPXMT_OFB_IPV4_SRC: 4,
-    ofp.OFPXMT_OFB_IPV4_DST: 4,
-    ofp.OFPXMT_OFB_TCP_SRC: 2,
-    ofp.OFPXMT_OFB_TCP_DST: 2,
-    ofp.OFPXMT_OFB_UDP_SRC: 2,
-    ofp.OFPXMT_OFB_UDP_DST: 2,
-    ofp.OFPXMT_OFB_ARP_TPA: 4,
-}
-
 
 def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
     """The fields of the match at ``at`` (section 7.2.3.1), and where its padding ends."""
@@ -87,8 +73,7 @@ def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
         if oxm_class != ofp.OFPXMC_OPENFLOW_BASIC:
             yield None, b"", None
         else:
-            size = _SIZES.get(number)
-            if size is not None and length != size << masked:
+            if number in _FIELDS and length != _FIELDS[number][0] << masked:
                 raise Malformed(f"match field {number} with {length} bytes")
             half = length >> masked
             yield number, data[at : at + half], data[at + half : at + length] if masked else None
@@ -102,7 +87,7 @@ def match_of(fields: list[Field]) -> Match | None:
         read = _FIELDS.get(number)
         if read is None:
             return None
-        name, take = read
+        _, name, take = read
         taken = take(value, mask)
         if taken is None or name in values:
             return None
@@ -136,20 +121,21 @@ def _ports(value: bytes, mask: bytes | None) -> PortClass:
     return exactly(port) if mask is None else PortClass(port, int.from_bytes(mask, "big"))
 
 
-_FIELDS: Mapping[int | None, tuple[str, Callable[[bytes, bytes | None], Any]]] = {
-    ofp.OFPXMT_OFB_IN_PORT: ("in_port", _plain),
-    ofp.OFPXMT_OFB_ETH_DST: ("eth_dst", _mac),
-    ofp.OFPXMT_OFB_ETH_TYPE: ("eth_type", _plain),
-    ofp.OFPXMT_OFB_IP_PROTO: ("ip_proto", _plain),
-    ofp.OFPXMT_OFB_IPV4_SRC: ("ipv4_src", _prefix),
-    ofp.OFPXMT_OFB_IPV4_DST: ("ipv4_dst", _prefix),
-    ofp.OFPXMT_OFB_TCP_SRC: ("src_port", _ports),
-    ofp.OFPXMT_OFB_TCP_DST: ("dst_port", _ports),
-    ofp.OFPXMT_OFB_UDP_SRC: ("src_port", _ports),
-    ofp.OFPXMT_OFB_UDP_DST: ("dst_port", _ports),
-    ofp.OFPXMT_OFB_ARP_SPA: ("arp_spa", _prefix),
-    ofp.OFPXMT_OFB_ARP_TPA: ("arp_tpa", _prefix),
+_FIELDS: Mapping[int | None, tuple[int, str, Callable[[bytes, bytes | None], Any]]] = {
+    ofp.OFPXMT_OFB_IN_PORT: (4, "in_port", _plain),
+    ofp.OFPXMT_OFB_ETH_DST: (6, "eth_dst", _mac),
+    ofp.OFPXMT_OFB_ETH_TYPE: (2, "eth_type", _plain),
+    ofp.OFPXMT_OFB_IP_PROTO: (1, "ip_proto", _plain),
+    ofp.OFPXMT_OFB_IPV4_SRC: (4, "ipv4_src", _prefix),
+    ofp.OFPXMT_OFB_IPV4_DST: (4, "ipv4_dst", _prefix),
+    ofp.OFPXMT_OFB_TCP_SRC: (2, "src_port", _ports),
+    ofp.OFPXMT_OFB_TCP_DST: (2, "dst_port", _ports),
+    ofp.OFPXMT_OFB_UDP_SRC: (2, "src_port", _ports),
+    ofp.OFPXMT_OFB_UDP_DST: (2, "dst_port", _ports),
+    ofp.OFPXMT_OFB_ARP_SPA: (4, "arp_spa", _prefix),
+    ofp.OFPXMT_OFB_ARP_TPA: (4, "arp_tpa", _prefix),
 }
+"""Bytes of the value, and of a mask; the field of ``Match``; how it is read."""
 _PROTOCOL: Mapping[int | None, int] = {
     ofp.OFPXMT_OFB_TCP_SRC: IP_TCP,
     ofp.OFPXMT_OFB_TCP_DST: IP_TCP,
