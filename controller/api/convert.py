@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -40,7 +41,7 @@ _ALGORITHM_VALUES = {algorithm: value for value, algorithm in _ALGORITHMS.items(
 _TRANSPORTS: dict[pb.Transport, Transport] = {getattr(pb, f"TRANSPORT_{t.name}"): t for t in Transport}
 _TRANSPORT_VALUES = {transport: value for value, transport in _TRANSPORTS.items()}
 _STRATEGIES: dict[pb.Strategy, Strategy] = {getattr(pb, f"STRATEGY_{s.name}"): s for s in Strategy}
-_STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
+STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
 _JOB_STATES: dict[JobState, pb.JobState] = {
     "pending": pb.JOB_STATE_PENDING,
     "ecmp": pb.JOB_STATE_ECMP,
@@ -168,10 +169,6 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
     )
 
 
-def strategy_value(value: Strategy) -> pb.Strategy:
-    return _STRATEGY_VALUES[value]
-
-
 def job_message(job: JobStatus, now: float) -> pb.Job:
     """``now``: monotonic seconds, for what is left of the lease."""
     return message_of(
@@ -186,7 +183,7 @@ def job_message(job: JobStatus, now: float) -> pb.Job:
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
     classes = port_classes(job.spec.max_subflows)
-    routes = [_route(flow, route, classes, fabric) for flow, route in sorted(job.routes.items(), key=_by_flow)]
+    routes = [_route(flow, route, classes, fabric) for flow, route in sorted(job.routes.items(), key=itemgetter(0))]
     return pb.WatchRoutesResponse(generation=job.routes_generation, routes=routes)
 
 
@@ -220,7 +217,7 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         ecmp_level_mean=plan.ecmp.mean if plan.ecmp else 0.0,
         ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
         plan_ms=plan.times.total_ms,
-        routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=_by_flow)],
+        routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=itemgetter(0))],
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
         baseline_level=status.baseline_levels if plan is status.plan else {},
@@ -233,7 +230,7 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         pb.GetStatusResponse,
         status,
         version=version,
-        strategy=_STRATEGY_VALUES[status.strategy],
+        strategy=STRATEGY_VALUES[status.strategy],
         switches=len(status.fabric.switches),
         switches_in_sync=sum(switch.in_sync for switch in status.switches.values()),
         links=len(status.fabric.links),
@@ -253,11 +250,7 @@ def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
 
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
-    return message_of(pb.SetStrategyResponse, done, strategy=_STRATEGY_VALUES[done.strategy])
-
-
-def _by_flow(item: tuple[FlowId, object]) -> FlowId:
-    return item[0]
+    return message_of(pb.SetStrategyResponse, done, strategy=STRATEGY_VALUES[done.strategy])
 
 
 def _route(flow: FlowId, route: Route | None, classes: Sequence[PortClass], fabric: Fabric) -> pb.Route:

@@ -1,7 +1,7 @@
 """What a job announces, validated: endpoints, parallel groups, collectives.
 
-docs/reference/job-spec.md says what the fields mean. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
-``InvalidInput`` with every wrong field by path.
+docs/reference/job-spec.md says what the fields mean. In: plain data (from protobuf, JSON or a test). Out: a frozen
+``JobSpec``, or ``InvalidInput`` with every wrong field by path.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 In: a fabric, what to place on it, and a seed. Out: lines of workload files, for ``write_workload`` or ``jobs_of``.
 
-docs/reference/file-formats.md#workload says what they have in common with the published files (arXiv 2503.05324). Ring i
-of a model joins the i-th hosts of all replicas, and a flow is one of n chunks of a host's gradients, 4 bytes each. Start
-times are our own choice: uniform over 15 s (the published ones lie between 2 and 12.4 s).
+docs/reference/file-formats.md#workload says what they have in common with the published files (arXiv 2503.05324).
+Ring i of a model joins the i-th hosts of all replicas, and a flow is one of n chunks of a host's gradients, 4 bytes
+each. Start times are our own choice: uniform over 15 s (the published ones lie between 2 and 12.4 s).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -99,11 +99,15 @@ class MeterDrops(NamedTuple):
 # ---- ports, errors, roles, packets
 
 
+def _unpacked(layout: struct.Struct, data: bytes, what: str) -> tuple[Any, ...]:
+    if len(data) != layout.size:
+        raise Malformed(f"{what} of {len(data)} bytes")
+    return layout.unpack(data)
+
+
 def port_desc(data: bytes) -> Port:
     """Section 7.2.1; also for the switch's own reserved ports. ``curr_speed`` is in kbit/s."""
-    if len(data) != _PORT.size:
-        raise Malformed(f"a port description of {len(data)} bytes")
-    number, mac, name, config, state, curr_speed, _ = _PORT.unpack(data)
+    number, mac, name, config, state, curr_speed, _ = _unpacked(_PORT, data, "a port description")
     up = not config & ofp.OFPPC_PORT_DOWN and not state & ofp.OFPPS_LINK_DOWN
     return Port(PortNo(number), _printable(name), mac.hex(":"), up, curr_speed * 1000.0)
 
@@ -140,9 +144,7 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
 
 def role_reply(body: bytes) -> tuple[int, int]:
     """Role and generation (section 7.3.9)."""
-    if len(body) != _ROLE.size:
-        raise Malformed(f"role reply of {len(body)} bytes")
-    role, generation = _ROLE.unpack(body)
+    role, generation = _unpacked(_ROLE, body, "role reply")
     return role, generation
 
 
@@ -295,10 +297,8 @@ def meter_stats(body: bytes) -> list[MeterDrops]:
 
 def flow_count(body: bytes) -> int:
     """Section 7.3.5.3: how many flow entries there are."""
-    if len(body) != _AGGREGATE.size:
-        raise Malformed(f"aggregate statistics of {len(body)} bytes")
-    flows: int = _AGGREGATE.unpack(body)[2]
-    return flows
+    _, _, flows = _unpacked(_AGGREGATE, body, "aggregate statistics")
+    return int(flows)
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:
