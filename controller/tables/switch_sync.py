@@ -252,16 +252,12 @@ class SwitchSync:
 
     def _claim(self, dpid: Dpid, wanted: RuleSet) -> None:
         """Groups and meters that no rule used and that are wanted now become ours."""
-        others, held = self._connected[dpid].others, self.installed[dpid]
-        groups = {number: group for number, group in others.groups.items() if number in wanted.groups}
-        meters = {number: meter for number, meter in others.meters.items() if number in wanted.meters}
-        if groups or meters:
-            self._hold({dpid: RuleSet(held.flows, {**held.groups, **groups}, {**held.meters, **meters})})
-            self._connected[dpid].others = RuleSet(
-                {},
-                {number: group for number, group in others.groups.items() if number not in groups},
-                {number: meter for number, meter in others.meters.items() if number not in meters},
-            )
+        held = self.installed[dpid]
+        ours, others = self._connected[dpid].others.divided(wanted.groups, wanted.meters)
+        if ours:
+            groups, meters = {**held.groups, **ours.groups}, {**held.meters, **ours.meters}
+            self._hold({dpid: RuleSet(held.flows, groups, meters)})
+            self._connected[dpid].others = others
 
     def _keep_refused(self, refused: dict[RuleId, Refusal]) -> None:
         self.refused = refused
