@@ -41,17 +41,17 @@ class InvalidInput(SignalboxError):
         """With one problem."""
         return cls((FieldProblem(path, message),))
 
+    @classmethod
+    def refuse(cls, problems: Iterable[FieldProblem]) -> None:
+        """Raises the error when there are any."""
+        if found := tuple(problems):
+            raise cls(found)
+
     def within(self, place: object) -> InvalidInput:
         """The same problems, each with ``place`` (a file) before its path."""
         return InvalidInput(
             tuple(FieldProblem(f"{place}: {p.path}" if p.path else str(place), p.message) for p in self.problems)
         )
-
-
-def refuse(problems: Iterable[FieldProblem]) -> None:
-    """Raises ``InvalidInput`` when there are any."""
-    if found := tuple(problems):
-        raise InvalidInput(found)
 
 
 class NotFound(SignalboxError):

@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 from controller.alarms import text
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
-from controller.errors import FieldProblem, InvalidInput, refuse
+from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import MAX_VIRTUAL_LINKS, PortClass, check, port_classes
 from controller.jobs.messages import IterationTime
@@ -79,7 +79,7 @@ def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
         spec = JobSpec.parse(data)
     except InvalidInput as error:
         raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
-    refuse(check(spec))
+    InvalidInput.refuse(check(spec))
     return spec
 
 
@@ -88,7 +88,7 @@ def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
-    refuse(
+    InvalidInput.refuse(
         FieldProblem(f"iterations[{i}].{name}", f"a time in seconds above 0 is needed (given: {value})")
         for i, iteration in enumerate(request.iterations)
         for name, value in (("duration_s", iteration.duration_s), ("communication_s", iteration.communication_s))
@@ -124,7 +124,7 @@ def _refuse_oversized(message: pb.JobSpec) -> None:
             MAX_VIRTUAL_LINKS,
         ),
     )
-    refuse(
+    InvalidInput.refuse(
         FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
         for path, what, count, limit in lists
         if count > limit

@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 from controller.api.convert import message_of
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.errors import FieldProblem, refuse
+from controller.errors import FieldProblem, InvalidInput
 from controller.planning.analysis.requests import FailureKind, WhatIf
 from controller.planning.analysis.results import Case, FailureAnalysis, JobAnalysis, LeafCut, Outcome, Verdict
 from controller.planning.efficiency import LEVEL_TOLERANCE
@@ -40,7 +40,7 @@ def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
     within_s = request.within_s or WITHIN_S
     if not (math.isfinite(within_s) and 0 < within_s <= MOST_S):
         problems.append(FieldProblem("within_s", f"must be more than 0 and at most {MOST_S:g} (given: {within_s:g})"))
-    refuse(problems)
+    InvalidInput.refuse(problems)
     kinds = frozenset(map(FailureKind, request.kinds)) or frozenset(FailureKind)
     return WhatIf(kinds, request.top or None, within_s)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise, permutations
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, refuse
+from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.spec import Algorithm, JobSpec
 
 MAX_VIRTUAL_LINKS = 65_536
@@ -94,7 +94,7 @@ _TRANSFERS: Mapping[Algorithm, Callable[[Sequence[int], int], Iterator[Transfer]
 def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     """The job's virtual links, merged per (source, destination, phase) and sorted by it. Raises ``InvalidInput`` with
     what ``check`` finds."""
-    refuse(check(spec))
+    InvalidInput.refuse(check(spec))
     ranks = {group.name: group.ranks for group in spec.groups}
     total: Counter[tuple[str, str, int]] = Counter()
     for collective in spec.collectives:

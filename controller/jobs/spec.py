@@ -15,7 +15,7 @@ from typing import Annotated, Any, NewType, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from controller.errors import FieldProblem, InvalidInput, field_problems, refuse
+from controller.errors import FieldProblem, InvalidInput, field_problems
 
 JobId = NewType("JobId", str)
 
@@ -106,7 +106,7 @@ class JobSpec(_Frozen):
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
-        refuse(spec._cross_checks())
+        InvalidInput.refuse(spec._cross_checks())
         return spec
 
     def _cross_checks(self) -> list[FieldProblem]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput, refuse
+from controller.errors import FieldProblem, InvalidInput
 
 _ADDRESSES = 1 << 24
 _SMALLEST_PREFIX = 256
@@ -192,7 +192,7 @@ def _prefix(switches: int, hosts: int) -> int:
 
 def _check_sizes(scheme: Scheme, **sizes: int) -> None:
     allowed = "at least 1" if scheme.most is None else f"from 1 to {scheme.most}"
-    refuse(
+    InvalidInput.refuse(
         FieldProblem(name, f"must be {allowed} (given: {size})")
         for name, size in sizes.items()
         if size < 1 or (scheme.most is not None and size > scheme.most)

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from controller.config import Config, host_and_port
-from controller.errors import FieldProblem, InvalidInput, refuse
+from controller.errors import FieldProblem, InvalidInput
 from controller.serving import inventory
 from controller.southbound import tls
 
 
 def check(config: Config) -> None:
     """Resolve the addresses, read the inventory and certificates, try the directories. Raises ``InvalidInput``."""
-    refuse(_problems(config))
+    InvalidInput.refuse(_problems(config))
 
 
 def _problems(config: Config) -> Iterator[FieldProblem]:

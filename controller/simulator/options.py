@@ -26,9 +26,7 @@ class Sharing(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """``iterations``: of each job. ``random_starts_s``: start times are drawn from 0 to this, None for the jobs' own.
-    ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end of another all-reduce moves a flow, the bits
-    that it sent since the event before are sent again, as in the published simulator.
-    ``seed``: of hashes and start times."""
+    ``min_gain``: for ``Replan.HYSTERESIS``. ``seed``: of hashes and start times."""
 
     iterations: int = 10
     random_starts_s: float | None = None

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from controller.config import OpenFlowConfig
-from controller.errors import FieldProblem, refuse
+from controller.errors import FieldProblem, InvalidInput
 
 
 class _EncryptedKey(Exception):
@@ -39,7 +39,7 @@ def server_context(openflow: OpenFlowConfig) -> ssl.SSLContext | None:
     if not any(problems):
         load_key = partial(context.load_cert_chain, files.certificate, password=_no_password)
         problems.append(_problem("private_key", files.private_key, load_key))
-    refuse(filter(None, problems))
+    InvalidInput.refuse(filter(None, problems))
     return context
 
 
