@@ -1,6 +1,7 @@
 """The configuration: one TOML file, read once into a frozen object.
 
-Unknown keys are errors and all errors are reported at once, each with its path.
+Unknown keys are errors and all errors are reported at once, each with its path. docs/reference/configuration.md says
+what each key means.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from controller.errors import FieldProblem, InvalidInput, field_problems
+from controller.errors import InvalidInput, field_problems
 
 Model = TypeVar("Model", bound=BaseModel)
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -43,10 +44,6 @@ class TlsFiles(NamedTuple):
 
 
 class OpenFlowConfig(_Section):
-    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With ``certificate``,
-    ``private_key`` and ``ca_certificates`` (PEM files; all three or none) switches must use TLS and show a certificate
-    that one of the authorities signed."""
-
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
     echo_interval_s: Seconds = 5.0
@@ -98,8 +95,6 @@ def _listen_address(text: str) -> str:
 
 
 class ApiConfig(_Section):
-    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``."""
-
     listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
 
@@ -110,14 +105,6 @@ class MetricsConfig(_Section):
 
 
 class DiscoveryConfig(_Section):
-    """``link_timeout_s``: silence after which a link whose ports are up is lost, when three probes were missed by then.
-    ``max_probes_per_s``: large fabrics are probed less often than every ``probe_interval_s`` to keep it.
-    ``hold_down_s``: how long a link that came back stays excluded, twice as long each time, ``max_hold_down_s`` at
-    most, until it has held for four times as long as it was last excluded. ``edge_after_s``: how long a port must have
-    been up without LLDP before it may be an edge port. ``adoption_patience_s``: how long a started controller waits for
-    switches and links that installed rules name before it changes any of them. ``punt_rate_pps``: LLDP and ARP packets
-    per second a port may hand to the controller."""
-
     probe_interval_s: Seconds = 1.0
     link_timeout_s: Seconds = 5.0
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
@@ -129,16 +116,13 @@ class DiscoveryConfig(_Section):
 
 
 class LinkCapacity(_Section):
-    """Capacity of the link that leaves ``switch`` (its name) through ``port`` (its name)."""
-
     switch: str
     port: str
     bps: BitsPerSecond
 
 
 class FabricConfig(_Section):
-    """Capacities override what ports report (a veth always says 10 Gbit/s). ``leaf_prefix_length``: leaves own prefixes
-    of this length, 32 for host routes only. ``inventory``: a TOML file with ``[[host]]`` tables."""
+    """Capacities override what ports report: a veth always says 10 Gbit/s."""
 
     link_bps: BitsPerSecond | None = None
     host_link_bps: BitsPerSecond | None = None
@@ -148,8 +132,7 @@ class FabricConfig(_Section):
 
 
 class CountersConfig(_Section):
-    """``window_s``: rates are taken over the samples of this long; ``noise_fraction``: measured background below this
-    share of a link's capacity is ignored (flow counters lag port counters by up to half a second)."""
+    """``noise_fraction``: needed because flow counters lag port counters by up to half a second."""
 
     interval_s: Seconds = 2.0
     window_s: Seconds = 6.0
@@ -157,9 +140,6 @@ class CountersConfig(_Section):
 
 
 class PlanningConfig(_Section):
-    """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing
-    level that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
-
     strategy: Strategy = Strategy.PLANNED
     time_limit_s: Seconds = 2.0
     interval_s: Seconds = 10.0
@@ -171,21 +151,17 @@ class PlanningConfig(_Section):
 
 
 class JobsConfig(_Section):
-    """``orphan_lease_s``: how long pins of jobs that a restarted controller does not know are kept."""
-
     max_jobs: int = Field(default=1000, ge=1)
     orphan_lease_s: Seconds = 60.0
 
 
 class LogConfig(_Section):
-    """Log lines go to stderr. ``json_lines``: one JSON object per line."""
-
     level: Literal["debug", "info", "warning", "error"] = "info"
     json_lines: bool = False
 
 
 class Config(_Section):
-    """Everything that can be set; see docs/reference/configuration.md."""
+    """Everything that can be set."""
 
     openflow: OpenFlowConfig = OpenFlowConfig()
     api: ApiConfig = ApiConfig()
@@ -209,8 +185,8 @@ def read_toml(path: Path, model: type[Model]) -> Model:
     try:
         return model.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
-        raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
+        raise InvalidInput.of(str(path), error.strerror or str(error)) from None
     except ValidationError as error:
         raise InvalidInput(field_problems(error, model)).within(path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidInput((FieldProblem(str(path), f"not TOML: {error}"),)) from None
+        raise InvalidInput.of(str(path), f"not TOML: {error}") from None

@@ -6,9 +6,9 @@ itself is not imported: ``mn`` loads this file with the system's Python, see ``s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -35,6 +35,17 @@ class InvalidInput(SignalboxError):
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = problems
+
+    @classmethod
+    def of(cls, path: str, message: str) -> Self:
+        """With one problem."""
+        return cls((FieldProblem(path, message),))
+
+    @classmethod
+    def refuse(cls, problems: Iterable[FieldProblem]) -> None:
+        """Raises the error when there are any."""
+        if found := tuple(problems):
+            raise cls(found)
 
     def within(self, place: object) -> InvalidInput:
         """The same problems, each with ``place`` (a file) before its path."""

@@ -64,10 +64,11 @@ class Reached(TypedDict):
 def _count_readers(counts: Counter[tuple[str, str]]) -> None:
     """Wraps each reader, before any other module imports it."""
     from controller.southbound import openflow_decode
-    from controller.southbound.handshake import Handshake
 
     for function, name in _DECODERS.items():
         setattr(openflow_decode, function, _counted(counts, name, getattr(openflow_decode, function)))
+    from controller.southbound.handshake import Handshake
+
     Handshake.take = _counted(counts, "handshake", Handshake.take)  # type: ignore[method-assign]
 
 

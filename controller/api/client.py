@@ -153,7 +153,7 @@ class Client:
 
     def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
         """Returns when the switches confirmed the rules of the strategy."""
-        request = pb.SetStrategyRequest(strategy=convert.strategy_value(strategy))
+        request = pb.SetStrategyRequest(strategy=convert.STRATEGY_VALUES[strategy])
         response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
         return response
 

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -40,7 +41,7 @@ _ALGORITHM_VALUES = {algorithm: value for value, algorithm in _ALGORITHMS.items(
 _TRANSPORTS: dict[pb.Transport, Transport] = {getattr(pb, f"TRANSPORT_{t.name}"): t for t in Transport}
 _TRANSPORT_VALUES = {transport: value for value, transport in _TRANSPORTS.items()}
 _STRATEGIES: dict[pb.Strategy, Strategy] = {getattr(pb, f"STRATEGY_{s.name}"): s for s in Strategy}
-_STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
+STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
 _JOB_STATES: dict[JobState, pb.JobState] = {
     "pending": pb.JOB_STATE_PENDING,
     "ecmp": pb.JOB_STATE_ECMP,
@@ -78,9 +79,7 @@ def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
         spec = JobSpec.parse(data)
     except InvalidInput as error:
         raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
-    problems = check(spec)
-    if problems:
-        raise InvalidInput(tuple(problems))
+    InvalidInput.refuse(check(spec))
     return spec
 
 
@@ -88,15 +87,13 @@ def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]
     """The reported iterations. Raises ``InvalidInput`` for times that are not finite and positive."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
-        raise InvalidInput((FieldProblem("iterations", message),))
-    problems = tuple(
+        raise InvalidInput.of("iterations", message)
+    InvalidInput.refuse(
         FieldProblem(f"iterations[{i}].{name}", f"a time in seconds above 0 is needed (given: {value})")
         for i, iteration in enumerate(request.iterations)
         for name, value in (("duration_s", iteration.duration_s), ("communication_s", iteration.communication_s))
         if not (math.isfinite(value) and value > 0)
     )
-    if problems:
-        raise InvalidInput(problems)
     return tuple(IterationTime(i.index, i.duration_s, i.communication_s) for i in request.iterations)
 
 
@@ -106,7 +103,7 @@ def strategy(value: pb.Strategy) -> Strategy:
         return _STRATEGIES[value]
     except KeyError:
         known = ", ".join(map(pb.Strategy.Name, _STRATEGIES))
-        raise InvalidInput((FieldProblem("strategy", f"choose one of {known} (given: {value})"),)) from None
+        raise InvalidInput.of("strategy", f"choose one of {known} (given: {value})") from None
 
 
 def seconds(duration: Duration) -> float:
@@ -127,13 +124,11 @@ def _refuse_oversized(message: pb.JobSpec) -> None:
             MAX_VIRTUAL_LINKS,
         ),
     )
-    problems = tuple(
+    InvalidInput.refuse(
         FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
         for path, what, count, limit in lists
         if count > limit
     )
-    if problems:
-        raise InvalidInput(problems)
 
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:
@@ -174,10 +169,6 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
     )
 
 
-def strategy_value(value: Strategy) -> pb.Strategy:
-    return _STRATEGY_VALUES[value]
-
-
 def job_message(job: JobStatus, now: float) -> pb.Job:
     """``now``: monotonic seconds, for what is left of the lease."""
     return message_of(
@@ -192,7 +183,7 @@ def job_message(job: JobStatus, now: float) -> pb.Job:
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
     classes = port_classes(job.spec.max_subflows)
-    routes = [_route(flow, route, classes, fabric) for flow, route in sorted(job.routes.items(), key=_by_flow)]
+    routes = [_route(flow, route, classes, fabric) for flow, route in sorted(job.routes.items(), key=itemgetter(0))]
     return pb.WatchRoutesResponse(generation=job.routes_generation, routes=routes)
 
 
@@ -226,7 +217,7 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         ecmp_level_mean=plan.ecmp.mean if plan.ecmp else 0.0,
         ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
         plan_ms=plan.times.total_ms,
-        routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=_by_flow)],
+        routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=itemgetter(0))],
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
         baseline_level=status.baseline_levels if plan is status.plan else {},
@@ -239,7 +230,7 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         pb.GetStatusResponse,
         status,
         version=version,
-        strategy=_STRATEGY_VALUES[status.strategy],
+        strategy=STRATEGY_VALUES[status.strategy],
         switches=len(status.fabric.switches),
         switches_in_sync=sum(switch.in_sync for switch in status.switches.values()),
         links=len(status.fabric.links),
@@ -259,11 +250,7 @@ def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
 
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
-    return message_of(pb.SetStrategyResponse, done, strategy=_STRATEGY_VALUES[done.strategy])
-
-
-def _by_flow(item: tuple[FlowId, object]) -> FlowId:
-    return item[0]
+    return message_of(pb.SetStrategyResponse, done, strategy=STRATEGY_VALUES[done.strategy])
 
 
 def _route(flow: FlowId, route: Route | None, classes: Sequence[PortClass], fabric: Fabric) -> pb.Route:

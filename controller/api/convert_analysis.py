@@ -40,8 +40,7 @@ def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
     within_s = request.within_s or WITHIN_S
     if not (math.isfinite(within_s) and 0 < within_s <= MOST_S):
         problems.append(FieldProblem("within_s", f"must be more than 0 and at most {MOST_S:g} (given: {within_s:g})"))
-    if problems:
-        raise InvalidInput(tuple(problems))
+    InvalidInput.refuse(problems)
     kinds = frozenset(map(FailureKind, request.kinds)) or frozenset(FailureKind)
     return WhatIf(kinds, request.top or None, within_s)
 

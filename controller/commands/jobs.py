@@ -13,7 +13,7 @@ import typer
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.output import Address, AsJson, console, fields, show
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.jobs.spec import JobSpec
 
 commands = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
@@ -79,4 +79,4 @@ def _read(file: Path) -> Any:
         text = file.read_text(encoding="utf-8")
         return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
     except ValueError as error:
-        raise InvalidInput((FieldProblem("", str(error)),)) from None
+        raise InvalidInput.of("", str(error)) from None

@@ -2,7 +2,8 @@
 
 In: workload files, a description of a fabric, and for ``simulate`` what the controller does in the middle of training.
 Out: tables for people, JSON and CSV for programs; exit status 3 when some flows had no path and the others had one.
-docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training.
+docs/reference/json-output.md describes the formats, docs/explanation/simulator.md the model of training. Modules that
+load the solver, which takes half a second, are imported where they are needed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 MAX_UNROUTED_SHOWN = 10
 LEVEL_DIGITS = 12
-"""Significant digits of levels in the summary: further ones depend on the order of additions."""
 CSV_HEADER = ("flow_id", "job", "src_host", "dst_host", "subflow", "share", "path")
 
 commands = typer.Typer()
@@ -61,7 +61,6 @@ def plan_file(
     as_json: AsJson = False,
 ) -> None:
     """Plan the routes of a workload on paper, and say how good they are. Exit status 3: some flows have no path."""
-    # The solver takes half a second to import, which no other command needs.
     from controller.planning.plan import answered
     from controller.planning.problem import PlanLimits
     from controller.scenarios.scenario import scenario
@@ -142,7 +141,6 @@ def _trained(
     options: FabricOptions, names: list[str], how: Options, time_limit_s: float, failed_s: tuple[float, float | None]
 ) -> dict[str, Any]:
     """The report. ``failed_s``: when the failures begin and end."""
-    # The solver takes half a second to import, which no other command needs.
     from controller.planning.bounds import level_bounds
     from controller.planning.problem import PlanLimits
     from controller.scenarios.scenario import problem_of, scenario
@@ -196,9 +194,7 @@ def generate_workload(
 
 
 def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> dict[str, Any]:
-    """A plan as plain data. ``flows`` counts all flows of the workload, ``subflows`` the pieces of those that are
-    routed. Levels are those of the jobs that have a routed flow; they are 1 when nothing is routed. ``ecmp_level`` is
-    None when the plan has no draws."""
+    """A plan as plain data. ``ecmp_level`` is None when the plan has no draws."""
     levels = {job: _rounded(level) for job, level in plan.job_level.items()}
     flows = {flow.id: flow for flow in problem.flows}
     ecmp = plan.ecmp
@@ -228,8 +224,7 @@ def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> d
 
 
 def _write_csv(file: Path, names: Names, problem: Problem, plan: Plan) -> None:
-    """A row per piece of every routed flow. ``flow_id`` counts all flows of the workload from 0, in the order of the
-    files and their lines; ``share`` is written so that reading it gives the same number. Raises ``OSError``."""
+    """``share`` is written so that reading it gives the same number. Raises ``OSError``."""
     with file.open("w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(CSV_HEADER)

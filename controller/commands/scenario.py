@@ -61,13 +61,11 @@ class OptionalFabricCommand(FabricCommand):
     def options(self, given: dict[str, Any]) -> FabricOptions | None:
         if given["workload"] is not None:
             return super().options(given)
-        problems = tuple(
+        WrongUsage.refuse(
             FieldProblem(option.opts[0], "needs a --workload; the running controller knows its own fabric")
             for option in self.shared
             if given[option.name] != option.default
         )
-        if problems:
-            raise WrongUsage(problems)
         return None
 
 

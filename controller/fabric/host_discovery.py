@@ -1,11 +1,9 @@
 """Finds hosts without flooding.
 
 Switches forward ARP requests for known hosts. For a host that is not known the controller asks at edge ports, and
-answers the hosts that wait for it. A host that sends from another port than its own has moved if its own port is down;
-otherwise the address is first asked for at its own port (``HostClaims``): the claim is refused when an answer comes
-from there, and the host has moved when three questions stay without one. Claims cost the owner of the address few
-questions, however many there are. In: ARP packets, and addresses that jobs name. Out: ARP requests and replies to send.
-Pure.
+answers the hosts that wait for it. ``HostClaims`` decides when two ports claim an address
+(docs/explanation/security.md#addresses); claims cost its owner few questions, however many there are. In: ARP packets,
+and addresses that jobs name. Out: ARP requests and replies to send. Pure.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ MAX_INQUIRIES_OF_A_PORT = 4
 
 
 @dataclass(slots=True)
-class _Inquiry:
+class Inquiry:
     """A host at ``at``, with this MAC, claims the address; ``asked`` questions went to ``old``."""
 
     at: PortRef
@@ -57,16 +55,6 @@ class _Inquiry:
     asked_at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """No answer for the address came from the old port."""
-
-    ip: str
-    mac: str
-    old: PortRef
-    at: PortRef
-
-
 class HostClaims:
     """``refused``: claims that were not believed since the start, by the port they came from. ``refused_at``: when the
     last was, where that is less than ``RECENT_S`` ago."""
@@ -74,7 +62,7 @@ class HostClaims:
     def __init__(self) -> None:
         self.refused: Counter[PortRef] = Counter()
         self.refused_at: dict[PortRef, float] = {}
-        self._inquiries: dict[str, _Inquiry] = {}
+        self._inquiries: dict[str, Inquiry] = {}
         self._settled_until: dict[str, float] = {}
 
     def claimed(self, ip: str, mac: str, at: PortRef, old: PortRef, now: float) -> bool:
@@ -88,7 +76,7 @@ class HostClaims:
         if inquiry or busy or now < self._settled_until.get(ip, now):
             self.refuse(at, now)
             return False
-        self._inquiries[ip] = _Inquiry(at, mac, old, 1, now)
+        self._inquiries[ip] = Inquiry(at, mac, old, 1, now)
         return True
 
     def refuse(self, at: PortRef, now: float) -> None:
@@ -103,18 +91,17 @@ class HostClaims:
             self._settled_until[ip] = now + SETTLED_FOR_S
             self.refuse(inquiry.at, now)
 
-    def advance(self, now: float) -> tuple[list[tuple[str, PortRef]], list[Moved]]:
-        """Questions that are due, each an address and the port to ask at; and addresses that have moved."""
-        questions, moved = [], []
+    def advance(self, now: float) -> tuple[list[SendArpRequest], dict[str, Inquiry]]:
+        """Questions that are due; and the addresses that have moved: no answer came from the old port."""
+        questions, moved = [], {}
         for ip, inquiry in list(self._inquiries.items()):
             if now < inquiry.asked_at + ASK_EVERY_S:
                 continue
             if inquiry.asked < QUESTIONS:
                 inquiry.asked, inquiry.asked_at = inquiry.asked + 1, now
-                questions.append((ip, inquiry.old))
+                questions.append(SendArpRequest(ip, (inquiry.old,)))
             else:
-                del self._inquiries[ip]
-                moved.append(Moved(ip, inquiry.mac, inquiry.old, inquiry.at))
+                moved[ip] = self._inquiries.pop(ip)
         self.refused_at = {at: refused for at, refused in self.refused_at.items() if now < refused + RECENT_S}
         if self._settled_until:
             self._settled_until = {ip: until for ip, until in self._settled_until.items() if now < until}
@@ -185,11 +172,10 @@ class HostDiscovery:
         the questions that are due."""
         contested, moved = self.claims.advance(now)
         hosts = self._topology.fabric.hosts
-        for claim in moved:
-            if claim.ip in hosts and hosts[claim.ip].at == claim.old:
-                self._topology.move_host(claim.ip, claim.mac, claim.at, now)
-        questions = self.ask(missing, now) + [SendArpRequest(ip, (old,)) for ip, old in contested]
-        return questions + self._ask_silent(now)
+        for ip, claim in moved.items():
+            if ip in hosts and hosts[ip].at == claim.old:
+                self._topology.move_host(ip, claim.mac, claim.at, now)
+        return self.ask(missing, now) + contested + self._ask_silent(now)
 
     def _ask_silent(self, now: float) -> list[SendArpRequest]:
         """Once a second some of the hosts that were declared or adopted and have not said their MAC."""

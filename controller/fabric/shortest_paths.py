@@ -19,7 +19,7 @@ Hops = Mapping[Dpid, tuple[LinkId, ...]]
 """Towards one destination: per switch that reaches it the links out of it that lie on a shortest path, sorted. The
 destination has no entry; parallel cables are separate next hops."""
 
-_LinksInto = Mapping[Dpid, Sequence[LinkId]]
+LinksInto = Mapping[Dpid, Sequence[LinkId]]
 
 
 class Towards(NamedTuple):
@@ -31,7 +31,7 @@ class Towards(NamedTuple):
 
 def next_hops(fabric: Fabric, destinations: Iterable[Dpid]) -> dict[Dpid, Hops]:
     """The next hops towards each destination. One breadth-first search each."""
-    into = _links_into(fabric.links)
+    into = links_into(fabric.links)
     return {dst: _search(into, dst).hops for dst in destinations}
 
 
@@ -54,13 +54,13 @@ class ShortestPaths:
         if before is not self._links:
             gone = [link for link in before.values() if self._links.get(link.id) != link]
             new = [link for link in self._links.values() if before.get(link.id) != link]
-        into: _LinksInto | None = None
+        into: LinksInto | None = None
         towards = {}
         for dst in destinations:
             kept = _without(self._known[dst], gone) if dst in self._known else None
             kept = _with(kept, new) if kept else None
             if kept is None:
-                into = into or _links_into(self._links)
+                into = into or links_into(self._links)
                 kept = _search(into, dst)
             towards[dst] = kept
         self._known = towards
@@ -92,7 +92,7 @@ def _with(towards: Towards, new: Iterable[Link]) -> Towards | None:
     return towards
 
 
-def _links_into(links: Mapping[LinkId, Link]) -> _LinksInto:
+def links_into(links: Mapping[LinkId, Link]) -> LinksInto:
     """The links into each switch."""
     into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
     for link_id, link in links.items():
@@ -100,7 +100,7 @@ def _links_into(links: Mapping[LinkId, Link]) -> _LinksInto:
     return into
 
 
-def _search(into: _LinksInto, dst: Dpid) -> Towards:
+def _search(into: LinksInto, dst: Dpid) -> Towards:
     """Breadth first from the destination: links from switches that were not reached before are next hops."""
     hops: dict[Dpid, tuple[LinkId, ...]] = {}
     distance, level = {dst: 0}, [dst]

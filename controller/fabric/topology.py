@@ -7,7 +7,8 @@ ports, never only switches.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NewType
 
@@ -36,6 +37,13 @@ class LinkId(NamedTuple):
     @property
     def at(self) -> PortRef:
         return PortRef(self.dpid, self.port)
+
+
+def ports_by_switch(ports: Iterable[PortRef | LinkId]) -> Mapping[Dpid, frozenset[PortNo]]:
+    found: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
+    for at in ports:
+        found[at.dpid].add(at.port)
+    return {dpid: frozenset(of) for dpid, of in found.items()}
 
 
 Path = tuple[LinkId, ...]

@@ -9,23 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound
 from controller.jobs.collectives import VirtualLink, virtual_links
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobId, JobSpec, Transport
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
 
 Pair = tuple[str, str]
-
-
-class Timed(Protocol):
-    """An iteration whose communication took so many seconds (``messages.IterationTime``)."""
-
-    @property
-    def communication_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +91,7 @@ class JobRegistry:
         self._put(replace(job, lease_ends_at=now + job.spec.lease_s))
         return job.spec.lease_s
 
-    def report(self, job_id: JobId, iterations: Iterable[Timed]) -> None:
+    def report(self, job_id: JobId, iterations: Iterable[IterationTime]) -> None:
         """Take in how long iterations really took, in order. Raises ``NotFound``."""
         job = self._get(job_id)
         times = tuple(iteration.communication_s for iteration in iterations)

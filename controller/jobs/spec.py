@@ -1,7 +1,7 @@
 """What a job announces, validated: endpoints, parallel groups, collectives.
 
-Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
-``InvalidInput`` with every wrong field by path.
+docs/reference/job-spec.md says what the fields mean. In: plain data (from protobuf, JSON or a test). Out: a frozen
+``JobSpec``, or ``InvalidInput`` with every wrong field by path.
 """
 
 from __future__ import annotations
@@ -80,12 +80,7 @@ class ParallelGroup(_Frozen):
 
 
 class Collective(_Frozen):
-    """One collective that every named group runs once per iteration.
-
-    ``bytes_per_iteration``: the size M of the buffer per rank (ring and halving-doubling all-reduce, reduce-scatter,
-    all-gather: the full vector; all-to-all: what one rank sends in all, its own share counted; broadcast and
-    pipeline send: what passes each hop). Collectives of one ``phase`` overlap in time, phases do not.
-    """
+    """One collective that every named group runs once per iteration. ``bytes_per_iteration``: M of its algorithm."""
 
     algorithm: Algorithm
     groups: tuple[str, ...] = Field(min_length=1, max_length=MAX_GROUPS)
@@ -94,10 +89,7 @@ class Collective(_Frozen):
 
 
 class JobSpec(_Frozen):
-    """A job's traffic. ``endpoints``: one IPv4 address per rank. ``max_subflows``: into how many pieces, told apart by
-    source port (``source_ports``), the job can divide each virtual link; 1 keeps them whole. ``transport``: of its
-    connections; whole flows are routed whatever it is. ``lease_s``: seconds without renewal after which the job is
-    forgotten."""
+    """A job's traffic."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
@@ -114,9 +106,7 @@ class JobSpec(_Frozen):
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
-        problems = tuple(spec._cross_checks())
-        if problems:
-            raise InvalidInput(problems)
+        InvalidInput.refuse(spec._cross_checks())
         return spec
 
     def _cross_checks(self) -> list[FieldProblem]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from controller.config import Strategy
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.jobs.messages import SavedState
 from controller.jobs.spec import JobSpec
 
@@ -43,8 +43,7 @@ class StateStore:
             return SavedState()
         if not self.claim():
             who = f"another controller uses {self.directory} (process {self.owner()})"
-            problem = FieldProblem("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
-            raise InvalidInput((problem,))
+            raise InvalidInput.of("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -102,8 +101,7 @@ def _lock(state_dir: Path, wait: bool) -> int | None:
         state_dir.mkdir(parents=True, exist_ok=True)
         lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        problem = FieldProblem("state_dir", f"cannot write in {state_dir}: {error.strerror or error}")
-        raise InvalidInput((problem,)) from None
+        raise InvalidInput.of("state_dir", f"cannot write in {state_dir}: {error.strerror or error}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:

@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from controller.config import MetricsConfig
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric, LinkId
 from controller.observability.families import FAMILIES, LinkLabels, Snapshot
 from controller.status import StatusBoard
@@ -84,8 +84,8 @@ class MetricsServer:
         try:
             server, thread = start_http_server(port, addr=host, registry=self._registry)
         except OSError as error:
-            problem = FieldProblem("metrics", f"cannot listen on {host}:{port}: {error.strerror or error}")
-            raise InvalidInput((problem,)) from None
+            message = f"cannot listen on {host}:{port}: {error.strerror or error}"
+            raise InvalidInput.of("metrics", message) from None
         self._running = server, thread
         return server.server_port
 

@@ -21,8 +21,8 @@ import numpy as np
 from controller.fabric.topology import Dpid, LinkId
 from controller.jobs.spec import JobId
 from controller.planning.closed_forms import Lanes, find_lanes, proper_coloring
-from controller.planning.greedy import PathChoices
-from controller.planning.problem import Flow, Ints, PlanLimits, Problem
+from controller.planning.greedy import PathChoices, largest_set_first
+from controller.planning.problem import Ints, PlanLimits, Problem
 from controller.planning.solver import cp_model, solver_within
 
 # ---- the greedy of "Routing for Large ML Models" (arXiv 2503.05324)
@@ -37,7 +37,8 @@ def published_greedy(choices: PathChoices) -> Ints:
     taken = _no_links(choices)
     load = np.zeros(choices.next_hops.nothing + 1)
     load[-1] = -np.inf
-    for flow in largest_set_first(choices.flows):
+    count = len(choices.flows)
+    for flow in largest_set_first(choices.flows, range(count), [1] * count):
         hops = choices.options[flow]
         largest = load[hops[0]]
         for links in hops[1:]:
@@ -47,17 +48,6 @@ def published_greedy(choices: PathChoices) -> Ints:
             load[link] += 1
         taken[:, flow] = path
     return taken
-
-
-def largest_set_first(flows: Sequence[Flow]) -> list[int]:
-    """The numbers of the flows, in the order in which the greedy takes them. Of sets of one size those out of a leaf
-    come first, then the lower leaf."""
-    sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
-    for number, flow in enumerate(flows):
-        sets[False, flow.src_leaf].append(number)
-        sets[True, flow.dst_leaf].append(number)
-    order = sorted(sets, key=lambda key: (-len(sets[key]), key))
-    return list(dict.fromkeys(number for key in order for number in sets[key]))
 
 
 # ---- folded edge colouring, which arXiv 2503.05324 compares itself with

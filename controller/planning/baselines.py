@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 
-import numpy as np
-
 from controller.planning.baseline_routing import (
     Routed,
     anneal,
@@ -24,8 +22,8 @@ from controller.planning.baseline_routing import (
     published_greedy,
 )
 from controller.planning.bounds import Bounds
-from controller.planning.ecmp import NextHops, hashed_level, hashed_links
-from controller.planning.efficiency import FabricLoads, nic_levels
+from controller.planning.ecmp import NextHops, hashed_level, hashed_links, nic_level
+from controller.planning.efficiency import FabricLoads
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import NoPlan, Plan, draft
 from controller.planning.planner import Fault, Routings, judged, plan, refuse_faults
@@ -55,10 +53,7 @@ class _Numbered:
 
     @cached_property
     def nic_level(self) -> float:
-        """The worst level (>= 1) that NICs impose on every routing."""
-        local = [number for number, flow in enumerate(self.problem.flows) if flow.src_leaf == flow.dst_leaf]
-        levels = nic_levels(self.problem, np.concatenate([self.next_hops.flows, np.array(local, np.int64)]))
-        return max(levels.values(), default=1.0)
+        return nic_level(self.problem, self.next_hops)
 
     def worst_level(self, links: Ints) -> float:
         loads = FabricLoads(self.problem, self.next_hops.capacity_bps, self.next_hops.flows)

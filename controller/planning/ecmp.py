@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from controller.fabric.topology import LinkId, Path
 from controller.jobs.spec import JobId
-from controller.planning.efficiency import NOTHING_FIXED, FabricLoads, Fixed, job_levels, nic_levels
+from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.plan import EcmpLevel
 from controller.planning.problem import Floats, Flow, FlowId, Ints, Problem, Route, Routes, whole
 
@@ -44,11 +44,15 @@ def ecmp_level(problem: Problem, draws: int, seed: int) -> EcmpLevel:
 
 def hashed_level(problem: Problem, hops: NextHops, draws: int, seed: int) -> EcmpLevel:
     """``ecmp_level`` where the next hops of the problem are known already."""
-    nics = max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
     loads = FabricLoads(problem, hops.capacity_bps, hops.flows)
     worst = np.concatenate([loads.of(links).max(axis=1) for links in _draws(hops, hops.state, draws, seed)])
-    worst = np.maximum(worst, nics)
+    worst = np.maximum(worst, nic_level(problem, hops))
     return EcmpLevel(float(worst.mean()), float(np.percentile(worst, 95)))
+
+
+def nic_level(problem: Problem, hops: NextHops) -> float:
+    """The worst level (>= 1) that NICs impose on every routing."""
+    return max(_nic_levels(problem, hops.flows, {}).values(), default=1.0)
 
 
 def ecmp_job_levels(problem: Problem, pinned: Routes, draws: int, seed: int) -> dict[JobId, float]:
@@ -141,10 +145,8 @@ def _fixed(problem: Problem, standing: Routes, hops: NextHops) -> Fixed:
         for piece in standing.get(flow_id, ())
         for link in piece.path
     ]
-    if not rows:
-        return NOTHING_FIXED
-    flows, links, shares = zip(*rows, strict=True)
-    return Fixed(np.array(flows), np.array(links), np.array(shares))
+    flows, links, shares = np.array(rows, np.float64).reshape(-1, 3).T
+    return Fixed(flows.astype(np.int64), links.astype(np.int64), shares)
 
 
 def _below(size: Ints, bits: NDArray[np.unsignedinteger]) -> Ints:

@@ -44,16 +44,8 @@ def nic_levels(problem: Problem, flows: Ints) -> dict[JobId, float]:
     return _levels(problem, flows, np.concatenate([flows, flows]), links, np.ones(len(links)))
 
 
-def link_loads(problem: Problem, routes: Routes) -> dict[LinkId, float]:
-    """Load of every link that the routed flows use, as a share of its capacity."""
-    _, flows, links, shares = _pieces(problem, routes)
-    loads, _ = _loads(problem, flows, links, shares)
-    used = set(links.tolist())
-    return {link: float(loads[number]) for link, number in problem.link_number.items() if number in used}
-
-
 def job_loads(problem: Problem, routes: Routes) -> dict[LinkId, dict[JobId, float]]:
-    """The same, of each job on the link."""
+    """Load of every link that the routed flows use, by each job, as a share of the link's capacity."""
     _, on_link = _loads(problem, *_pieces(problem, routes)[1:])
     link_ids, job_ids = list(problem.link_number), problem.numbers.job_ids
     load = on_link.bps / problem.numbers.capacity_bps[on_link.place]

@@ -49,7 +49,8 @@ def assign(problem: Problem, *, keep_current: bool) -> dict[FlowId, Route]:
         for path, share in routes.get(flow.id, ()):
             loads.put(number, np.array([next_hops.number[link] for link in path], np.int64), share)
     options = dict(zip(next_hops.flows.tolist(), choices.options, strict=True))
-    for number in _largest_set_first(problem, options):
+    peaks = problem.numbers.peak_bps.tolist()
+    for number in largest_set_first(problem.flows, sorted(options, key=peaks.__getitem__, reverse=True), peaks):
         links = loads.least_loaded(number, options[number])
         loads.put(number, links)
         routes[problem.flows[number].id] = whole(next_hops.path(links))
@@ -85,14 +86,14 @@ class _Loads:
         return options[:, best]
 
 
-def _largest_set_first(problem: Problem, numbers: Iterable[int]) -> list[int]:
-    """These flows in the order of the sets out of and into each leaf, by demand; in a set the largest flow first."""
-    peaks = problem.numbers.peak_bps.tolist()
+def largest_set_first(flows: Sequence[Flow], numbers: Iterable[int], weights: Sequence[float]) -> list[int]:
+    """These flows in the order of the sets out of and into each leaf, the one with the largest weight first; in a set
+    in their order. Of equal sets those out of a leaf come first, then the lower leaf."""
     sets: defaultdict[tuple[bool, Dpid], list[int]] = defaultdict(list)
-    for number in sorted(numbers, key=peaks.__getitem__, reverse=True):
-        sets[False, problem.flows[number].src_leaf].append(number)
-        sets[True, problem.flows[number].dst_leaf].append(number)
-    order = sorted(sets, key=lambda key: (-sum(peaks[number] for number in sets[key]), key))
+    for number in numbers:
+        sets[False, flows[number].src_leaf].append(number)
+        sets[True, flows[number].dst_leaf].append(number)
+    order = sorted(sets, key=lambda key: (-sum(weights[number] for number in sets[key]), key))
     return list(dict.fromkeys(number for key in order for number in sets[key]))
 
 

@@ -124,11 +124,7 @@ class Draft:
 
 
 def draft(problem: Problem, solver: str, routes: Routes) -> Draft:
-    moves = sum(
-        flow.current is not None and flow.id in routes and routes[flow.id] != flow.current and problem.stands(flow)
-        for flow in problem.flows
-    )
-    return Draft(solver, routes, job_levels(problem, routes), moves)
+    return Draft(solver, routes, job_levels(problem, routes), problem.moves(routes))
 
 
 def compare(a: Draft, b: Draft) -> int:

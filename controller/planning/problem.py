@@ -122,6 +122,13 @@ class Problem:
         flows = tuple(replace(flow, current=routes.get(flow.id)) for flow in self.flows)
         return replace(self, flows=flows)
 
+    def moves(self, routes: Routes) -> int:
+        """How many flows whose current route stands these routes have otherwise."""
+        return sum(
+            flow.current is not None and flow.id in routes and routes[flow.id] != flow.current and self.stands(flow)
+            for flow in self.flows
+        )
+
     def stands(self, flow: Flow) -> bool:
         """Whether the flow is pinned, and every path it is pinned to is there."""
         return flow.current is not None and all(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.scenarios import topologies
 from controller.scenarios.topologies import OFFLINE, Topology
@@ -63,7 +63,7 @@ def without_random_links(fabric: Fabric, count: int, seed: int) -> Fabric:
     cables = [link for link in fabric.links.values() if link.src < link.dst]
     if count > len(cables):
         message = f"{count} cables cannot fail: there are {len(cables)} left between switches"
-        raise InvalidInput((FieldProblem("--fail-random-links", message),))
+        raise InvalidInput.of("--fail-random-links", message)
     return without(fabric, (link.id for link in random.Random(seed).sample(cables, count)))
 
 
@@ -85,7 +85,7 @@ def spine_links(fabric: Fabric, spines: Iterable[int | str]) -> set[LinkId]:
         name = next((name for name in (f"spine{spine}", f"core{spine}", str(spine)) if name in switches), None)
         if name is None or switches[name] in with_hosts:
             why = f"there is no spine '{spine}'" if name is None else f"'{name}' has hosts and cannot fail"
-            raise InvalidInput((FieldProblem("--fail-spines", f"{why}; what can fail: {listing(spare)}"),))
+            raise InvalidInput.of("--fail-spines", f"{why}; what can fail: {listing(spare)}")
         failed.add(switches[name])
     return {link for link in fabric.links if link.dpid in failed}
 
@@ -111,7 +111,7 @@ def _named_cables(
     text: str, switches: Mapping[str, Dpid], between: Mapping[tuple[Dpid, Dpid], Sequence[LinkId]]
 ) -> Sequence[LinkId]:
     def refused(message: str) -> InvalidInput:
-        return InvalidInput((FieldProblem("--fail-links", f"'{text}': {message}"),))
+        return InvalidInput.of("--fail-links", f"'{text}': {message}")
 
     parts = text.split(":")
     if len(parts) not in (2, 3) or not all(parts):

@@ -2,15 +2,9 @@
 
 In: a fabric, what to place on it, and a seed. Out: lines of workload files, for ``write_workload`` or ``jobs_of``.
 
-What the published files (arXiv 2503.05324) have in common, and the generated ones too:
-
-- A model trains in TP * PP rings (tensor times pipeline parallelism) of n replicas; a replica has TP * PP hosts, and
-  ring i joins the i-th hosts of all replicas.
-- flow_bytes = ceil(4 * parameters / (TP * PP * n)): one of n chunks of a host's gradients, 4 bytes each.
-- compute_ns depends on the model alone.
-- A job that does not fit with the wanted n has a smaller one, half as large or a quarter.
-
-Start times are our own choice: uniform over 15 s (the published ones lie between 2 and 12.4 s).
+docs/reference/file-formats.md#workload says what they have in common with the published files (arXiv 2503.05324).
+Ring i of a model joins the i-th hosts of all replicas, and a flow is one of n chunks of a host's gradients, 4 bytes
+each. Start times are our own choice: uniform over 15 s (the published ones lie between 2 and 12.4 s).
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric
 from controller.jobs.workload import WorkloadJob
 from controller.scenarios.fabric_options import Placement
@@ -65,7 +59,7 @@ def generate(
     host. Raises ``InvalidInput`` when not even rings of two fit, and for numbers that make no sense."""
     if jobs < 1 or ring_size < 2 or (max_rings is not None and max_rings < 1):
         message = "at least one job, rings of at least two hosts and at least one ring are needed"
-        raise InvalidInput((FieldProblem("workload", message),))
+        raise InvalidInput.of("workload", message)
     numbering = Numbering(fabric)
     rng = random.Random(seed)
     models = rng.choices(MODELS, k=jobs)
@@ -121,7 +115,7 @@ def _ring_sizes(rings: Sequence[int], wanted: int, hosts: int) -> list[int]:
     least = 2 * sum(rings)
     if least > hosts:
         message = f"the jobs need at least {least} hosts, the fabric has {hosts}; fewer jobs or rings would fit"
-        raise InvalidInput((FieldProblem("workload", message),))
+        raise InvalidInput.of("workload", message)
     sizes = []
     spare = hosts - least
     for count in rings:

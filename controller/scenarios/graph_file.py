@@ -1,10 +1,7 @@
 """Reads a fabric from a graph: networkx's node-link JSON, as ``networkx.node_link_data`` writes it.
 
-In: a file with an undirected (multi)graph. Every node has a ``kind``, "switch" or "host"; every edge has
-``capacity_gbps``, in Gbit/s each way. A host has exactly one edge, to a switch, and that edge is its NIC. Parallel
-edges are parallel cables. The edges may be called ``edges`` (networkx from 3.4) or ``links`` (before). Other attributes
-are ignored. Out: the ``Fabric``; switches are numbered in the order of the file, hosts after them, and the switches are
-named by their ids.
+In: a file as docs/reference/file-formats.md#graph describes it; the edges may be called ``edges`` (networkx from 3.4)
+or ``links`` (before). Out: the ``Fabric``.
 """
 
 from __future__ import annotations

@@ -108,24 +108,20 @@ def _only_what_belongs_together(options: FabricOptions) -> None:
         for name, rate in rates.items()
         if rate is not None and not LEAST_GBPS <= rate <= MOST_GBPS
     ]
-    if problems:
-        raise WrongUsage(tuple(problems))
+    WrongUsage.refuse(problems)
 
 
 def _given(**numbers: int | None) -> list[int]:
-    missing = tuple(
+    WrongUsage.refuse(
         FieldProblem(_flag(name), "is needed to know the fabric") for name, value in numbers.items() if value is None
     )
-    if missing:
-        raise WrongUsage(missing)
     return [value for value in numbers.values() if value is not None]
 
 
 def _items(option: str, text: str) -> list[str]:
     items = [item.strip() for item in text.split(",")] if text else []
     if not all(items):
-        message = f"'{text}' has an empty item; items are separated by single commas"
-        raise WrongUsage((FieldProblem(option, message),))
+        raise WrongUsage.of(option, f"'{text}' has an empty item; items are separated by single commas")
     return items
 
 

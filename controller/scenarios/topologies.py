@@ -126,7 +126,7 @@ def fat_tree(k: int, host_bps: float, fabric_bps: float, scheme: Scheme = EMULAT
     Raises ``InvalidInput`` when k is not an even number from 2, or too large.
     """
     if k < 2 or k % 2:
-        raise InvalidInput((FieldProblem("k", f"must be an even number, at least 2 (given: {k})"),))
+        raise InvalidInput.of("k", f"must be an even number, at least 2 (given: {k})")
     half = k // 2
     each = k * half
     _check_sizes(scheme, **{"edge switches": each})
@@ -186,23 +186,19 @@ def _switches(scheme: Scheme, **tiers: int) -> list[Switch]:
 def _prefix(switches: int, hosts: int) -> int:
     prefix = max(_SMALLEST_PREFIX, 1 << (hosts + 1).bit_length())
     if switches * prefix > _ADDRESSES:
-        message = f"{switches} switches with up to {hosts} hosts each do not fit into 10.0.0.0/8"
-        raise InvalidInput((FieldProblem("fabric", message),))
+        raise InvalidInput.of("fabric", f"{switches} switches with up to {hosts} hosts each do not fit into 10.0.0.0/8")
     return prefix
 
 
 def _check_sizes(scheme: Scheme, **sizes: int) -> None:
     allowed = "at least 1" if scheme.most is None else f"from 1 to {scheme.most}"
-    problems = tuple(
+    InvalidInput.refuse(
         FieldProblem(name, f"must be {allowed} (given: {size})")
         for name, size in sizes.items()
         if size < 1 or (scheme.most is not None and size > scheme.most)
     )
-    if problems:
-        raise InvalidInput(problems)
 
 
 def _check_memory(cables: int) -> None:
     if cables > _MOST_CABLES:
-        message = f"has {cables:,} cables and NICs; at most {_MOST_CABLES:,} can be planned here"
-        raise InvalidInput((FieldProblem("fabric", message),))
+        raise InvalidInput.of("fabric", f"has {cables:,} cables and NICs; at most {_MOST_CABLES:,} can be planned here")

@@ -1,11 +1,8 @@
 """Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator. A
-line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#`` are headers.
-The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every
-line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
-
-Jobs are in the order of the files' names, flows in the order of the lines.
+In: a folder of ``JOB.txt`` files (docs/reference/file-formats.md#workload) and the fabric whose nodes they number.
+Out: jobs for the planner and the simulator, in the order of the files' names, their flows in the order of the lines.
+Lines that start with ``#`` are headers.
 """
 
 from __future__ import annotations
@@ -119,13 +116,13 @@ def write_workload(folder: Path, jobs: Mapping[str, Sequence[Line]]) -> None:
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
-        raise InvalidInput((FieldProblem(str(folder), what),))
+        raise InvalidInput.of(str(folder), what)
     files = sorted(file for file in folder.iterdir() if file.suffix == SUFFIX and file.is_file())
     if files:
         return files
     below = ", ".join(map(str, workload_folders(folder)))
     why = f"; these folders below it do: {below}" if below else ""
-    raise InvalidInput((FieldProblem(str(folder), f"holds no workload file (*{SUFFIX}){why}"),))
+    raise InvalidInput.of(str(folder), f"holds no workload file (*{SUFFIX}){why}")
 
 
 def _lines(file: Path, numbering: Numbering, problems: list[FieldProblem]) -> list[tuple[int, Line]]:

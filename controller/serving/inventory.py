@@ -1,11 +1,4 @@
-"""The inventory file: hosts that are declared rather than found.
-
-[[host]]
-ip = "10.0.1.1"
-mac = "02:00:00:00:01:01"   # optional
-switch = "leaf1"
-port = "leaf1-eth5"
-"""
+"""The inventory file: hosts that are declared rather than found (docs/reference/file-formats.md#inventory)."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from controller.southbound import tls
 
 def check(config: Config) -> None:
     """Resolve the addresses, read the inventory and certificates, try the directories. Raises ``InvalidInput``."""
-    if problems := tuple(_problems(config)):
-        raise InvalidInput(problems)
+    InvalidInput.refuse(_problems(config))
 
 
 def _problems(config: Config) -> Iterator[FieldProblem]:

@@ -7,17 +7,14 @@ was told to stop first. No port is open meanwhile; what is slow to import has be
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import NoReturn
 
 import structlog
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
+from controller.southbound.run_hub import stop_signals
 
 log = structlog.get_logger(__name__)
 
@@ -30,13 +27,13 @@ def wait_for_turn(store: StateStore) -> bool:
     """Returns once the state directory is claimed; False when SIGTERM or SIGINT came first. Call it in the main thread.
     Raises ``InvalidInput`` without a state directory, or for one that cannot be written."""
     if store.directory is None:
-        raise InvalidInput((FieldProblem("state_dir", "--standby needs one: its lock decides which is active"),))
+        raise InvalidInput.of("state_dir", "--standby needs one: its lock decides which is active")
     if store.claim():
         return True
     began = time.monotonic()
     log.info("standing by", state_dir=str(store.directory), active=store.owner(), pid=os.getpid())
     try:
-        with _stopping():
+        with stop_signals(_stop):
             store.claim(wait=True)
     except _Stopped:
         log.info("stopping", after_s=round(time.monotonic() - began, 1))
@@ -45,16 +42,6 @@ def wait_for_turn(store: StateStore) -> bool:
     return True
 
 
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """Both signals end what is being waited for."""
-
-    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise _Stopped
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _stop() -> NoReturn:
+    """Ends what is being waited for."""
+    raise _Stopped

@@ -1,8 +1,8 @@
 """A network of fluid connections: how fast each sends, and when it is done.
 
 In: links with a capacity; connections with a weight, the links they use and bits to send. Out: the moments at which
-connections are done. Between two events every connection has its weighted max-min fair rate, which ideal congestion
-control would give long flows; packets, round trips and slow start are not modelled. All weights 1 is equal sharing.
+connections are done. Between two events every connection has its weighted max-min fair rate
+(docs/explanation/simulator.md). All weights 1 is equal sharing.
 
 A connection may be spread: a link then carries only a fraction of its bits, and all its parts keep in step.
 

@@ -39,8 +39,7 @@ class Routing:
         """Plans for the flows of the problem. Returns the flows whose route changed or is new; those that no plan
         serves are hashed."""
         if self.mode is Replan.HYSTERESIS:
-            flows = tuple(replace(flow, current=self.routes.get(flow.id)) for flow in problem.flows)
-            problem = replace(problem, flows=flows)
+            problem = problem.with_routes(self.routes)
         plan = self._plan(problem)
         changed: set[FlowId] = set()
         always = self.mode is not Replan.HYSTERESIS

@@ -3,10 +3,8 @@
 In: jobs of a workload, the fabric as the planner's problem (one per state of the fabric over time), a scheme that
 routes. Out: when each iteration's all-reduce began and how long it took.
 
-A job starts with an all-reduce at its start time, computes, runs the next all-reduce, and so on; it leaves after the
-wanted number of iterations. All rings of a job run at once. A ring of n hosts does 2(n-1) steps one after the other: in
-each, every host sends its chunk to the next one, and the ring goes on when the last of its n chunks has arrived. Rings
-do not wait for each other within an iteration. This is how the simulator of arXiv 2503.05324 models data parallelism.
+docs/explanation/simulator.md describes the model, which is how the simulator of arXiv 2503.05324 models data
+parallelism. A job leaves after the wanted number of iterations.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ class CounterPoller:
         self._put = put
         self._switches: dict[Dpid, _Polled] = {}
         self._requests = {
-            ofp.OFPMP_PORT_STATS: encode.port_stats_request(),
+            ofp.OFPMP_PORT_STATS: encode.all_request(ofp.OFPMP_PORT_STATS),
             ofp.OFPMP_FLOW: encode.flow_stats_request(Table.PINNED),
-            ofp.OFPMP_METER: encode.meter_stats_request(),
+            ofp.OFPMP_METER: encode.all_request(ofp.OFPMP_METER),
         }
 
     def switch_connected(self, dpid: Dpid, now: float) -> None:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 import structlog
 
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import InvalidInput
 from controller.southbound.openflow_framing import Malformed
 from controller.tables.messages import ToSwitches
 
@@ -33,7 +33,7 @@ def chosen() -> str:
     without it Ryu if it is installed. Raises ``InvalidInput``."""
     wanted = os.environ.get(CHOICE) or ("ryu" if find_spec("ryu") else "os_ken")
     if wanted not in ("ryu", "os_ken"):
-        raise InvalidInput((FieldProblem(CHOICE, f"must be ryu or os_ken, not '{wanted}'"),))
+        raise InvalidInput.of(CHOICE, f"must be ryu or os_ken, not '{wanted}'")
     return wanted
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum, auto
 
 from controller.southbound.framework import ofp
+from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import VERSION, Frame, Malformed, message
 
 PORT_SIZE = 64
@@ -89,16 +90,13 @@ class Handshake:
         return message(ofp.OFPT_MULTIPART_REQUEST, _MULTIPART.pack(ofp.OFPMP_PORT_DESC, 0), xid=2)
 
     def _ports(self, frame: Frame) -> bytes:
-        body = frame.body
-        if len(body) < _MULTIPART.size:
-            raise Malformed(f"multipart reply of {len(body)} bytes")
-        kind, flags = _MULTIPART.unpack_from(body)
-        if kind != ofp.OFPMP_PORT_DESC:
+        reply = multipart_reply(frame.data)
+        if reply.kind != ofp.OFPMP_PORT_DESC:
             return b""
-        self.ports += body[_MULTIPART.size :]
+        self.ports += reply.body
         if len(self.ports) % PORT_SIZE or len(self.ports) > MAX_PORTS * PORT_SIZE:
             raise Malformed(f"{len(self.ports)} bytes of port descriptions of {PORT_SIZE}")
-        if not flags & ofp.OFPMPF_REPLY_MORE:
+        if not reply.more:
             self._state = _State.DONE
         return b""
 

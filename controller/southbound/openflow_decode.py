@@ -10,16 +10,15 @@ The same flow entries are read every few seconds, so the rules that their bytes 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from controller.fabric.topology import Port, PortNo
 from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import Malformed
-from controller.southbound.openflow_parts import actions_of, instructions, length_of, match_fields, match_of, structures
+from controller.southbound.openflow_parts import actions_of, instructions, match_fields, match_of, structures
 from controller.tables.messages import PortCount
 from controller.tables.rules import (
     Action,
@@ -100,11 +99,15 @@ class MeterDrops(NamedTuple):
 # ---- ports, errors, roles, packets
 
 
+def _unpacked(layout: struct.Struct, data: bytes, what: str) -> tuple[Any, ...]:
+    if len(data) != layout.size:
+        raise Malformed(f"{what} of {len(data)} bytes")
+    return layout.unpack(data)
+
+
 def port_desc(data: bytes) -> Port:
     """Section 7.2.1; also for the switch's own reserved ports. ``curr_speed`` is in kbit/s."""
-    if len(data) != _PORT.size:
-        raise Malformed(f"a port description of {len(data)} bytes")
-    number, mac, name, config, state, curr_speed, _ = _PORT.unpack(data)
+    number, mac, name, config, state, curr_speed, _ = _unpacked(_PORT, data, "a port description")
     up = not config & ofp.OFPPC_PORT_DOWN and not state & ofp.OFPPS_LINK_DOWN
     return Port(PortNo(number), _printable(name), mac.hex(":"), up, curr_speed * 1000.0)
 
@@ -141,9 +144,7 @@ def error(body: bytes) -> tuple[tuple[int, int] | None, str]:
 
 def role_reply(body: bytes) -> tuple[int, int]:
     """Role and generation (section 7.3.9)."""
-    if len(body) != _ROLE.size:
-        raise Malformed(f"role reply of {len(body)} bytes")
-    role, generation = _ROLE.unpack(body)
+    role, generation = _unpacked(_ROLE, body, "role reply")
     return role, generation
 
 
@@ -219,15 +220,12 @@ def _flow_rule(entry: bytes) -> FlowRule | None:
 def foreign_flow_keys(body: bytes) -> list[FlowKey]:
     """The keys of foreign flow entries that a rule of the controller could have too (section 7.3.5.2)."""
     keys = []
-    at, end = 0, len(body)
-    while at < end:
-        length = length_of(body, at, end, _FLOW.size, "a flow entry")
+    for at, end in structures(body, 0, len(body), "a flow entry", _FLOW.size):
         _, number, _, _, priority, _, _, _, cookie, _, _ = _FLOW.unpack_from(body, at)
-        fields, _ = match_fields(body, at + _FLOW.size, at + length)
+        fields, _ = match_fields(body, at + _FLOW.size, end)
         match, table = match_of(fields), _TABLES.get(number)
         if match is not None and table is not None and not is_ours(cookie):
             keys.append(FlowKey(table, priority, match))
-        at += length
     return keys
 
 
@@ -237,27 +235,20 @@ def foreign_flow_keys(body: bytes) -> list[FlowKey]:
 def group_descs(body: bytes) -> list[GroupRule | None]:
     """Section 7.3.5.10; None for a group that a ``GroupRule`` cannot express."""
     groups: list[GroupRule | None] = []
-    at, end = 0, len(body)
-    while at < end:
-        length = length_of(body, at, end, _GROUP_DESC.size, "a group")
+    for at, end in structures(body, 0, len(body), "a group", _GROUP_DESC.size):
         _, number, group_id = _GROUP_DESC.unpack_from(body, at)
         kind = _GROUP_KINDS.get(number)
-        read = _common_buckets if length <= COMMON_SIZE else _buckets
-        buckets = read(body[at + _GROUP_DESC.size : at + length])
+        read = _common_buckets if end - at <= COMMON_SIZE else _buckets
+        buckets = read(body[at + _GROUP_DESC.size : end])
         groups.append(None if kind is None or buckets is None else GroupRule(group_id, kind, buckets))
-        at += length
     return groups
 
 
 def _buckets(data: bytes) -> tuple[Bucket, ...] | None:
     buckets: list[Bucket | None] = []
-    at, end = 0, len(data)
-    while at < end:
-        length = length_of(data, at, end, _BUCKET.size, "a bucket")
+    for at, end in structures(data, 0, len(data), "a bucket", _BUCKET.size):
         _, _, watch_port, watch_group = _BUCKET.unpack_from(data, at)
-        actions = actions_of(data, at + _BUCKET.size, at + length)
-        buckets.append(_bucket(actions, watch_port, watch_group))
-        at += length
+        buckets.append(_bucket(actions_of(data, at + _BUCKET.size, end), watch_port, watch_group))
     whole = tuple(bucket for bucket in buckets if bucket is not None)
     return whole if len(whole) == len(buckets) else None
 
@@ -279,41 +270,25 @@ def _bucket(actions: tuple[Action, ...] | None, watch_port: int, watch_group: in
 def meter_configs(body: bytes) -> list[MeterRule | None]:
     """Section 7.3.5.13; None for a meter that a ``MeterRule`` cannot express."""
     meters: list[MeterRule | None] = []
-    at, end = 0, len(body)
-    while at < end:
-        length = length_of(body, at, end, _METER_CONFIG.size, "a meter")
+    for at, end in structures(body, 0, len(body), "a meter", _METER_CONFIG.size):
         _, flags, meter_id = _METER_CONFIG.unpack_from(body, at)
-        bands = list(_bands(body, at + _METER_CONFIG.size, at + length))
+        spans = structures(body, at + _METER_CONFIG.size, end, "a band", _BAND.size, length_at=2)
+        bands = [_BAND.unpack_from(body, start) for start, _ in spans]
         ours = flags & (ofp.OFPMF_KBPS | _METER_FLAGS) == _METER_FLAGS and len(bands) == 1
-        kind, rate, burst = bands[0] if ours else (None, 0, 0)
+        kind, _, rate, burst = bands[0] if ours else (None, 0, 0, 0)
         meters.append(MeterRule(meter_id, rate, burst) if kind == ofp.OFPMBT_DROP else None)
-        at += length
     return meters
-
-
-def _bands(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Section 7.3.4.4: type, rate and burst of each band."""
-    for kind, start, stop in structures(data, at, end, "a band"):
-        if stop - start < _BAND.size:
-            raise Malformed(f"a band of {stop - start} bytes")
-        _, _, rate, burst = _BAND.unpack_from(data, start)
-        yield kind, rate, burst
 
 
 def meter_stats(body: bytes) -> list[MeterDrops]:
     """Section 7.3.5.12."""
     drops = []
-    at, end = 0, len(body)
-    while at < end:
-        if end - at < _METER_STATS.size:
-            raise Malformed(f"{end - at} bytes are no meter")
-        meter_id, length, *_ = _METER_STATS.unpack_from(body, at)
-        if length < _METER_STATS.size or length > end - at or (length - _METER_STATS.size) % _METER_BAND_STATS.size:
-            raise Malformed(f"a meter of {length} bytes where {end - at} are left")
-        bands = _METER_BAND_STATS.iter_unpack(body[at + _METER_STATS.size : at + length])
-        packets = [count for count, _ in bands if count != UNSUPPORTED]
-        drops.append(MeterDrops(meter_id, sum(packets) if packets else None))
-        at += length
+    for at, end in structures(body, 0, len(body), "a meter", _METER_STATS.size, length_at=4):
+        bands = body[at + _METER_STATS.size : end]
+        if len(bands) % _METER_BAND_STATS.size:
+            raise Malformed(f"a meter of {end - at} bytes")
+        packets = [count for count, _ in _METER_BAND_STATS.iter_unpack(bands) if count != UNSUPPORTED]
+        drops.append(MeterDrops(_U32.unpack_from(body, at)[0], sum(packets) if packets else None))
     return drops
 
 
@@ -322,10 +297,8 @@ def meter_stats(body: bytes) -> list[MeterDrops]:
 
 def flow_count(body: bytes) -> int:
     """Section 7.3.5.3: how many flow entries there are."""
-    if len(body) != _AGGREGATE.size:
-        raise Malformed(f"aggregate statistics of {len(body)} bytes")
-    flows: int = _AGGREGATE.unpack(body)[2]
-    return flows
+    _, _, flows = _unpacked(_AGGREGATE, body, "aggregate statistics")
+    return int(flows)
 
 
 def port_stats(body: bytes) -> dict[PortNo, PortCount]:

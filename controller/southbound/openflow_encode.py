@@ -41,6 +41,12 @@ _METER_COMMANDS = {"add": ofp.OFPMC_ADD, "modify": ofp.OFPMC_MODIFY, "delete": o
 _GROUP_TYPES = {"select": ofp.OFPGT_SELECT, "fast_failover": ofp.OFPGT_FF}
 _METER_FLAGS = ofp.OFPMF_PKTPS | ofp.OFPMF_BURST
 _EVERY_BIT = 0xFFFF
+_ALL = {
+    ofp.OFPMP_PORT_STATS: struct.pack("!I4x", ofp.OFPP_ANY),
+    ofp.OFPMP_METER: struct.pack("!I4x", ofp.OFPM_ALL),
+    ofp.OFPMP_METER_CONFIG: struct.pack("!I4x", ofp.OFPM_ALL),
+}
+"""Bodies of multipart requests; the other kinds have none."""
 
 _FLOW_MOD = struct.Struct("!QQBBHHHIIIHxx")
 _GROUP_MOD = struct.Struct("!HBxI")
@@ -241,14 +247,10 @@ def flow_stats_request(table: int = ofp.OFPTT_ALL) -> bytes:
     return _flow_request(ofp.OFPMP_FLOW, table, COOKIE_MAGIC << 48, COOKIE_MASK)
 
 
-def every_flow_request() -> bytes:
-    """Every flow entry, also foreign ones (section 7.3.5.2)."""
-    return _flow_request(ofp.OFPMP_FLOW, ofp.OFPTT_ALL, 0, 0)
-
-
-def flow_count_request() -> bytes:
-    """The number of flow entries, with foreign ones (section 7.3.5.3)."""
-    return _flow_request(ofp.OFPMP_AGGREGATE, ofp.OFPTT_ALL, 0, 0)
+def every_flow_request(kind: int = ofp.OFPMP_FLOW) -> bytes:
+    """Every flow entry, also foreign ones (section 7.3.5.2); or, of kind ``OFPMP_AGGREGATE``, their number (section
+    7.3.5.3)."""
+    return _flow_request(kind, ofp.OFPTT_ALL, 0, 0)
 
 
 def _flow_request(kind: int, table: int, cookie: int, mask: int) -> bytes:
@@ -256,24 +258,9 @@ def _flow_request(kind: int, table: int, cookie: int, mask: int) -> bytes:
     return _request(kind, wanted + _match(Match()))
 
 
-def group_desc_request() -> bytes:
-    """Section 7.3.5.10: it has no body."""
-    return _request(ofp.OFPMP_GROUP_DESC, b"")
-
-
-def meter_config_request() -> bytes:
-    """Section 7.3.5.13."""
-    return _request(ofp.OFPMP_METER_CONFIG, struct.pack("!I4x", ofp.OFPM_ALL))
-
-
-def meter_stats_request() -> bytes:
-    """Section 7.3.5.12."""
-    return _request(ofp.OFPMP_METER, struct.pack("!I4x", ofp.OFPM_ALL))
-
-
-def port_stats_request() -> bytes:
-    """Section 7.3.5.6."""
-    return _request(ofp.OFPMP_PORT_STATS, struct.pack("!I4x", ofp.OFPP_ANY))
+def all_request(kind: int) -> bytes:
+    """Of all ports (section 7.3.5.6), groups (7.3.5.10) or meters (7.3.5.12 and 7.3.5.13)."""
+    return _request(kind, _ALL.get(kind, b""))
 
 
 def _request(kind: int, body: bytes) -> bytes:

@@ -45,20 +45,6 @@ _OUTPUT = struct.Struct("!IH6x")
 Field = tuple[int | None, bytes, bytes | None]
 """Number within the basic class (None: of another class), value, mask."""
 
-_SIZES = {
-    ofp.OFPXMT_OFB_IN_PORT: 4,
-    ofp.OFPXMT_OFB_ETH_DST: 6,
-    ofp.OFPXMT_OFB_ETH_TYPE: 2,
-    ofp.OFPXMT_OFB_IP_PROTO: 1,
-    ofp.OFPXMT_OFB_IPV4_SRC: 4,
-    ofp.OFPXMT_OFB_IPV4_DST: 4,
-    ofp.OFPXMT_OFB_TCP_SRC: 2,
-    ofp.OFPXMT_OFB_TCP_DST: 2,
-    ofp.OFPXMT_OFB_UDP_SRC: 2,
-    ofp.OFPXMT_OFB_UDP_DST: 2,
-    ofp.OFPXMT_OFB_ARP_TPA: 4,
-}
-
 
 def match_fields(data: bytes, at: int, end: int) -> tuple[list[Field], int]:
     """The fields of the match at ``at`` (section 7.2.3.1), and where its padding ends."""
@@ -87,8 +73,7 @@ def _oxm_fields(data: bytes, at: int, end: int) -> Iterator[Field]:
         if oxm_class != ofp.OFPXMC_OPENFLOW_BASIC:
             yield None, b"", None
         else:
-            size = _SIZES.get(number)
-            if size is not None and length != size << masked:
+            if number in _FIELDS and length != _FIELDS[number][0] << masked:
                 raise Malformed(f"match field {number} with {length} bytes")
             half = length >> masked
             yield number, data[at : at + half], data[at + half : at + length] if masked else None
@@ -102,7 +87,7 @@ def match_of(fields: list[Field]) -> Match | None:
         read = _FIELDS.get(number)
         if read is None:
             return None
-        name, take = read
+        _, name, take = read
         taken = take(value, mask)
         if taken is None or name in values:
             return None
@@ -136,20 +121,21 @@ def _ports(value: bytes, mask: bytes | None) -> PortClass:
     return exactly(port) if mask is None else PortClass(port, int.from_bytes(mask, "big"))
 
 
-_FIELDS: Mapping[int | None, tuple[str, Callable[[bytes, bytes | None], Any]]] = {
-    ofp.OFPXMT_OFB_IN_PORT: ("in_port", _plain),
-    ofp.OFPXMT_OFB_ETH_DST: ("eth_dst", _mac),
-    ofp.OFPXMT_OFB_ETH_TYPE: ("eth_type", _plain),
-    ofp.OFPXMT_OFB_IP_PROTO: ("ip_proto", _plain),
-    ofp.OFPXMT_OFB_IPV4_SRC: ("ipv4_src", _prefix),
-    ofp.OFPXMT_OFB_IPV4_DST: ("ipv4_dst", _prefix),
-    ofp.OFPXMT_OFB_TCP_SRC: ("src_port", _ports),
-    ofp.OFPXMT_OFB_TCP_DST: ("dst_port", _ports),
-    ofp.OFPXMT_OFB_UDP_SRC: ("src_port", _ports),
-    ofp.OFPXMT_OFB_UDP_DST: ("dst_port", _ports),
-    ofp.OFPXMT_OFB_ARP_SPA: ("arp_spa", _prefix),
-    ofp.OFPXMT_OFB_ARP_TPA: ("arp_tpa", _prefix),
+_FIELDS: Mapping[int | None, tuple[int, str, Callable[[bytes, bytes | None], Any]]] = {
+    ofp.OFPXMT_OFB_IN_PORT: (4, "in_port", _plain),
+    ofp.OFPXMT_OFB_ETH_DST: (6, "eth_dst", _mac),
+    ofp.OFPXMT_OFB_ETH_TYPE: (2, "eth_type", _plain),
+    ofp.OFPXMT_OFB_IP_PROTO: (1, "ip_proto", _plain),
+    ofp.OFPXMT_OFB_IPV4_SRC: (4, "ipv4_src", _prefix),
+    ofp.OFPXMT_OFB_IPV4_DST: (4, "ipv4_dst", _prefix),
+    ofp.OFPXMT_OFB_TCP_SRC: (2, "src_port", _ports),
+    ofp.OFPXMT_OFB_TCP_DST: (2, "dst_port", _ports),
+    ofp.OFPXMT_OFB_UDP_SRC: (2, "src_port", _ports),
+    ofp.OFPXMT_OFB_UDP_DST: (2, "dst_port", _ports),
+    ofp.OFPXMT_OFB_ARP_SPA: (4, "arp_spa", _prefix),
+    ofp.OFPXMT_OFB_ARP_TPA: (4, "arp_tpa", _prefix),
 }
+"""Bytes of the value, and of a mask; the field of ``Match``; how it is read."""
 _PROTOCOL: Mapping[int | None, int] = {
     ofp.OFPXMT_OFB_TCP_SRC: IP_TCP,
     ofp.OFPXMT_OFB_TCP_DST: IP_TCP,
@@ -170,7 +156,8 @@ def instructions(data: bytes) -> Done | None:
     goto: Table | None = None
     meter: int | None = None
     understood, seen = True, set()
-    for kind, start, end in structures(data, 0, len(data), "an instruction"):
+    for start, end in structures(data, 0, len(data), "an instruction", length_at=2):
+        (kind,) = _U16.unpack_from(data, start)
         if kind in seen:
             raise Malformed(f"two instructions of type {kind}")
         seen.add(kind)
@@ -192,7 +179,8 @@ def instructions(data: bytes) -> Done | None:
 def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
     """Section 7.2.5; None when a ``FlowRule`` cannot express one of them."""
     actions: list[Action | None] = []
-    for kind, start, stop in structures(data, at, end, "an action"):
+    for start, stop in structures(data, at, end, "an action", length_at=2):
+        (kind,) = _U16.unpack_from(data, start)
         if (kind == ofp.OFPAT_OUTPUT and stop - start != 16) or (kind == ofp.OFPAT_GROUP and stop - start != 8):
             raise Malformed(f"an action of type {kind} with {stop - start} bytes")
         if kind == ofp.OFPAT_OUTPUT:
@@ -209,26 +197,16 @@ def actions_of(data: bytes, at: int, end: int) -> tuple[Action, ...] | None:
     return whole if len(whole) == len(actions) else None
 
 
-def structures(data: bytes, at: int, end: int, what: str) -> Iterator[tuple[int, int, int]]:
-    """Type, start and end of each of the structures that begin with type and length, of 8 bytes or a multiple."""
+def structures(
+    data: bytes, at: int, end: int, what: str, least: int = 8, length_at: int = 0
+) -> Iterator[tuple[int, int]]:
+    """Start and end of each of the structures that follow each other. ``least``: bytes of the shortest; ``length_at``:
+    where each has its length, which is a multiple of 8."""
     while at < end:
-        if end - at < 8:
+        if end - at < least:
             raise Malformed(f"{end - at} bytes are not {what}")
-        kind, length = _TWO_U16.unpack_from(data, at)
-        if length < 8 or length % 8 or length > end - at:
+        (length,) = _U16.unpack_from(data, at + length_at)
+        if length < least or length % 8 or length > end - at:
             raise Malformed(f"{what} of {length} bytes where {end - at} are left")
-        yield kind, at, at + length
+        yield at, at + length
         at += length
-
-
-# ---- lengths
-
-
-def length_of(data: bytes, at: int, end: int, least: int, what: str) -> int:
-    """Of the structure at ``at`` that begins with its length, in bytes."""
-    if end - at < least:
-        raise Malformed(f"{end - at} bytes are not {what}")
-    length: int = _U16.unpack_from(data, at)[0]
-    if length < least or length % 8 or length > end - at:
-        raise Malformed(f"{what} of {length} bytes where {end - at} are left")
-    return length

@@ -45,9 +45,9 @@ class RuleReader:
         """Asks for everything; replaces a read of the same switch that is not answered yet."""
         requests = {
             ofp.OFPMP_FLOW: encode.flow_stats_request(),
-            ofp.OFPMP_AGGREGATE: encode.flow_count_request(),
-            ofp.OFPMP_GROUP_DESC: encode.group_desc_request(),
-            ofp.OFPMP_METER_CONFIG: encode.meter_config_request(),
+            ofp.OFPMP_AGGREGATE: encode.every_flow_request(ofp.OFPMP_AGGREGATE),
+            ofp.OFPMP_GROUP_DESC: encode.all_request(ofp.OFPMP_GROUP_DESC),
+            ofp.OFPMP_METER_CONFIG: encode.all_request(ofp.OFPMP_METER_CONFIG),
         }
         asked = Gathered(dict(zip(self._send(dpid, *requests.values()), requests, strict=True)))
         self._readings[dpid] = _Reading(asked, now + self._timeout_s)

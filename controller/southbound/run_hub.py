@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from types import FrameType
 
 import structlog
 
@@ -45,7 +44,8 @@ def run_hub(
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
     # The framework's own server shares its port, fails at the second TLS connection, and errors of peers end it.
     ofp_handler.OpenFlowController = _NoServer
-    with _stop_signals(outbox), _short_turns():
+    # No logging in ``stop``: the signal may have interrupted the logger.
+    with stop_signals(outbox.stop), _short_turns():
         apps = AppManager()
         apps.load_apps([APP_MODULE])
         apps.instantiate_apps(config=config, put=put, outbox=outbox)
@@ -86,14 +86,11 @@ def _short_turns() -> Iterator[None]:
 
 
 @contextmanager
-def _stop_signals(outbox: Outbox) -> Iterator[None]:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        # No logging here: the signal may have interrupted the logger.
-        outbox.stop()
-
+def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call ``stop``."""
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("the hub needs the main thread")
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        raise RuntimeError("signals come to the main thread only")
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from controller.config import OpenFlowConfig
@@ -28,19 +29,17 @@ def server_context(openflow: OpenFlowConfig) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.verify_mode = ssl.CERT_REQUIRED
+    scratch = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     problems = [
-        _problem("ca_certificates", files.ca_certificates, lambda path: _load_authority(context, path)),
+        _problem("ca_certificates", files.ca_certificates, context.load_verify_locations),
         # Loading it as an authority checks a certificate without its key.
-        _problem("certificate", files.certificate, lambda path: _load_authority(_scratch(), path)),
-        _problem("private_key", files.private_key, lambda path: path.read_bytes()),
+        _problem("certificate", files.certificate, scratch.load_verify_locations),
+        _problem("private_key", files.private_key, Path.read_bytes),
     ]
     if not any(problems):
-        problems.append(
-            _problem("private_key", files.private_key, lambda key: _load_key(context, files.certificate, key))
-        )
-    found = tuple(filter(None, problems))
-    if found:
-        raise InvalidInput(found)
+        load_key = partial(context.load_cert_chain, files.certificate, password=_no_password)
+        problems.append(_problem("private_key", files.private_key, load_key))
+    InvalidInput.refuse(filter(None, problems))
     return context
 
 
@@ -58,18 +57,6 @@ def _problem(field: str, path: Path, load: Callable[[Path], object]) -> FieldPro
     except OSError as error:
         return FieldProblem(where, f"cannot read {path}: {error.strerror or error}")
     return None
-
-
-def _scratch() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-
-def _load_authority(context: ssl.SSLContext, path: Path) -> None:
-    context.load_verify_locations(cafile=path)
-
-
-def _load_key(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    context.load_cert_chain(certificate, key, password=_no_password)
 
 
 def _no_password() -> str:

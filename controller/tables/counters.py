@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from controller.fabric.link_load import Counted, LinkLoad
-from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.memo import Memo
 from controller.tables.messages import Counters
 from controller.tables.pinned_table import counted
@@ -44,7 +44,7 @@ class CounterIntake:
         self.drops: dict[PortRef, PuntDrops] = {}
         self._drops_at: dict[Dpid, float] = {}
         self._load = load
-        self._edges = Memo(_edge_ports)
+        self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
         self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
         self._flows = defaultdict[
             Dpid, Memo[Dpid, Mapping[str, Host], tuple[FlowKey, ...], tuple[Counted | None, ...]]
@@ -98,13 +98,6 @@ class CounterIntake:
                 drops = PuntDrops(total, total - before if total >= before else total, read_at - last_at)
             if total or before:
                 self.drops[at] = drops
-
-
-def _edge_ports(hosts: Mapping[str, Host]) -> Mapping[Dpid, frozenset[PortNo]]:
-    ports: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
-    for host in hosts.values():
-        ports[host.at.dpid].add(host.at.port)
-    return {dpid: frozenset(of) for dpid, of in ports.items()}
 
 
 def _links(switch: Switch, edges: Mapping[Dpid, frozenset[PortNo]]) -> _Links:

@@ -9,11 +9,11 @@ computation of ``pipeline`` follows and comes to the same, or more.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
+from controller.fabric.shortest_paths import LinksInto, links_into
 from controller.fabric.topology import Dpid, Link, LinkId, PortNo
 from controller.tables.pipeline import ecmp_group_id, path_group_id
 from controller.tables.rules import GroupRule, RuleSet
@@ -65,8 +65,5 @@ class _Narrowing:
         return self._groups.get(dpid, rules.groups) if rules else {}
 
     @cached_property
-    def _links_into(self) -> Mapping[Dpid, list[LinkId]]:
-        into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
-        for link_id, link in self._links.items():
-            into[link.dst.dpid].append(link_id)
-        return into
+    def _links_into(self) -> LinksInto:
+        return links_into(self._links)

@@ -26,17 +26,7 @@ def divided(dpid: Dpid, read: RuleSet, believed: RuleSet, fabric: Fabric) -> tup
     )
     if len(groups) == len(read.groups) and len(meters) == len(read.meters):
         return read, RuleSet()
-    ours = RuleSet(
-        read.flows,
-        {group_id: group for group_id, group in read.groups.items() if group_id in groups},
-        {meter_id: meter for meter_id, meter in read.meters.items() if meter_id in meters},
-    )
-    others = RuleSet(
-        {},
-        {group_id: group for group_id, group in read.groups.items() if group_id not in groups},
-        {meter_id: meter for meter_id, meter in read.meters.items() if meter_id not in meters},
-    )
-    return ours, others
+    return read.divided(groups, meters)
 
 
 def _used_groups(rules: RuleSet) -> set[int]:

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import NamedTuple
 
 from controller.fabric.shortest_paths import ShortestPaths, Towards
-from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, Switch
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
 from controller.tables import control_table, default_table, pinned_table
@@ -78,7 +78,7 @@ class Pipeline:
         self._hosts: Mapping[str, Host] = {}
         self._leaves: Mapping[Dpid, list[Host]] = {}
         self._prefixes: Mapping[Prefix, Dpid] = {}
-        self._fabric_ports = Memo(_fabric_ports)
+        self._fabric_ports = Memo(ports_by_switch)
         self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, RuleSet](
             control_table.control_rules
         )
@@ -136,13 +136,6 @@ def _ways(dpid: Dpid, towards: Mapping[Dpid, Towards], installed: RuleSet) -> _W
     lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
     kept = tuple(installed.groups[group_id] for group_id in lost if group_id in installed.groups)
     return _Ways(dpid, leaves, hops, distance, kept)
-
-
-def _fabric_ports(links: Mapping[LinkId, Link]) -> Mapping[Dpid, frozenset[PortNo]]:
-    ports: defaultdict[Dpid, set[PortNo]] = defaultdict(set)
-    for link in links:
-        ports[link.dpid].add(link.port)
-    return {dpid: frozenset(of) for dpid, of in ports.items()}
 
 
 def _present_owners(

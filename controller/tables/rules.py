@@ -2,9 +2,7 @@
 stages that are safe in every intermediate state.
 
 ``southbound.openflow_encode`` and ``openflow_decode`` turn them into messages and back; everything else compares and
-diffs these. The cookie of a rule says who owns it: 16 bits of magic, 8 bits of table, 40 bits of owner (the job's hash
-in the pinned table, 0 elsewhere). Neither cookies nor group ids hold a generation, so that a restarted controller
-recognises its own rules (docs/explanation/restart-and-repair.md).
+diffs these. The cookie of a rule says who owns it (docs/reference/switch-rules.md).
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -177,6 +175,21 @@ class RuleSet:
         cls, flows: Iterable[FlowRule] = (), groups: Iterable[GroupRule] = (), meters: Iterable[MeterRule] = ()
     ) -> RuleSet:
         return cls({f.key: f for f in flows}, {g.group_id: g for g in groups}, {m.meter_id: m for m in meters})
+
+    def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
+        """The flows with these of the groups and meters; and the other groups and meters."""
+        return (
+            RuleSet(
+                self.flows,
+                {number: group for number, group in self.groups.items() if number in groups},
+                {number: meter for number, meter in self.meters.items() if number in meters},
+            ),
+            RuleSet(
+                {},
+                {number: group for number, group in self.groups.items() if number not in groups},
+                {number: meter for number, meter in self.meters.items() if number not in meters},
+            ),
+        )
 
     def __len__(self) -> int:
         return len(self.flows) + len(self.groups) + len(self.meters)

@@ -18,7 +18,7 @@ from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
 from controller.jobs.collectives import port_classes
 from controller.jobs.spec import JobId, Transport
 from controller.memo import MemoPerKey
-from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.planning.problem import Announced, FlowId, Route, Routes, Subflow, whole
 from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Announcement, Part, Pin, both_directions, counted, pin_key, reverse_path
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, job_owner
@@ -26,15 +26,9 @@ from controller.tables.rules import FlowKey, FlowRule, RuleSet, job_owner
 Shares = Mapping[tuple[str, str], tuple[float, ...]]
 
 
-class PinnedJob(Protocol):
-    """What rules need to know of a job. ``pairs``: (source, destination) addresses of its flows."""
+class PinnedJob(Announced, Protocol):
+    """What rules need to know of a job."""
 
-    @property
-    def id(self) -> JobId: ...
-    @property
-    def pairs(self) -> frozenset[tuple[str, str]]: ...
-    @property
-    def max_subflows(self) -> int: ...
     @property
     def transport(self) -> Transport: ...
 

@@ -31,6 +31,7 @@ class Commodities:
     stand. ``level``: what their jobs aim at. Classes differ in one of these, in their leaves or in their phases.
 
     Columns are numbered as they are found; arrays over columns grow. ``column_class``, ``path``: of each column.
+    ``opened``: whether all columns of a class are known.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Commodities:
         self.path: list[Path] = []
         self.column_class: Ints = np.zeros(0, np.int64)
         self._column: list[dict[Path, int]] = [{} for _ in self.members]
-        self._opened = [False] * len(self.members)
+        self.opened: Bools = np.zeros(len(self.members), bool)
         self._term_column: Ints = np.zeros(0, np.int64)
         self._term_key: Ints = np.zeros(0, np.int64)
         self._term_rate: Floats = np.zeros(0)
@@ -138,16 +139,13 @@ class Commodities:
             return sum(len(self.candidates(number)) for number in range(len(self.members)))
         return sum(len(paths.links_from(self.first(number).src_leaf)) for number in range(len(self.members)))
 
-    def open(self, number: int) -> None:
-        """Makes a column of each of the class's candidate paths."""
-        if not self._opened[number]:
-            self._opened[number] = True
+    def open(self, classes: Bools | None = None) -> None:
+        """Makes a column of each candidate path of these classes, None for all."""
+        for number in np.flatnonzero(~self.opened if classes is None else classes & ~self.opened).tolist():
+            self.opened[number] = True
             for path in self.candidates(number):
                 self.column(number, path)
-
-    def is_open(self) -> Bools:
-        """Per class."""
-        return np.array(self._opened, bool)
+        self.number_columns()
 
     def amounts(self, routes: Routes) -> Floats:
         """Per column what these routes put on it, without what is on barred links; a flow without a route puts nothing
@@ -194,9 +192,7 @@ class Commodities:
         than two links, every candidate is looked at."""
         least: Floats = np.full(self.links, np.inf)
         if any(len(path) > 2 for path in self.path):
-            for number in range(len(self.members)):
-                self.open(number)
-            self.number_columns()
+            self.open()
             np.minimum.at(least, self._term_key % self.links, self.level[self.column_class[self._term_column]])
             return least
         of_leaf: dict[tuple[Dpid, bool], float] = {}

@@ -159,8 +159,7 @@ def fewer_pieces(of: Commodities, routes: Routes, room: Floats) -> dict[FlowId, 
     """Routes with at most as many pieces and no link fuller than its room (or than it was): the last step after the
     fluid optimum was cut up. One flow at a time looks for the fewest paths with room for it; flows that run and kept
     their routes stay. ``room``: per link, in the units of ``of``."""
-    search = _Search(of, routes, room)
-    return search.run()
+    return _Search(of, routes, room).run()
 
 
 class _Search:

@@ -39,9 +39,7 @@ def exclusive_links(of: Commodities, worst: float, seconds: float) -> Exclusive 
     count, when there was not enough time, or when there is nothing to choose."""
     if of.rows > 1 or of.size() > _MOST_COLUMNS:
         return None
-    for number in range(len(of.members)):
-        of.open(number)
-    of.number_columns()
+    of.open()
     model = _Model(of, worst)
     return model.solve(seconds) if 0 < len(model.choices) <= _MOST_CHOICES else None
 

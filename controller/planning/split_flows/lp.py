@@ -125,7 +125,7 @@ class FluidModel:
             return 0.0, []
         cheapest = np.full(len(of.members), np.inf)
         np.minimum.at(cheapest, of.column_class, of.prices(spread.key_prices))
-        cheapest[~of.is_open()] = 0.0
+        cheapest[~of.opened] = 0.0
         bound = float(cheapest @ of.count) / total
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
 
@@ -163,7 +163,7 @@ class FluidModel:
 
     def _roomiest(self, classes: Bools, spare: Floats) -> Ints:
         """The columns of these classes with the most room."""
-        self._open(classes)
+        self._of.open(classes & ~self.shut)
         choice = np.flatnonzero(classes[self._of.column_class] & self._allowed())
         return _best_per_class(choice, self._of.column_class, -self._of.least(spare), _FIRST_COLUMNS)
 
@@ -178,7 +178,7 @@ class FluidModel:
         has = np.flatnonzero(start > 0)
         highest = np.zeros(len(of.members))
         np.maximum.at(highest, of.column_class[has], of.prices(spread.key_prices)[has])
-        self._open(highest > move_cost + tolerance)
+        self._of.open((highest > move_cost + tolerance) & ~self.shut)
         prices = of.prices(spread.key_prices)
         paid = np.where(in_model, class_prices, highest)[of.column_class]
         gain = paid - prices - move_cost[of.column_class]
@@ -187,11 +187,6 @@ class FluidModel:
         leaves[of.column_class[more]] = True
         less = has[(leaves[of.column_class] & (prices >= paid - tolerance))[has]]
         return _best_per_class(more, of.column_class, -gain, _MORE_COLUMNS), less
-
-    def _open(self, classes: Bools) -> None:
-        for number in np.flatnonzero(classes & ~self.shut).tolist():
-            self._of.open(number)
-        self._of.number_columns()
 
     def _allowed(self) -> Bools:
         allowed: Bools = ~self.shut[self._of.column_class]

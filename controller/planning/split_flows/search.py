@@ -124,7 +124,7 @@ class _Search:
             return None
         aim = self._closer(aim) or aim
         routes = self._divided(aim.fluid, aim.amounts, aim.room)
-        if self._max_moves is not None and self._moves(routes) > self._max_moves:
+        if self._max_moves is not None and self._problem.moves(routes) > self._max_moves:
             return self._within_cap(aim, self._max_moves)
         return routes
 
@@ -144,17 +144,11 @@ class _Search:
             if spread is None:
                 break
             routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
-            if self._moves(routes) <= max_moves:
+            if self._problem.moves(routes) <= max_moves:
                 found, enough = routes, middle
             else:
                 least = middle
         return found
-
-    def _moves(self, routes: Routes) -> int:
-        return sum(
-            f.current is not None and self._problem.stands(f) and routes.get(f.id) != f.current
-            for f in self._problem.flows
-        )
 
     # ---- levels
 

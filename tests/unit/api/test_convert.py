@@ -162,7 +162,7 @@ def test_too_many_iterations_in_one_report_are_refused() -> None:
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_strategies_survive_the_way(strategy: Strategy) -> None:
-    assert convert.strategy(convert.strategy_value(strategy)) is strategy
+    assert convert.strategy(convert.STRATEGY_VALUES[strategy]) is strategy
 
 
 @pytest.mark.parametrize("state", get_args(JobState))

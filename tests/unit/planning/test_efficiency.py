@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from controller.jobs.collectives import VirtualLink
-from controller.planning.efficiency import first_difference, job_levels, link_loads, network_efficiency
+from controller.planning.efficiency import first_difference, job_levels, network_efficiency
 from controller.planning.problem import FlowId, demands, ideal_communication_s, ideal_time_s, whole
 from tests.support.planning.fabrics import flow, leaf_spine, link_between, problem_of
+from tests.support.planning.loads import link_loads
 
 NICS = {"a": 8e6, "b": 8e6, "c": 4e6}
 

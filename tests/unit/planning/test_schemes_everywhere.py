@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from controller.planning import greedy
 from controller.planning.baselines import SCHEMES, baseline_levels
 from controller.planning.ecmp import NextHops
-from controller.planning.efficiency import FabricLoads, Fixed, job_levels, link_loads, nic_levels
+from controller.planning.efficiency import FabricLoads, Fixed, job_levels, nic_levels
 from controller.planning.greedy import PathChoices
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, Subflow, whole
 from tests.support.planning.baseline_problems import any_problems, quick, regular_problems
 from tests.support.planning.fabrics import brute_force
+from tests.support.planning.loads import link_loads
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)
 BASELINES = [name for name in SCHEMES if name != "planned"]

@@ -287,6 +287,15 @@ def test_no_part_of_a_flow_may_be_empty_or_reach_beyond_its_end(what: str) -> No
             decode.flow_stats(entry[: at[what]] + (wrong << 8 | wrong).to_bytes(2, "big") + entry[at[what] + 2 :])
 
 
+@pytest.mark.parametrize("field", range(40))
+def test_no_match_field_has_a_value_of_three_bytes(field: int) -> None:
+    oxm = struct.pack("!HBB", ofp.OFPXMC_OPENFLOW_BASIC, field << 1, 3) + b"abc"
+    match = struct.pack("!HH", ofp.OFPMT_OXM, 4 + len(oxm)) + oxm + bytes(5)
+    head = struct.pack("!HBxIIHHHH4xQQQ", 48 + len(match), 0, 0, 0, 1, 0, 0, 0, cookie(Table.CONTROL), 0, 0)
+    with suppress(Malformed):  # or a foreign rule, where the field is none of ours
+        assert [count.rule for count in decode.flow_stats(head + match)] == [None]
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_a_body_that_is_cut_short_is_malformed_or_ends_between_two_entries(name: str) -> None:
     read, body = READERS[name]

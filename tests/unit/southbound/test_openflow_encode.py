@@ -54,11 +54,14 @@ def of_ours(kind: Any, table: int, cookie_: int, mask: int) -> Any:
     [
         (encode.barrier(), ofp_parser.OFPBarrierRequest(PROTOCOL)),
         (encode.role_request(2, 77), ofp_parser.OFPRoleRequest(PROTOCOL, ofp.OFPCR_ROLE_MASTER, 77)),
-        (encode.port_stats_request(), ofp_parser.OFPPortStatsRequest(PROTOCOL, 0, ofp.OFPP_ANY)),
-        (encode.group_desc_request(), ofp_parser.OFPGroupDescStatsRequest(PROTOCOL, 0)),
-        (encode.meter_config_request(), ofp_parser.OFPMeterConfigStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
-        (encode.meter_stats_request(), ofp_parser.OFPMeterStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
-        (encode.flow_count_request(), of_ours(ofp_parser.OFPAggregateStatsRequest, ofp.OFPTT_ALL, 0, 0)),
+        (encode.all_request(ofp.OFPMP_PORT_STATS), ofp_parser.OFPPortStatsRequest(PROTOCOL, 0, ofp.OFPP_ANY)),
+        (encode.all_request(ofp.OFPMP_GROUP_DESC), ofp_parser.OFPGroupDescStatsRequest(PROTOCOL, 0)),
+        (encode.all_request(ofp.OFPMP_METER_CONFIG), ofp_parser.OFPMeterConfigStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
+        (encode.all_request(ofp.OFPMP_METER), ofp_parser.OFPMeterStatsRequest(PROTOCOL, 0, ofp.OFPM_ALL)),
+        (
+            encode.every_flow_request(ofp.OFPMP_AGGREGATE),
+            of_ours(ofp_parser.OFPAggregateStatsRequest, ofp.OFPTT_ALL, 0, 0),
+        ),
         (
             encode.flow_stats_request(Table.PINNED),
             of_ours(ofp_parser.OFPFlowStatsRequest, 1, COOKIE_MAGIC << 48, COOKIE_MASK),

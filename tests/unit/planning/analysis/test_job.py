@@ -16,7 +16,7 @@ from controller.planning.analysis.job import analyse_job
 from controller.planning.analysis.requests import AnalyseJob, FabricNames, Network
 from controller.planning.analysis.results import JobAnalysis, JobFlows, JobShare, Verdict
 from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
@@ -31,6 +31,7 @@ from tests.support.planning.fabrics import (
     problem_of,
     ring,
 )
+from tests.support.planning.loads import link_loads
 
 EXACT = PlanLimits(time_limit_s=10, deterministic=True)
 

@@ -104,8 +104,7 @@ def test_classes_are_shut_to_all_but_the_columns_they_are_offered() -> None:
     problem = problem_of(fabric, [flow("a", (1, h), (2, h), RATE) for h in (1, 2, 3)])
     of = Commodities(problem)
     start = of.amounts({})
-    of.open(0)
-    of.number_columns()
+    of.open()
     model = FluidModel(of)
     model.shut[0] = True
     model.offered |= {0, 2}

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from controller.fabric.topology import Fabric
 from controller.planning.bounds import level_bounds
-from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
 from controller.planning.split_flows import search as split_search
 from tests.support.planning.fabrics import RATE, fabric_of, flow, leaf_spine, pinned, problem_of, ring
+from tests.support.planning.loads import link_loads
 from tests.support.planning.split_problems import any_fabric, leaf_spines, optimum, problems, rings, split
 
 LIMITS = PlanLimits(time_limit_s=10, ecmp_draws=0, deterministic=True)

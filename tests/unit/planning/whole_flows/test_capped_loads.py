@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.planning.efficiency import job_levels, link_loads
+from controller.planning.efficiency import job_levels
 from controller.planning.problem import Problem, whole
 from controller.planning.whole_flows.capped_loads import CappedLoads
 from tests.support.planning.fabrics import flow, leaf_spine, problem_of
+from tests.support.planning.loads import link_loads
 from tests.support.planning.random_problems import problems
 
 quick = settings(max_examples=100)
