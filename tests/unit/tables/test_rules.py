@@ -15,6 +15,8 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    cookie_owner,
+    is_ours,
     stages_between,
 )
 
@@ -101,6 +103,24 @@ def test_groups_that_point_at_groups_come_after_those_and_are_deleted_before_the
     (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
     assert [mod.rule for mod in added.mods[LEAF]] == [group(1), nested]
     assert [mod.rule for mod in deleted.mods[LEAF]] == [nested, group(1)]
+
+
+def test_a_path_group_comes_after_the_group_of_its_fallback() -> None:
+    """It has a bucket of each kind."""
+    hop = Bucket(Output(PortNo(1)), watch_port=PortNo(1))
+    path_group = GroupRule(8, "fast_failover", (hop, Bucket(ToGroup(7), watch_group=7)))
+    (added,) = stages_between({LEAF: RuleSet.of(groups=[path_group, group(1)])}, {LEAF: RuleSet()})
+    assert [mod.rule for mod in added.mods[LEAF]] == [group(1), path_group]
+
+
+def test_a_cookie_is_the_same_in_every_release_and_says_who_owns_the_rule() -> None:
+    """A controller that has just started reads the rules of the one before."""
+    assert cookie(Table.DEFAULT) == 0x5B17_02_0000000000
+    for table in Table:
+        value = cookie(table, 0xFF_FFFF_FFFF)
+        assert value == 0x5B17_00_FFFFFFFFFF + (table << 40)
+        assert (is_ours(value), cookie_owner(value)) == (True, 0xFF_FFFF_FFFF)
+    assert not is_ours(0x5B18_02_0000000000)
 
 
 def test_a_path_group_that_goes_first_loses_a_next_hop_that_leads_away() -> None:
