@@ -89,3 +89,10 @@ def test_the_order_of_the_keys_is_that_of_the_call() -> None:
     squares = Squares()
     squares(a=2, b=3)
     assert list(squares(b=3, a=2)) == ["b", "a"]
+
+
+def test_a_key_is_derived_anew_when_one_of_its_inputs_changed() -> None:
+    memo = MemoPerKey[str, int, int, int](lambda a, b: a * b)
+    assert memo({"a": (2, 3)}) == {"a": 6}
+    assert memo({"a": (2, 4)}) == {"a": 8}
+    assert memo({"a": (5, 4)}) == {"a": 20}

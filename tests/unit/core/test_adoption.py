@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from controller.core.adoption import Adoption
-from controller.fabric.topology import Dpid, Fabric
+from controller.fabric.topology import Dpid, Fabric, PortNo
+from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
+
+GROUP = GroupRule(1, "select", (Bucket(Output(PortNo(1))),))
 
 
 def adoption() -> Adoption:
@@ -37,3 +40,39 @@ def test_another_adoption_waits_for_all_switches_again() -> None:
     second.switch_connected(Dpid(1), 105.0)
     assert not second.is_complete(Fabric(), {}, False, 119.9)
     assert second.is_complete(Fabric(), {}, False, 120.0)
+
+
+def test_another_adoption_has_a_patience_of_its_own_when_no_switch_connects() -> None:
+    second = adoption()
+    second.end(1.0)
+    second.begin(100.0)
+    assert not second.is_complete(Fabric(), {}, False, 114.9)
+    assert second.is_complete(Fabric(), {}, False, 115.0)
+
+
+def test_only_until_the_lease_is_over_an_adoption_counts_as_the_first() -> None:
+    first = adoption()
+    first.end(1.0)
+    assert first.is_first
+    assert first.lease_over(61.0)
+    assert not first.is_first
+
+
+def test_after_a_restart_one_switch_without_rules_does_not_delay_the_adoption_of_the_others() -> None:
+    restarted = Adoption(patience_s=15, orphan_lease_s=60, expects_rules=True, now=0.0)
+    held, empty = RuleSet.of(groups=[GROUP]), RuleSet()
+    assert not restarted.is_complete(Fabric(), {Dpid(1): empty, Dpid(2): empty}, True, 1.0)
+    assert restarted.is_complete(Fabric(), {Dpid(1): held, Dpid(2): empty}, True, 1.0)
+
+
+def test_a_switch_begins_another_adoption_only_when_it_is_read_for_the_first_time_with_rules_within_the_lease() -> None:
+    def asks_for_another(dpid: int, rules: RuleSet, now: float) -> bool:
+        return started.rules_read(Dpid(dpid), rules, now)
+
+    started, held = adoption(), RuleSet.of([FlowRule(FlowKey(Table.DEFAULT, 0, Match()), 0)])
+    started.end(1.0)
+    assert asks_for_another(1, held, 2.0)
+    assert not asks_for_another(1, held, 3.0), "it was read before"
+    assert not asks_for_another(2, RuleSet(), 4.0), "nothing depends on it"
+    assert started.lease_over(61.0)
+    assert not asks_for_another(3, held, 62.0), "the lease is over"

@@ -123,6 +123,19 @@ def test_a_job_that_registers_again_changes_nothing_but_its_lease() -> None:
     assert fabric.saved is saved
 
 
+def test_a_switch_that_connects_late_renews_the_patience_for_the_others() -> None:
+    fabric = FakeFabric()
+    start(fabric, 0)
+    patience_s = CONFIG.discovery.adoption_patience_s
+    fabric.start(CONFIG, late=[Dpid(3), Dpid(4)])
+    fabric.run(patience_s - 2, step=0.5)
+    fabric.connect(Dpid(3))
+    fabric.run(patience_s - 2, step=0.5)
+    assert fabric.status.adopting, "the other one may follow"
+    fabric.run(4, step=0.5)
+    assert not fabric.status.adopting
+
+
 def test_a_job_that_goes_before_its_plan_comes_leaves_nothing_behind() -> None:
     fabric = SlowSolver(leaves=2, spines=3, hosts_per_leaf=4)
     start(fabric)

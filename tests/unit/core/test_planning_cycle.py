@@ -37,6 +37,14 @@ def test_a_new_job_waits_until_it_is_quiet() -> None:
     assert fabric.status.jobs[JOB0].state == "pinned"
 
 
+def test_plans_and_moves_are_counted_from_nothing() -> None:
+    fabric = FakeFabric()
+    started(fabric)
+    status = fabric.status
+    assert (status.plans_total, status.moved_flows_total) == (0, 0)
+    assert (status.repairs_total, status.repaired_flows_total) == (0, 0)
+
+
 def test_a_link_that_flaps_all_the_time_does_not_postpone_planning_for_ever() -> None:
     """It changes twice in each quiet time, and no route uses it."""
     fabric = FakeFabric()

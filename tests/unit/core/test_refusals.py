@@ -7,7 +7,7 @@ import pytest
 from controller.alarms import AlarmKind, text
 from controller.core.messages import Command, Message
 from controller.core.refusals import PACKETS_RECENT_S
-from controller.fabric.messages import ArpSeen, PacketsRefused, ProbePorts, RefusedPacket
+from controller.fabric.messages import ArpSeen, ConnectionRefused, PacketsRefused, ProbePorts, RefusedPacket
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.serving.event_log import events
 from tests.support.fake_fabric import FakeFabric
@@ -94,6 +94,13 @@ def test_what_everyday_life_brings_is_counted_and_no_alarm(fabric: Fabric) -> No
     for reason in ("foreign", "not_a_port", "malformed_arp"):
         fabric.send(PacketsRefused({RefusedPacket(here, reason): 1}))
     assert len(fabric.status.refused_packets) == 3
+    assert not alarms(fabric)
+
+
+def test_connections_that_end_for_other_reasons_are_counted_and_no_second_switch(fabric: Fabric) -> None:
+    for dpid in (None, LEAF):
+        fabric.send(ConnectionRefused("192.0.2.5:40000", dpid, "not_reading"))
+    assert fabric.status.refused_connections == {"not_reading": 2}
     assert not alarms(fabric)
 
 

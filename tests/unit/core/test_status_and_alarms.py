@@ -47,6 +47,16 @@ def test_a_job_of_which_some_flows_are_pinned_is_partly_pinned() -> None:
     assert fabric.status.switches[Dpid(2)].in_sync
 
 
+def test_the_alarm_of_refused_rules_counts_the_rules_of_each_reason() -> None:
+    fabric = started(FakeFabric())
+    fabric.switches[LEAF].refuses = {pin_key(FlowId(ring[0], ring[1])) for ring in RINGS[:2]}
+    register(fabric, 0, 1)
+    fabric.run(3)
+    (alarm,) = fabric.status.alarms
+    assert (alarm.kind, alarm.subject) == (AlarmKind.RULES_REFUSED, "leaf1")
+    assert list(alarm.facts["reasons"].values()) == [2]
+
+
 def test_a_job_that_waits_for_hosts_has_no_level_and_no_ideal_time() -> None:
     fabric = started(FakeFabric())
     register(fabric, 0)

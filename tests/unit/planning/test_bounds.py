@@ -60,7 +60,14 @@ def test_whole_flows_fill_equal_links_in_steps_of_their_common_unit() -> None:
 
 @pytest.mark.parametrize(
     ("demands", "unit"),
-    [([3.0, 1.0], 1.0), ([7.0, 3.0], 1.0), ([100e9 / 3, 100e9 / 7], 100e9 / 21), ([1.0, 2**0.5], 0.0), ([5.0], 5.0)],
+    [
+        ([3.0, 1.0], 1.0),
+        ([7.0, 3.0], 1.0),
+        ([100e9 / 3, 100e9 / 7], 100e9 / 21),
+        ([1.0, 2**0.5], 0.0),
+        ([77.0, 84.0, 88.0], 0.0),
+        ([5.0], 5.0),
+    ],
 )
 def test_the_common_unit_of_demands(demands: list[float], unit: float) -> None:
     assert common_unit(demands) == pytest.approx(unit)

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from controller.errors import SignalboxError
 from controller.fabric.topology import PortNo
 from controller.jobs.spec import JobId
 from controller.planning.bounds import level_bounds
-from controller.planning.plan import Draft, Plan, PlanTimes, certified, compare, draft, levels_proven
+from controller.planning.plan import (
+    Draft,
+    NoPlan,
+    Plan,
+    PlanTimes,
+    answered,
+    certified,
+    compare,
+    draft,
+    levels_proven,
+)
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Route, whole
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
@@ -53,6 +64,17 @@ def test_flows_are_moved_whose_route_stands_and_is_another_one(problem: Problem)
     assert moves(whole(first), gone) == 1
     assert moves(None, None) == 0
     assert draft(pinned(problem, dict.fromkeys(ids, whole(first))), "greedy", {}).moves == 0, "unrouted"
+
+
+def test_an_answer_is_its_plan_and_the_reason_why_there_is_none_an_error(problem: Problem) -> None:
+    answer = planned(problem)
+    assert answered(answer) is answer
+    with pytest.raises(SignalboxError, match="no plan for the demo: a flow is in the problem twice"):
+        answered(NoPlan(1, "a flow is in the problem twice"), " for the demo")
+
+
+def test_the_total_time_is_that_of_all_stages_but_the_comparison_with_ecmp() -> None:
+    assert PlanTimes(build_ms=1.0, solve_ms=2.0, check_ms=4.0, ecmp_ms=8.0).total_ms == 7.0
 
 
 ROUNDED = (2.0 * (1 + 1e-6),)

@@ -85,6 +85,12 @@ def test_a_wrong_plan_is_named(problem: Problem, good: Plan, name: str) -> None:
     assert any(words in violation for violation in violations), violations
 
 
+def test_a_plan_is_refused_where_a_link_has_no_capacity(problem: Problem, good: Plan) -> None:
+    for bps in (0.0, -1.0):
+        without = replace(problem, capacity_bps={**problem.capacity_bps, next(iter(problem.capacity_bps)): bps})
+        assert check(without, good) == ("a link has no capacity",)
+
+
 def split_plan(*pieces: tuple[int, float]) -> tuple[str, ...]:
     """What is wrong with a flow of two subflows at most that is divided so. ``pieces``: the candidate path and share of
     each."""

@@ -9,9 +9,10 @@ import pytest
 from controller.fabric.topology import Fabric, LinkId, Path
 from controller.planning import greedy
 from controller.planning.efficiency import job_levels
+from controller.planning.messages import SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, draft
 from controller.planning.plan_check import check
-from controller.planning.planner import Routings, judged, plan
+from controller.planning.planner import Routings, judged, plan, repair_first
 from controller.planning.problem import FlowId, PlanLimits, Problem, whole
 from controller.planning.whole_flows import cpsat, local_search
 from tests.support.planning.fabrics import (
@@ -185,6 +186,28 @@ def test_failing_searches_leave_the_greedys_plan(monkeypatch: pytest.MonkeyPatch
     answer = planned(problem_of(fabric, flows))
     assert answer.solver == "greedy"
     assert not answer.unrouted
+
+
+def test_failing_searches_leave_the_greedys_plan_where_the_running_routes_are_worse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(cpsat, "solve", broken)
+    monkeypatch.setattr(local_search, "search", broken)
+    fabric = fabric_of([(1, 101, 3e6), (1, 102, 2e6), (2, 101, 3e6), (2, 102, 2e6)])
+    problem = problem_of(fabric, [flow("a", (1, h), (2, h), 2e6) for h in (1, 2)])
+    slow = whole((link_between(fabric, 1, 102), link_between(fabric, 102, 2)))
+    answer = planned(pinned(problem, {f.id: slow for f in problem.flows}))
+    assert (answer.solver, answer.max_level) == ("greedy", 1)
+
+
+def test_broken_routes_of_a_problem_that_contradicts_itself_have_no_repair(fabric: Fabric, running: Plan) -> None:
+    problem = pinned(problem_of(without_cable(fabric, 1, 101), demo_flows()), running.routes)
+    assert problem.broken
+    request = SolvePlan(replace(problem, flows=problem.flows * 2), LIMITS)
+    assert repair_first(request) == (None, request)
 
 
 def test_a_running_plan_survives_a_solver_without_time(fabric: Fabric, running: Plan) -> None:

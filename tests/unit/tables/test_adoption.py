@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controller.fabric.topology import Dpid, Fabric, Path
 from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.adoption import installed_hosts, installed_pins
 from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import PipelineSettings, desired_rules
-from controller.tables.rules import RuleSet
+from controller.tables.rules import GroupRule, RuleSet
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
 FABRIC = leaf_spine(2, 2, 2, 1e9, 1e9)
@@ -61,3 +63,11 @@ def test_a_pin_over_a_link_that_is_not_there_has_no_path() -> None:
     rules = installed(FABRIC, Pin(FLOW, OWNER, path))
     left = replace(FABRIC, links={key: link for key, link in FABRIC.links.items() if key != path[1]})
     assert list(installed_pins(left, rules)) == [Pin(FLOW, OWNER, None)]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_pin_whose_path_group_is_not_there_or_empty_has_no_path(there: bool) -> None:
+    rules = installed(FABRIC, Pin(FLOW, OWNER, paths(FABRIC)[0]))
+    left = {number: GroupRule(number, "fast_failover", ()) for number in rules[LEAF].groups} if there else {}
+    rules[LEAF] = replace(rules[LEAF], groups=left)
+    assert list(installed_pins(FABRIC, rules)) == [Pin(FLOW, OWNER, None)]

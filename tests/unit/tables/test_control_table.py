@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, Host, Port, PortNo, PortRef, Switch
-from controller.tables.control_table import adopting_rules, control_rules
+from controller.tables.control_table import PUNT_PRIORITY, adopting_rules, control_rules
 from controller.tables.rules import (
     BROADCAST_MAC,
     CONTROLLER_MAC,
@@ -126,3 +126,10 @@ def test_adopting_leaves_ports_alone_that_hand_up_probes_and_equips_the_others()
 
     slower = MeterRule(HOST_PORT, 7, 7)
     assert adopting_rules(SWITCH, RuleSet(meters={HOST_PORT: slower}), RATE).meters[HOST_PORT] == slower
+
+
+def test_adopting_equips_a_port_of_which_only_the_probes_are_not_handed_up() -> None:
+    whole = rules()
+    probes = FlowKey(Table.CONTROL, PUNT_PRIORITY, Match(in_port=EMPTY_PORT, eth_type=ETH_LLDP))
+    partly = {key: rule for key, rule in whole.flows.items() if key != probes}
+    assert adopting_rules(SWITCH, RuleSet(partly, {}, whole.meters), RATE).flows == whole.flows

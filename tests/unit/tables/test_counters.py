@@ -159,3 +159,10 @@ def test_counters_of_a_switch_that_left_are_forgotten(counts: Counts) -> None:
     counts.take({UPLINK: BOTH}, drops={HOST_PORT: 1})
     counts.intake.switch_left(LEAF)
     assert (counts.intake.at, counts.intake.drops) == ({}, {})
+
+
+def test_drops_that_are_read_first_after_a_switch_has_returned_may_be_from_long_ago(counts: Counts) -> None:
+    counts.take(drops={HOST_PORT: 50})
+    counts.intake.switch_left(LEAF)
+    counts.take(drops={HOST_PORT: 950})
+    assert counts.dropped() == {}

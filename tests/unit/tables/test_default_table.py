@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef
-from controller.tables.default_table import MAX_SPREAD_BUCKETS, destination_prefixes, ecmp_group
+from controller.tables.default_table import MAX_SPREAD_BUCKETS, destination_prefixes, ecmp_group, host_rules
 from controller.tables.rules import NARROW, GroupRule, Output, Prefix, RuleSet, stages_between
 
 
@@ -111,3 +111,9 @@ def test_of_switches_with_as_many_hosts_the_first_owns_the_prefix_whatever_was_f
 def test_a_prefix_stays_where_it_leads_while_a_host_of_it_is_there() -> None:
     assert owners(LEAF, OTHER_LEAF, OTHER_LEAF, present=LEAF)[PREFIX] == LEAF
     assert owners(OTHER_LEAF, OTHER_LEAF, THIRD_LEAF, present=LEAF)[PREFIX] == OTHER_LEAF
+
+
+def test_the_rule_of_a_host_is_installed_before_any_rule_that_leads_to_its_switch() -> None:
+    """Stages go by distance, and a neighbour's is 1."""
+    host = Host("10.0.1.1", None, PortRef(Dpid(1), PortNo(5)), 1e9)
+    assert {rule.distance for rule in host_rules([host])} == {0}

@@ -45,6 +45,12 @@ def test_groups_that_our_flows_reach_are_ours_over_other_groups_too() -> None:
     assert ours(read) == ({10, 11, 12}, set())
 
 
+def test_groups_behind_every_one_of_several_groups_are_ours() -> None:
+    other = FlowRule(FlowKey(Table.DEFAULT, 11, Match()), cookie(Table.DEFAULT), (ToGroup(20),))
+    read = RuleSet.of([flow(10), other], [group(10, 11), group(11), group(20, 21), group(21), group(30)])
+    assert ours(read) == ({10, 11, 20, 21}, set())
+
+
 def test_groups_that_point_at_each_other_end_the_search() -> None:
     assert ours(RuleSet.of([flow(10)], [group(10, 11), group(11, 10), group(12)])) == ({10, 11}, set())
 

@@ -13,11 +13,13 @@ from controller.tables.pinned_table import (
     Part,
     Pin,
     both_directions,
+    miss_rule,
+    on_ecmp,
     pin_key,
     pin_rule,
     read_pin_key,
 )
-from controller.tables.rules import ToGroup
+from controller.tables.rules import FlowKey, FlowRule, Match, RuleSet, Table, ToGroup
 
 FLOW, BACK = FlowId("10.0.1.1", "10.0.2.1"), FlowId("10.0.2.1", "10.0.1.1")
 OWNER = 7
@@ -45,6 +47,18 @@ def test_every_part_has_an_entry_of_its_own_that_wins_over_the_whole_flow() -> N
 def test_an_entry_that_a_pin_cannot_have_made_is_none() -> None:
     key = pin_key(FLOW, PARTS[0])
     assert read_pin_key(key._replace(priority=key.priority + 1)) is None
+
+
+def test_packets_of_no_flow_go_on_by_the_entry_for_a_miss() -> None:
+    """OpenFlow 1.3.5, 5.4: priority 0, all wildcards. It is installed before all other entries."""
+    assert (miss_rule().key, miss_rule().goto) == (FlowKey(Table.PINNED, 0, Match()), Table.DEFAULT)
+
+
+def test_only_pins_to_groups_that_are_missing_are_left_to_the_default_table() -> None:
+    refused, fine = (FlowRule(pin_key(flow), OWNER, (ToGroup(to),)) for flow, to in ((FLOW, 1), (BACK, 2)))
+    default = FlowRule(FlowKey(Table.DEFAULT, 10, Match()), OWNER, (ToGroup(1),))
+    changed = on_ecmp(RuleSet.of([refused, fine, default]), {1})
+    assert list(changed.flows.values()) == [FlowRule(refused.key, OWNER, goto=Table.DEFAULT), fine, default]
 
 
 def port_of(dpid: int, next_hops: tuple[LinkId, ...]) -> PortNo | None:

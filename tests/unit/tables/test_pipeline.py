@@ -139,6 +139,21 @@ def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
     assert {key for key in installed[FAR_LEAF].flows if key.match.arp_tpa} <= kept[FAR_LEAF].flows.keys()
 
 
+def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> None:
+    """The process before was killed between the two."""
+    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)[LEAF]
+    fabric = fabric_without(FLOW.dst_ip)
+    kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, groups={})})[LEAF]
+    assert pin_key(FLOW) in kept.flows
+    assert kept.groups == {}
+
+
+def test_group_ids_are_below_those_that_openflow_reserves() -> None:
+    """OpenFlow 1.3.5, 7.3.4.1: OFPG_MAX."""
+    ids = [ecmp_group_id(Dpid(leaf)) for leaf in range(1, 200)]
+    assert max(ids) < 1 << 31 <= 0xFFFFFF00
+
+
 # ---- prefixes
 
 

@@ -15,6 +15,8 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    cookie_owner,
+    is_ours,
     stages_between,
 )
 
@@ -38,6 +40,12 @@ def to_group(distance: int = 0) -> FlowRule:
 
 def test_equal_rules_need_nothing_whatever_their_distance() -> None:
     assert not stages_between({LEAF: RuleSet.of([flow(1, distance=2)])}, {LEAF: RuleSet.of([flow(1)])})
+
+
+def test_equal_groups_need_nothing_whatever_their_distance() -> None:
+    """No switch stores it: groups that are read back have none."""
+    wanted = RuleSet.of([to_group(2)], [group(1, 2, distance=2)])
+    assert not stages_between({LEAF: wanted}, {LEAF: RuleSet.of([to_group()], [group(1, 2)])})
 
 
 def test_downstream_comes_before_ingress_and_groups_before_flows() -> None:
@@ -101,6 +109,29 @@ def test_groups_that_point_at_groups_come_after_those_and_are_deleted_before_the
     (deleted,) = stages_between({LEAF: RuleSet()}, {LEAF: rules})
     assert [mod.rule for mod in added.mods[LEAF]] == [group(1), nested]
     assert [mod.rule for mod in deleted.mods[LEAF]] == [nested, group(1)]
+
+
+def test_a_path_group_comes_after_the_group_of_its_fallback() -> None:
+    """It has a bucket of each kind."""
+    hop = Bucket(Output(PortNo(1)), watch_port=PortNo(1))
+    path_group = GroupRule(8, "fast_failover", (hop, Bucket(ToGroup(7), watch_group=7)))
+    (added,) = stages_between({LEAF: RuleSet.of(groups=[path_group, group(1)])}, {LEAF: RuleSet()})
+    assert [mod.rule for mod in added.mods[LEAF]] == [group(1), path_group]
+
+
+def test_the_tables_are_three_in_the_order_in_which_packets_pass_them() -> None:
+    """OpenFlow 1.3.5, 5.1: a packet goes on only to a table with a larger number."""
+    assert [int(table) for table in (Table.CONTROL, Table.PINNED, Table.DEFAULT)] == [0, 1, 2]
+
+
+def test_a_cookie_is_the_same_in_every_release_and_says_who_owns_the_rule() -> None:
+    """A controller that has just started reads the rules of the one before."""
+    assert cookie(Table.DEFAULT) == 0x5B17_02_0000000000
+    for table in Table:
+        value = cookie(table, 0xFF_FFFF_FFFF)
+        assert value == 0x5B17_00_FFFFFFFFFF + (table << 40)
+        assert (is_ours(value), cookie_owner(value)) == (True, 0xFF_FFFF_FFFF)
+    assert not is_ours(0x5B18_02_0000000000)
 
 
 def test_a_path_group_that_goes_first_loses_a_next_hop_that_leads_away() -> None:

@@ -387,6 +387,21 @@ def test_refused_rules_are_tried_less_and_less_often() -> None:
     assert pauses[-1] == MAX_PAUSE_S
 
 
+def test_rules_that_several_switches_refused_are_all_tried_again_when_their_pauses_end_together() -> None:
+    sync = SwitchSync()
+    synced(sync, leaf=RuleSet(), spine=RuleSet())
+    wanted = {LEAF: RuleSet.of([flow(1)]), SPINE: RuleSet.of([flow(2)])}
+    stage = sync.next_stage(wanted)
+    assert stage
+    rejected = {dpid: SwitchResult(rejected=((mods[0], "table full"),)) for dpid, mods in stage.stage.mods.items()}
+    sync.stage_done(StageDone(stage.change_id, rejected), 0)
+    assert sync.next_stage(wanted) is None
+    sync.tick(RETRY_AFTER_S)
+    again = sync.next_stage(wanted)
+    assert again
+    assert set(again.stage.mods) == {LEAF, SPINE}
+
+
 def test_pauses_begin_anew_after_a_rule_that_was_refused_is_accepted() -> None:
     sync, now = SwitchSync(), 0.0
     synced(sync, leaf=RuleSet())
