@@ -1,7 +1,6 @@
 """The configuration: one TOML file, read once into a frozen object.
 
-Unknown keys are errors and all errors are reported at once, each with its path. docs/reference/configuration.md says
-what each key means.
+Unknown keys are errors and all errors are reported at once, each with its path.
 """
 
 from __future__ import annotations
@@ -44,6 +43,10 @@ class TlsFiles(NamedTuple):
 
 
 class OpenFlowConfig(_Section):
+    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With ``certificate``,
+    ``private_key`` and ``ca_certificates`` (PEM files; all three or none) switches must use TLS and show a certificate
+    that one of the authorities signed."""
+
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
     echo_interval_s: Seconds = 5.0
@@ -95,6 +98,8 @@ def _listen_address(text: str) -> str:
 
 
 class ApiConfig(_Section):
+    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``."""
+
     listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
 
@@ -105,6 +110,14 @@ class MetricsConfig(_Section):
 
 
 class DiscoveryConfig(_Section):
+    """``link_timeout_s``: silence after which a link whose ports are up is lost, when three probes were missed by then.
+    ``max_probes_per_s``: large fabrics are probed less often than every ``probe_interval_s`` to keep it.
+    ``hold_down_s``: how long a link that came back stays excluded, twice as long each time, ``max_hold_down_s`` at
+    most, until it has held for four times as long as it was last excluded. ``edge_after_s``: how long a port must have
+    been up without LLDP before it may be an edge port. ``adoption_patience_s``: how long a started controller waits for
+    switches and links that installed rules name before it changes any of them. ``punt_rate_pps``: LLDP and ARP packets
+    per second a port may hand to the controller."""
+
     probe_interval_s: Seconds = 1.0
     link_timeout_s: Seconds = 5.0
     max_probes_per_s: float = Field(default=1250.0, ge=1, allow_inf_nan=False)
@@ -116,13 +129,16 @@ class DiscoveryConfig(_Section):
 
 
 class LinkCapacity(_Section):
+    """Capacity of the link that leaves ``switch`` (its name) through ``port`` (its name)."""
+
     switch: str
     port: str
     bps: BitsPerSecond
 
 
 class FabricConfig(_Section):
-    """Capacities override what ports report: a veth always says 10 Gbit/s."""
+    """Capacities override what ports report (a veth always says 10 Gbit/s). ``leaf_prefix_length``: leaves own prefixes
+    of this length, 32 for host routes only. ``inventory``: a TOML file with ``[[host]]`` tables."""
 
     link_bps: BitsPerSecond | None = None
     host_link_bps: BitsPerSecond | None = None
@@ -132,7 +148,8 @@ class FabricConfig(_Section):
 
 
 class CountersConfig(_Section):
-    """``noise_fraction``: needed because flow counters lag port counters by up to half a second."""
+    """``window_s``: rates are taken over the samples of this long; ``noise_fraction``: measured background below this
+    share of a link's capacity is ignored (flow counters lag port counters by up to half a second)."""
 
     interval_s: Seconds = 2.0
     window_s: Seconds = 6.0
@@ -140,6 +157,9 @@ class CountersConfig(_Section):
 
 
 class PlanningConfig(_Section):
+    """``debounce_s``: quiet time after a change before planning. ``min_gain``: relative gain at the first differing
+    level that makes a new plan worth its moves. ``max_moves``: pinned flows moved per cycle."""
+
     strategy: Strategy = Strategy.PLANNED
     time_limit_s: Seconds = 2.0
     interval_s: Seconds = 10.0
@@ -151,17 +171,21 @@ class PlanningConfig(_Section):
 
 
 class JobsConfig(_Section):
+    """``orphan_lease_s``: how long pins of jobs that a restarted controller does not know are kept."""
+
     max_jobs: int = Field(default=1000, ge=1)
     orphan_lease_s: Seconds = 60.0
 
 
 class LogConfig(_Section):
+    """Log lines go to stderr. ``json_lines``: one JSON object per line."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
     json_lines: bool = False
 
 
 class Config(_Section):
-    """Everything that can be set."""
+    """Everything that can be set; see docs/reference/configuration.md."""
 
     openflow: OpenFlowConfig = OpenFlowConfig()
     api: ApiConfig = ApiConfig()

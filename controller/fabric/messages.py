@@ -71,8 +71,9 @@ RefusalReason = Literal["malformed", "version", "silent", "not_reading", "tls", 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRefused:
-    """An OpenFlow connection was ended for what came by it, or failed to (docs/reference/metrics.md has the reasons).
-    ``peer``: its address and port."""
+    """An OpenFlow connection was ended for what came by it, or failed to. ``malformed``: bytes that are not OpenFlow.
+    ``version``: none in common. ``silent``: no handshake in time. ``not_reading``: what it was sent piled up. ``tls``:
+    no or a wrong certificate. ``duplicate_dpid``: a second switch with a known dpid. ``peer``: its address and port."""
 
     peer: str
     dpid: Dpid | None
@@ -83,7 +84,10 @@ PacketRefusal = Literal["foreign", "malformed", "forged", "replayed", "reflected
 
 
 class RefusedPacket(NamedTuple):
-    """A packet that came in at ``at`` and is refused (docs/reference/metrics.md has the reasons)."""
+    """A packet that came in at ``at`` and is refused. ``foreign``: LLDP of other senders. ``malformed``: our LLDP,
+    incomplete. ``forged``: not signed with this process's key. ``replayed``: a probe that was used before, or that is
+    old. ``reflected``: sent back into the port it left. ``not_a_port``: from or to a port that is not up.
+    ``malformed_arp``: not whole, or in another station's name."""
 
     at: PortRef
     reason: PacketRefusal

@@ -1,8 +1,9 @@
 """Turns what the southbound reports into the ``Fabric`` that all other parts use.
 
-Owns which links are usable (docs/explanation/discovery.md#links); a rebooted spine has ports before it has rules. Hosts
-are kept where they were last seen: a silent host is not a lost one. Pure: every input takes ``now`` (monotonic
-seconds), nothing is sent from here.
+Owns which links are usable. A cable counts when LLDP came both ways, both ports are up and both switches hold their
+rules; a cable that failed once stays out until all that is true again and its hold-down is over: a rebooted spine has
+ports before it has rules. Hosts are kept where they were last seen: a silent host is not a lost one. Pure: every input
+takes ``now`` (monotonic seconds), nothing is sent from here.
 """
 
 from __future__ import annotations

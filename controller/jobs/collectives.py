@@ -4,8 +4,11 @@ Owns the formulas. In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, dest
 iteration. Every number of bytes is rounded up, per collective and pair, so that what is announced is never less than
 what is sent. M is the collective's ``bytes_per_iteration`` and n the number of ranks in a group.
 
-docs/reference/job-spec.md#port-classes describes the classes of source ports. Bit 0 cannot be used: Linux gives
-connect() even ports and bind(0) odd ones (measured, 200 of 200).
+A job that may split its flows opens one connection per subflow, each from a source port of that subflow's class. The
+classes follow from the job's ``max_subflows`` alone, so they stay while its routes change: class i of K has the value i
+in the bits above bit 0, as many of them as K needs. Bit 0 cannot be used: Linux gives connect() even ports and bind(0)
+odd ones (measured, 200 of 200). When K is no power of two, some ports belong to no class: their packets are hashed by
+ECMP, like those of classes without a subflow.
 """
 
 from __future__ import annotations

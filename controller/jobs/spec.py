@@ -1,7 +1,7 @@
 """What a job announces, validated: endpoints, parallel groups, collectives.
 
-docs/reference/job-spec.md says what the fields mean. In: plain data (from protobuf, JSON or a test). Out: a frozen
-``JobSpec``, or ``InvalidInput`` with every wrong field by path.
+Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
+``InvalidInput`` with every wrong field by path.
 """
 
 from __future__ import annotations
@@ -80,7 +80,12 @@ class ParallelGroup(_Frozen):
 
 
 class Collective(_Frozen):
-    """One collective that every named group runs once per iteration. ``bytes_per_iteration``: M of its algorithm."""
+    """One collective that every named group runs once per iteration.
+
+    ``bytes_per_iteration``: the size M of the buffer per rank (ring and halving-doubling all-reduce, reduce-scatter,
+    all-gather: the full vector; all-to-all: what one rank sends in all, its own share counted; broadcast and
+    pipeline send: what passes each hop). Collectives of one ``phase`` overlap in time, phases do not.
+    """
 
     algorithm: Algorithm
     groups: tuple[str, ...] = Field(min_length=1, max_length=MAX_GROUPS)
@@ -89,7 +94,10 @@ class Collective(_Frozen):
 
 
 class JobSpec(_Frozen):
-    """A job's traffic."""
+    """A job's traffic. ``endpoints``: one IPv4 address per rank. ``max_subflows``: into how many pieces, told apart by
+    source port (``source_ports``), the job can divide each virtual link; 1 keeps them whole. ``transport``: of its
+    connections; whole flows are routed whatever it is. ``lease_s``: seconds without renewal after which the job is
+    forgotten."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)

@@ -10,9 +10,10 @@ the same side, get different colours; as many colours as the largest degree are 
 - *Balanced edge colouring* routes whole flows: lanes are the colours. A leaf of degree d is first cut into copies of at
   most S flows each, S the number of lanes. The colouring is then *equitable* (de Werra, "Equitable colorations of
   graphs", 1971): each leaf has floor(d/S) or ceil(d/S) flows of each colour, which no routing of whole flows can beat.
-- *Interval cutting* (docs/explanation/planning.md) splits flows of one demand: a flow puts on a lane the share of its
-  interval that lies in the lane's piece. A leaf has at most one flow of a colour, so pieces of length D/S, D the
-  largest degree, load every link with at most D/S flows: the leaf cut's bound.
+- *Interval cutting* splits flows of one demand. Colour with D colours, D the largest degree. Colour c owns the interval
+  [c, c+1) of a line of length D. Cut the line into pieces, one per lane: a flow puts on a lane the share of its
+  interval that lies in the lane's piece. A leaf has at most one flow of a colour, so pieces of length D/S load every
+  link with at most D/S flows, the leaf cut's bound. A flow touches at most two pieces when they are not shorter than 1.
 """
 
 from __future__ import annotations

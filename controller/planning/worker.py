@@ -2,7 +2,9 @@
 
 In: ``SolvePlan`` requests. Out: messages put into the loop's inbox: per request a repair, when routes are broken, the
 plan, and when no other request waits, the levels of published schemes for the same problem. Repairs have a separate
-thread (docs/explanation/restart-and-repair.md#a-link-is-lost). CP-SAT releases the interpreter lock while it solves.
+thread, so that none waits for a solver that is busy with an older request. In front of each thread a request that
+waits is replaced by a newer one; the one that is being worked on is finished. CP-SAT releases the interpreter lock
+while it solves.
 """
 
 from __future__ import annotations

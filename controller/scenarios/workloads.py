@@ -1,8 +1,11 @@
 """Reads the workload files of "Routing for Large ML Models" (arXiv 2503.05324): one file per job, one line per flow.
 
-In: a folder of ``JOB.txt`` files (docs/reference/file-formats.md#workload) and the fabric whose nodes they number.
-Out: jobs for the planner and the simulator, in the order of the files' names, their flows in the order of the lines.
-Lines that start with ``#`` are headers.
+In: a folder of ``JOB.txt`` files and the fabric whose nodes they number. Out: jobs for the planner and the simulator. A
+line is ``src dst src_tor dst_tor start_ns flow_bytes compute_ns ring_index``; lines that start with ``#`` are headers.
+The lines with one ``ring_index`` are one ring of n hosts and run its all-reduce: 2(n-1) steps, in each of which every
+line sends ``flow_bytes``. So a line sends 2(n-1) * flow_bytes per iteration.
+
+Jobs are in the order of the files' names, flows in the order of the lines.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ from enum import StrEnum
 
 
 class Replan(StrEnum):
-    """When plans are made, for which flows, and which are adopted: docs/explanation/simulator.md. ``published``: as in
-    the simulator of arXiv 2503.05324. ``hysteresis``: adopted as by ``planning.decision.decide``."""
+    """``published``: whenever a job begins or ends its all-reduce, over the flows that send at this moment, without
+    memory of the running routes; every plan is adopted (as the simulator of arXiv 2503.05324 does it). ``hysteresis``:
+    over all flows of the jobs in training, whether they send or not, and a plan is adopted as the controller adopts one
+    (``planning.decision.decide``). ``never``: one plan for all jobs before the first of them starts."""
 
     PUBLISHED = "published"
     HYSTERESIS = "hysteresis"
@@ -16,7 +18,14 @@ class Replan(StrEnum):
 
 
 class Sharing(StrEnum):
-    """How connections share a full link: docs/explanation/simulator.md."""
+    """How connections share a full link. Whole flows of equal demand, hence all published workloads, get the same rates
+    in each mode.
+
+    ``paced``: flows share equally; the sender of a split flow keeps its pieces in step, each at its share of the flow's
+    rate, as a sender does that divides its chunks by the shares. ``weighted``: the same, and flows count by their
+    demand, as the planner weighs them (``efficiency``). ``equal``: every piece is a separate connection that gets as
+    much as a whole flow, so pieces do not keep to their shares.
+    """
 
     PACED = "paced"
     WEIGHTED = "weighted"
@@ -26,7 +35,9 @@ class Sharing(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """``iterations``: of each job. ``random_starts_s``: start times are drawn from 0 to this, None for the jobs' own.
-    ``min_gain``: for ``Replan.HYSTERESIS``. ``seed``: of hashes and start times."""
+    ``min_gain``: for ``Replan.HYSTERESIS``. ``lose_sent``: when the end of another all-reduce moves a flow, the bits
+    that it sent since the event before are sent again, as in the published simulator.
+    ``seed``: of hashes and start times."""
 
     iterations: int = 10
     random_starts_s: float | None = None

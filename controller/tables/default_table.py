@@ -77,10 +77,12 @@ def destination_rules(prefix: Prefix, action: Output | ToGroup, distance: int) -
 def ecmp_group(group_id: int, next_hops: tuple[LinkId, ...], distance: int) -> GroupRule:
     """A select group over the next hops of one switch. ``distance``: links to the destination's switch.
 
-    Two links from the destination and nearer there is no second choice, and the order is that of the ports. Further
-    away hops are spread (docs/explanation/forwarding.md#three-tiers). Without a hop the rest keeps its order: losing
-    one only takes buckets away (beyond ``MAX_SPREAD_BUCKETS / SPREAD_ROWS`` hops it may also repeat the others more
-    often).
+    Switches hash alike, so a packet that has met a choice shows the next switch only those hash values that led there:
+    with one bucket per hop in port order on both, all that arrive leave by one port (measured, 200 flows). Two links
+    from the destination and nearer there is no second choice, and the order is that of the ports. At three, where the
+    aggregation switches of three tiers are, every hop is repeated, in another order each time. Without a hop the rest
+    keeps its order: losing one only takes buckets away (beyond ``MAX_SPREAD_BUCKETS / SPREAD_ROWS`` hops it may also
+    repeat the others more often).
     """
     hops = sorted(next_hops, key=lambda link: link.port)
     if distance > 2:

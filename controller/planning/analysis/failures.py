@@ -2,10 +2,15 @@
 
 In: ``AnalyseFailures``. Out: ``FailureAnalysis``, worst case first.
 
-Failures that differ only by an exchange of *interchangeable* switches are one *case*, of which one failure is computed
-(docs/explanation/planning.md#cases-of-failures): such an exchange is a symmetry of the problem that moves no end of any
-flow. The cheap steps come first: (1) the bound of every case in closed form; (2) hashing, and the repair; (3) where the
-repair misses the bound, the planner.
+Two switches at which no flow begins or ends are *interchangeable* when they have the same cables, with the same
+capacities, to the same neighbours: swapping them is a symmetry of the problem that moves no end of any flow. So
+failures that such swaps turn into each other have the same bounds, the same distribution under hashing and the same
+routings but for the names: they are one *case*. Only the running routes may differ: in how many flows use what fails.
+Of every case the failure with most such flows is computed.
+
+The cheap steps come first: (1) the bound of every case in closed form; (2) hashing, and the repair: the routes that
+stand stay, the greedy finds paths for the others; (3) where the repair misses the bound, the planner. It can only
+improve on the repair, so for the worst N cases no plan is made where the repair is better already than N plans.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Results of the analyses, which cross a process boundary. The API's messages have the same field names.
 
-docs/reference/json-output.md says what they mean. Levels are factors >= 1, loads and efficiencies shares. Links,
-switches and flows are given by name.
+Levels are factors >= 1, loads and efficiencies shares; ``efficiency`` defines them. Links, switches and flows are given
+by name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from controller.planning.plan import Certificate, EcmpLevel
 
 
 class Verdict(StrEnum):
-    """What slows the job."""
+    """What slows the job. ``cut-off``: some flows have no path. ``routing``: better routes for it are known. ``nic``: a
+    NIC that it shares. ``fabric``: the links, with any routes. ``unproven``: the links; whether other routes would help
+    is open."""
 
     CUT_OFF = "cut-off"
     NOTHING = "nothing"
@@ -59,7 +61,11 @@ class BusyLink:
 @dataclass(frozen=True, slots=True)
 class LeafCut:
     """Flows out of a leaf or into it, all of them or those to or from one ``other_leaf``; they share ``links`` links.
-    ``jobs``: flows of each job, the most first."""
+    ``failed``: links of the leaf that have failed.
+
+    ``fluid_level``: load of the links if all these flows could be spread evenly. ``whole_level``: least load of one of
+    the links, because flows that may not be split stay whole. ``jobs``: flows of each job, the most first.
+    """
 
     leaf: str
     other_leaf: str | None
@@ -91,8 +97,11 @@ class FoundRoutes:
 
 @dataclass(frozen=True, slots=True)
 class JobAnalysis:
-    """``cut``: None when no flow leaves its leaf. ``best``, ``split``: None when there is nothing to gain.
-    ``efficiency_measured``: None without measured times."""
+    """``level``: now, its mean over draws where flows are hashed. ``least_level``: no routing of any jobs gives the job
+    a smaller one. ``nic_level``: with a fabric of unlimited capacity. ``flows_hashed``: those without a route.
+    ``equally_full_links``: how many are as full as the first. ``cut``: the leaf that bounds the job most, None when no
+    flow leaves its leaf. ``best``, ``split``: None when there is nothing to gain. ``efficiency_measured``: None without
+    measured times."""
 
     job_id: JobId
     verdict: Verdict
@@ -137,9 +146,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a case does. ``example``: the failure that was computed. ``bound``, ``fluid_bound``, ``integer_bound``: as a
-    ``Plan``'s. ``rerouted``: fewest and most flows, over the failures of the case. ``ecmp``, ``repaired_level`` and
-    ``level`` are None when only the bound is known."""
+    """What a case does. ``example``: the failure that was computed.
+
+    ``computed``: the planner's answer; the repair's, which reaches the bound or for which the time was over; or only
+    the bound, because the time was over. ``bound``, ``fluid_bound``, ``integer_bound``: as a ``Plan``'s. ``lost``:
+    flows that lose their last path. ``rerouted``: fewest and most flows, over the failures of the case, that are pinned
+    to what fails and have other paths. ``ecmp``: when all flows are hashed. ``repaired_level``: worst level after the
+    repair, before anything is planned. ``level``: after planning. These three are None when only the bound is known.
+    ``moved``: other flows that the plan for the example moves.
+    """
 
     case: Case
     example: Failure
