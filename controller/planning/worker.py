@@ -9,7 +9,6 @@ while it solves.
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Mapping
 
@@ -23,16 +22,35 @@ from controller.planning.planner import plan, repair_first
 log = structlog.get_logger(__name__)
 
 
-Requests = queue.SimpleQueue[SolvePlan | None]
-"""None ends the thread that reads them."""
+class _Newest:
+    """Holds the newest request until a thread takes it; older ones are dropped."""
 
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._request: SolvePlan | None = None
+        self._closed = False
 
-def _newest(requests: Requests) -> SolvePlan | None:
-    """Waits for a request; drops all but the newest. None when the thread shall end. Only one thread takes requests."""
-    request = requests.get()
-    while request is not None and not requests.empty():
-        request = requests.get()
-    return request
+    def put(self, request: SolvePlan) -> None:
+        with self._changed:
+            self._request = request
+            self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    @property
+    def waits(self) -> bool:
+        """There is a request that no thread has taken."""
+        return self._request is not None
+
+    def take(self) -> SolvePlan | None:
+        """Waits for a request; None when closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._request is not None)
+            request, self._request = self._request, None
+            return None if self._closed else request
 
 
 class PlanningWorker:
@@ -44,8 +62,8 @@ class PlanningWorker:
     ) -> None:
         self._inbox_put = inbox_put
         self._on_crash = on_crash
-        self._to_repair: Requests = queue.SimpleQueue()
-        self._to_plan: Requests = queue.SimpleQueue()
+        self._to_repair = _Newest()
+        self._to_plan = _Newest()
         self._threads = (
             threading.Thread(target=self._run, args=(self._to_repair, self._repair), name="repairing", daemon=True),
             threading.Thread(target=self._run, args=(self._to_plan, self._plan), name="planning", daemon=True),
@@ -58,14 +76,14 @@ class PlanningWorker:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the threads after what they are working on; waiting requests are dropped."""
-        self._to_repair.put(None)
-        self._to_plan.put(None)
+        self._to_repair.close()
+        self._to_plan.close()
         for thread in self._threads:
             thread.join(timeout_s)
 
-    def _run(self, requests: Requests, work: Callable[[SolvePlan], None]) -> None:
+    def _run(self, requests: _Newest, work: Callable[[SolvePlan], None]) -> None:
         try:
-            while (request := _newest(requests)) is not None:
+            while (request := requests.take()) is not None:
                 work(request)
         except BaseException as error:
             log.exception("planning thread failed")
@@ -80,7 +98,7 @@ class PlanningWorker:
     def _plan(self, request: SolvePlan) -> None:
         answer = _answer(request)
         self._inbox_put(Planned(answer))
-        if isinstance(answer, Plan) and self._to_plan.empty():
+        if isinstance(answer, Plan) and not self._to_plan.waits:
             self._inbox_put(Compared(answer.generation, _baselines(request)))
 
 
