@@ -24,7 +24,7 @@ from controller.config import load
 Result = TypeVar("Result")
 
 READING = (
-    "framing",
+    "openflow_framing",
     "handshake",
     "multipart",
     "openflow_decode",

@@ -1,9 +1,11 @@
 """Finds hosts without flooding.
 
 Switches forward ARP requests for known hosts. For a host that is not known the controller asks at edge ports, and
-answers the hosts that wait for it. ``HostClaims`` decides when two ports claim an address
-(docs/explanation/security.md#addresses); claims cost its owner few questions, however many there are. In: ARP packets,
-and addresses that jobs name. Out: ARP requests and replies to send. Pure.
+answers the hosts that wait for it. A host that sends from another port than its own has moved if its own port is down;
+otherwise the address is first asked for at its own port (``HostClaims``): the claim is refused when an answer comes
+from there, and the host has moved when three questions stay without one. Claims cost the owner of the address few
+questions, however many there are. In: ARP packets, and addresses that jobs name. Out: ARP requests and replies to send.
+Pure.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ class HostClaims:
             self.refuse(inquiry.at, now)
 
     def advance(self, now: float) -> tuple[list[SendArpRequest], dict[str, Inquiry]]:
-        """Questions that are due; and the addresses that have moved: no answer came from the old port."""
+        """Questions that are due, each an address and the port to ask at; and addresses that have moved."""
         questions, moved = [], {}
         for ip, inquiry in list(self._inquiries.items()):
             if now < inquiry.asked_at + ASK_EVERY_S:

@@ -1,8 +1,9 @@
 """Decides between the handshake of a connection and its use: is its dpid unique, and is the controller its master?
 
-Sans-IO. In: connections, and what they answer. Out: calls of ``admit`` with the connections that may be used.
-docs/architecture.md#the-southbound describes the two checks; roles are in OpenFlow 1.3.5 sections 6.3.5 and 7.3.9.
-``now`` is monotonic seconds.
+Sans-IO. In: connections, and what they answer. Out: calls of ``admit`` with the connections that may be used. When a
+second connection comes with the dpid of a first one, the first is sent an echo request: if it answers, the second is
+refused, else the second replaces it. Only one controller may write to a switch, so the role of its master is claimed
+(OpenFlow 1.3.5 sections 6.3.5 and 7.3.9). ``now`` is monotonic seconds.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A pin stands only where a choice exists; the acknowledgements of a pinned flow a
 A flow without a pin still has its counting rule at the source's switch, so that a job's own bytes are known under
 ECMP too. A path group is the planned next hop with the ECMP group of the same destination as its fast failover.
 
-docs/reference/switch-rules.md describes the rules of split flows.
+A flow that is split has a pin per subflow, told apart by source port (its acknowledgements by destination port), over
+the counting rule of the whole flow: packets of no subflow go to ECMP and are counted.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 stages that are safe in every intermediate state.
 
 ``southbound.openflow_encode`` and ``openflow_decode`` turn them into messages and back; everything else compares and
-diffs these. The cookie of a rule says who owns it (docs/reference/switch-rules.md).
+diffs these. The cookie of a rule says who owns it: 16 bits of magic, 8 bits of table, 40 bits of owner (the job's hash
+in the pinned table, 0 elsewhere). Neither cookies nor group ids hold a generation, so that a restarted controller
+recognises its own rules (docs/explanation/restart-and-repair.md).
 """
 
 from __future__ import annotations

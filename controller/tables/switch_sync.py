@@ -1,9 +1,13 @@
 """Keeps every switch at its desired rules: a read-back after each connect, then differences, and audits at intervals.
 
-Owns what each switch is believed to hold and the stages that are under way; docs/explanation/forwarding.md says which
-stage waits for what, and why. There is no queue of stages: the difference to the newest desired rules is taken again
-after each barrier. A rule that a switch refuses (a full table, a group it cannot have) is sent again when rules were
-deleted there, and after pauses that grow. Pure.
+Owns what each switch is believed to hold and the stages that are under way. There is no queue of stages: after each
+barrier the difference to the newest desired rules is taken again and its first stage sent. A stage that only removes
+next hops does not wait for barriers: a switch that is slow to answer delays no repair on the others. A switch that does
+not answer in time is read back before anything else is sent to it. Audits read one switch after the other; the normal
+difference undoes changes that others made to rules of ours. Pure.
+
+A rule that a switch refuses (a full table, a group it cannot have) is sent again when rules were deleted there, and
+after pauses that grow; until then its flow stays on ECMP, and so does a pin whose path group was refused.
 """
 
 from __future__ import annotations
