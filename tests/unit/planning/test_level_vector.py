@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from controller.fabric.topology import Fabric
 from controller.planning.bounds import level_bounds
-from controller.planning.level_vector import LevelVector, contested, least_worst, level_vector, stronger
+from controller.planning.level_vector import LevelVector, Need, contested, least_worst, level_vector, stronger
 from controller.planning.problem import Flow, Problem
 from tests.support.planning.fabrics import better, brute_force, flow, leaf_spine, problem_of
 from tests.support.planning.random_problems import packings, problems
@@ -51,6 +51,14 @@ def test_one_slow_job_is_enough_for_two_leaves_that_it_crosses(fabric: Fabric) -
 def test_the_job_with_the_most_flows_is_the_slow_one() -> None:
     flows = [*fan("a", 1, 2, [1, 2]), *fan("b", 1, 2, [3, 4]), *fan("b", 3, 4, [1, 2])]
     assert vector_of(problem_of(leaf_spine(6, 3, 1.0), flows, nic_bps=1.0)).ceiling == {"a": 1, "b": 2}
+
+
+def test_large_flows_take_whole_links_and_the_small_ones_share_the_rest() -> None:
+    """Per link half a flow of 3, which leaves no room for another below level 4, and 1.9 flows of 1."""
+    need = Need(((0.5,), (1.9,)), (3.0, 1.0), by_volume=True, step=0.0)
+    assert need.of(3.5).sum() == pytest.approx(0.5 + 1.9 / 3.5)
+    assert need.after(3.5) == pytest.approx(1.9 / 0.5)
+    assert need.of(need.after(3.5)).sum() == pytest.approx(1.0)
 
 
 def test_without_contention_everybody_has_his_own_bound(fabric: Fabric) -> None:

@@ -77,6 +77,10 @@ def test_the_total_time_is_that_of_all_stages_but_the_comparison_with_ecmp() -> 
     assert PlanTimes(build_ms=1.0, solve_ms=2.0, check_ms=4.0, ecmp_ms=8.0).total_ms == 7.0
 
 
+def test_limits_go_by_the_clock_unless_they_say_otherwise() -> None:
+    assert not PlanLimits(time_limit_s=1.0).deterministic
+
+
 ROUNDED = (2.0 * (1 + 1e-6),)
 
 
