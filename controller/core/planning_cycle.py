@@ -1,7 +1,7 @@
 """One planning cycle after another: which problem is being solved, and what becomes of the answers.
 
 In: problems, the worker's answers. Out: ``SolvePlan`` commands, new running routes when a repair comes or
-``planning.decision`` is for a plan, and replies to those who asked for a plan.
+``planning.plan.decide`` is for a plan, and replies to those who asked for a plan.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric
 from controller.jobs.spec import JobId
-from controller.planning.decision import decide
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, decide
 from controller.planning.problem import PlanLimits, Problem
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes, in_place

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.config import Strategy
-from controller.core.losses import LinkLosses
 from controller.core.messages import Command, Reply
-from controller.core.phases import Input, Phases
+from controller.core.phases import Input, LinkLosses, Phases
 from controller.errors import Conflict
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host

@@ -11,9 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from controller.config import Config, Strategy
-from controller.core.adoption import Adoption
-from controller.core.losses import Departures, LinkLosses
-from controller.core.phases import Phases
+from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending

@@ -97,7 +97,9 @@ _TRANSFERS: Mapping[Algorithm, Callable[[Sequence[int], int], Iterator[Transfer]
 def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     """The job's virtual links, merged per (source, destination, phase) and sorted by it. Raises ``InvalidInput`` with
     what ``check`` finds."""
-    InvalidInput.refuse(check(spec))
+    problems = check(spec)
+    if problems:
+        raise InvalidInput(tuple(problems))
     ranks = {group.name: group.ranks for group in spec.groups}
     total: Counter[tuple[str, str, int]] = Counter()
     for collective in spec.collectives:

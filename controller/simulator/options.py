@@ -10,7 +10,7 @@ class Replan(StrEnum):
     """``published``: whenever a job begins or ends its all-reduce, over the flows that send at this moment, without
     memory of the running routes; every plan is adopted (as the simulator of arXiv 2503.05324 does it). ``hysteresis``:
     over all flows of the jobs in training, whether they send or not, and a plan is adopted as the controller adopts one
-    (``planning.decision.decide``). ``never``: one plan for all jobs before the first of them starts."""
+    (``planning.plan.decide``). ``never``: one plan for all jobs before the first of them starts."""
 
     PUBLISHED = "published"
     HYSTERESIS = "hysteresis"

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from controller.planning.decision import decide
 from controller.planning.ecmp import NextHops, hashed_links
-from controller.planning.plan import NoPlan, Plan
+from controller.planning.plan import NoPlan, Plan, decide
 from controller.planning.problem import Flow, FlowId, Problem, Route, Routes
 from controller.simulator.options import Replan
 

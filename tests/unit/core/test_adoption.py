@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.core.adoption import Adoption
+from controller.core.phases import Adoption
 from controller.fabric.topology import Dpid, Fabric, PortNo
 from controller.tables.rules import Bucket, FlowKey, FlowRule, GroupRule, Match, Output, RuleSet, Table
 
