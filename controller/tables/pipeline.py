@@ -122,13 +122,6 @@ class Pipeline:
         self._prefixes = default_table.destination_prefixes(fabric, length, present)
 
 
-def desired_rules(
-    fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet], settings: PipelineSettings
-) -> Mapping[Dpid, RuleSet]:
-    """What every connected switch should hold, derived from nothing; see ``Pipeline.desired``."""
-    return Pipeline(settings).desired(fabric, pins, installed)
-
-
 def _ways(dpid: Dpid, towards: Mapping[Dpid, Towards], installed: RuleSet) -> _Ways:
     leaves = tuple(leaf for leaf in towards if leaf != dpid)
     hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)

@@ -11,7 +11,7 @@ from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.adoption import installed_hosts, installed_pins
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import PipelineSettings, desired_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import GroupRule, RuleSet
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
@@ -34,7 +34,7 @@ def paths(fabric: Fabric) -> list[Path]:
 
 
 def installed(fabric: Fabric, *pins: Pin) -> dict[Dpid, RuleSet]:
-    return dict(desired_rules(fabric, pins, {}, SETTINGS))
+    return dict(Pipeline(SETTINGS).desired(fabric, pins, {}))
 
 
 def test_hosts_are_where_their_own_switch_delivers_to_them() -> None:

@@ -15,7 +15,7 @@ from controller.planning.messages import SolvePlan
 from controller.scenarios.fabrics import fat_tree, leaf_spine, without
 from controller.tables.lost_next_hops import narrowed
 from controller.tables.messages import InstallStage
-from controller.tables.pipeline import PipelineSettings, desired_rules, ecmp_group_id
+from controller.tables.pipeline import Pipeline, PipelineSettings, ecmp_group_id
 from controller.tables.rules import GroupRule, Output, RuleSet
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG, register
@@ -24,7 +24,7 @@ SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
 
 
 def wanted(fabric: Fabric, installed: Mapping[Dpid, RuleSet] | None = None) -> Mapping[Dpid, RuleSet]:
-    return desired_rules(fabric, (), installed or {}, SETTINGS)
+    return Pipeline(SETTINGS).desired(fabric, (), installed or {})
 
 
 def ports(group: GroupRule) -> set[PortNo]:

@@ -13,7 +13,7 @@ from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables import pipeline
 from controller.tables.pinned_table import Pin, pin_key
-from controller.tables.pipeline import Pipeline, PipelineSettings, desired_rules, ecmp_group_id, keep_unknown
+from controller.tables.pipeline import Pipeline, PipelineSettings, ecmp_group_id, keep_unknown
 from controller.tables.rules import Bucket, FlowRule, GroupRule, Output, Prefix, RuleSet, Table, ToGroup
 from tests.support.fake_fabric import FakeFabric
 from tests.support.three_rings import CONFIG
@@ -37,7 +37,7 @@ def without(links: Collection[LinkId]) -> Fabric:
 
 
 def rules_at(dpid: Dpid, fabric: Fabric, *pins: Pin) -> RuleSet:
-    return desired_rules(fabric, pins, {}, SETTINGS)[dpid]
+    return Pipeline(SETTINGS).desired(fabric, pins, {})[dpid]
 
 
 def path_group(rules: RuleSet, flow: FlowId) -> GroupRule:
@@ -81,7 +81,7 @@ def test_rules_follow_a_host_that_moves(to: PortRef) -> None:
     moved = replace(FABRIC, hosts={**FABRIC.hosts, FLOW.src_ip: replace(FABRIC.hosts[FLOW.src_ip], at=to)})
     whole = Pipeline(SETTINGS)
     whole.desired(FABRIC, (), {})
-    assert whole.desired(moved, (), {}) == desired_rules(moved, (), {}, SETTINGS)
+    assert whole.desired(moved, (), {}) == Pipeline(SETTINGS).desired(moved, (), {})
 
 
 def test_rules_follow_a_destination_that_is_farther_away_over_the_same_next_hop() -> None:
@@ -110,9 +110,9 @@ def fabric_without(*ips: str) -> Fabric:
 
 
 def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
-    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)
+    installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
-    desired = desired_rules(fabric, (), {}, SETTINGS)
+    desired = Pipeline(SETTINGS).desired(fabric, (), {})
     kept = keep_unknown(fabric, desired, installed)[LEAF]
     assert kept.flows.keys() >= installed[LEAF].flows.keys() - desired[LEAF].flows.keys()
     assert kept.groups == installed[LEAF].groups, "the path group, and the ECMP group in it"
@@ -121,7 +121,7 @@ def test_rules_to_unknown_hosts_stay_with_the_groups_that_they_use() -> None:
 
 def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
     """No other rule of the switch uses it."""
-    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)[LEAF]
+    installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     pin = installed.flows[pin_key(FLOW)]
     fabric = fabric_without("10.0.1.1", "10.0.1.2")
     kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, flows={pin.key: pin})})[LEAF]
@@ -132,16 +132,16 @@ def test_a_pin_to_an_unknown_host_keeps_the_group_behind_its_own() -> None:
 
 
 def test_pins_from_an_unknown_host_and_its_arp_stay_too() -> None:
-    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)
+    installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})
     fabric = fabric_without(FLOW.src_ip, OTHER_FLOW.src_ip)
-    kept = keep_unknown(fabric, desired_rules(fabric, (), {}, SETTINGS), installed)
+    kept = keep_unknown(fabric, Pipeline(SETTINGS).desired(fabric, (), {}), installed)
     assert pin_key(FLOW) in kept[LEAF].flows
     assert {key for key in installed[FAR_LEAF].flows if key.match.arp_tpa} <= kept[FAR_LEAF].flows.keys()
 
 
 def test_a_rule_to_an_unknown_host_stays_although_its_group_is_not_there() -> None:
     """The process before was killed between the two."""
-    installed = desired_rules(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {}, SETTINGS)[LEAF]
+    installed = Pipeline(SETTINGS).desired(FABRIC, [Pin(FLOW, OWNER, path_over(1))], {})[LEAF]
     fabric = fabric_without(FLOW.dst_ip)
     kept = keep_unknown(fabric, {LEAF: RuleSet()}, {LEAF: replace(installed, groups={})})[LEAF]
     assert pin_key(FLOW) in kept.flows

@@ -14,7 +14,7 @@ from controller.jobs.registry import Job, JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin, counting_rule, pin_key
-from controller.tables.pipeline import PipelineSettings, desired_rules
+from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import (
     Pins,
@@ -58,7 +58,7 @@ def without(*links: LinkId) -> Fabric:
 
 
 def installed(job: Job, routes: Routes, fabric: Fabric = FABRIC) -> Mapping[Dpid, RuleSet]:
-    return desired_rules(fabric, Pins()(fabric, [job], routes, ()), {}, SETTINGS)
+    return Pipeline(SETTINGS).desired(fabric, Pins()(fabric, [job], routes, ()), {})
 
 
 # ---- adoption
