@@ -166,6 +166,11 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
         collectives=[message_of(pb.Collective, c, algorithm=_ALGORITHM_VALUES[c.algorithm]) for c in spec.collectives],
         lease=duration(spec.lease_s),
         transport=_TRANSPORT_VALUES[spec.transport],
+        transfers=[],
+        library=pb.LIBRARY_GENERIC,
+        dealing=pb.DEALING_BY_SHARE,
+        rails=[],
+        reports_connections=False,
     )
 
 
@@ -178,6 +183,8 @@ def job_message(job: JobStatus, now: float) -> pb.Job:
         state=_JOB_STATES[job.state],
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
+        demand=pb.Demand(),
+        prediction_withheld="",
     )
 
 
@@ -221,6 +228,7 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
         baseline_level=status.baseline_levels if plan is status.plan else {},
+        demand_source={},
     )
 
 
@@ -240,6 +248,8 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         rules=sum(switch.rules for switch in status.switches.values()),
         counters_age_s=0.0 if status.counters_at is None else max(0.0, now - status.counters_at),
         alarms=map(text, status.alarms),
+        jobs_differing=0,
+        jobs_learning=0,
     )
 
 

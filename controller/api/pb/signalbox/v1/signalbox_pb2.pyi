@@ -20,6 +20,26 @@ class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ALGORITHM_ALL_TO_ALL: _ClassVar[Algorithm]
     ALGORITHM_BROADCAST: _ClassVar[Algorithm]
     ALGORITHM_PIPELINE_SEND: _ClassVar[Algorithm]
+    ALGORITHM_RECURSIVE_DOUBLING_ALL_REDUCE: _ClassVar[Algorithm]
+    ALGORITHM_ALL_REDUCE: _ClassVar[Algorithm]
+    ALGORITHM_REDUCE_SCATTER: _ClassVar[Algorithm]
+    ALGORITHM_ALL_GATHER: _ClassVar[Algorithm]
+
+class Library(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LIBRARY_UNSPECIFIED: _ClassVar[Library]
+    LIBRARY_GENERIC: _ClassVar[Library]
+    LIBRARY_GLOO: _ClassVar[Library]
+    LIBRARY_OPENMPI: _ClassVar[Library]
+    LIBRARY_NCCL: _ClassVar[Library]
+
+class Dealing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEALING_UNSPECIFIED: _ClassVar[Dealing]
+    DEALING_PACED: _ClassVar[Dealing]
+    DEALING_BY_SHARE: _ClassVar[Dealing]
+    DEALING_EVEN: _ClassVar[Dealing]
+    DEALING_COMMON_QUEUE: _ClassVar[Dealing]
 
 class Transport(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -35,6 +55,14 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_STATE_PINNED: _ClassVar[JobState]
     JOB_STATE_PARTLY_PINNED: _ClassVar[JobState]
 
+class DemandSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DEMAND_SOURCE_UNSPECIFIED: _ClassVar[DemandSource]
+    DEMAND_SOURCE_DECLARED: _ClassVar[DemandSource]
+    DEMAND_SOURCE_CONFIRMED: _ClassVar[DemandSource]
+    DEMAND_SOURCE_MEASURED: _ClassVar[DemandSource]
+    DEMAND_SOURCE_LEARNING: _ClassVar[DemandSource]
+
 class Strategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     STRATEGY_UNSPECIFIED: _ClassVar[Strategy]
@@ -49,6 +77,20 @@ ALGORITHM_HALVING_DOUBLING_ALL_REDUCE: Algorithm
 ALGORITHM_ALL_TO_ALL: Algorithm
 ALGORITHM_BROADCAST: Algorithm
 ALGORITHM_PIPELINE_SEND: Algorithm
+ALGORITHM_RECURSIVE_DOUBLING_ALL_REDUCE: Algorithm
+ALGORITHM_ALL_REDUCE: Algorithm
+ALGORITHM_REDUCE_SCATTER: Algorithm
+ALGORITHM_ALL_GATHER: Algorithm
+LIBRARY_UNSPECIFIED: Library
+LIBRARY_GENERIC: Library
+LIBRARY_GLOO: Library
+LIBRARY_OPENMPI: Library
+LIBRARY_NCCL: Library
+DEALING_UNSPECIFIED: Dealing
+DEALING_PACED: Dealing
+DEALING_BY_SHARE: Dealing
+DEALING_EVEN: Dealing
+DEALING_COMMON_QUEUE: Dealing
 TRANSPORT_UNSPECIFIED: Transport
 TRANSPORT_TCP: Transport
 TRANSPORT_ROCE_V2: Transport
@@ -57,13 +99,18 @@ JOB_STATE_PENDING: JobState
 JOB_STATE_ECMP: JobState
 JOB_STATE_PINNED: JobState
 JOB_STATE_PARTLY_PINNED: JobState
+DEMAND_SOURCE_UNSPECIFIED: DemandSource
+DEMAND_SOURCE_DECLARED: DemandSource
+DEMAND_SOURCE_CONFIRMED: DemandSource
+DEMAND_SOURCE_MEASURED: DemandSource
+DEMAND_SOURCE_LEARNING: DemandSource
 STRATEGY_UNSPECIFIED: Strategy
 STRATEGY_ECMP: Strategy
 STRATEGY_PLANNED: Strategy
 STRATEGY_SHADOW: Strategy
 
 class JobSpec(_message.Message):
-    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport")
+    __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +118,11 @@ class JobSpec(_message.Message):
     LEASE_FIELD_NUMBER: _ClassVar[int]
     MAX_SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     TRANSPORT_FIELD_NUMBER: _ClassVar[int]
+    TRANSFERS_FIELD_NUMBER: _ClassVar[int]
+    LIBRARY_FIELD_NUMBER: _ClassVar[int]
+    DEALING_FIELD_NUMBER: _ClassVar[int]
+    RAILS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     endpoints: _containers.RepeatedScalarFieldContainer[str]
     groups: _containers.RepeatedCompositeFieldContainer[ParallelGroup]
@@ -78,7 +130,32 @@ class JobSpec(_message.Message):
     lease: _duration_pb2.Duration
     max_subflows: int
     transport: Transport
-    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ...) -> None: ...
+    transfers: _containers.RepeatedCompositeFieldContainer[Transfer]
+    library: Library
+    dealing: Dealing
+    rails: _containers.RepeatedCompositeFieldContainer[Rail]
+    reports_connections: bool
+    def __init__(self, job_id: _Optional[str] = ..., endpoints: _Optional[_Iterable[str]] = ..., groups: _Optional[_Iterable[_Union[ParallelGroup, _Mapping]]] = ..., collectives: _Optional[_Iterable[_Union[Collective, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_subflows: _Optional[int] = ..., transport: _Optional[_Union[Transport, str]] = ..., transfers: _Optional[_Iterable[_Union[Transfer, _Mapping]]] = ..., library: _Optional[_Union[Library, str]] = ..., dealing: _Optional[_Union[Dealing, str]] = ..., rails: _Optional[_Iterable[_Union[Rail, _Mapping]]] = ..., reports_connections: _Optional[bool] = ...) -> None: ...
+
+class Rail(_message.Message):
+    __slots__ = ("endpoints",)
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    endpoints: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, endpoints: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Transfer(_message.Message):
+    __slots__ = ("src", "dst", "bytes_per_iteration", "phase", "step")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_ITERATION_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    src: int
+    dst: int
+    bytes_per_iteration: int
+    phase: int
+    step: int
+    def __init__(self, src: _Optional[int] = ..., dst: _Optional[int] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
 
 class ParallelGroup(_message.Message):
     __slots__ = ("name", "ranks")
@@ -100,8 +177,40 @@ class Collective(_message.Message):
     phase: int
     def __init__(self, algorithm: _Optional[_Union[Algorithm, str]] = ..., groups: _Optional[_Iterable[str]] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
+class Demand(_message.Message):
+    __slots__ = ("source", "learning", "difference", "measured_bps", "window_s", "undeclared_fraction", "pairs")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    LEARNING_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_BPS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    UNDECLARED_FRACTION_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    source: DemandSource
+    learning: bool
+    difference: str
+    measured_bps: float
+    window_s: float
+    undeclared_fraction: float
+    pairs: _containers.RepeatedCompositeFieldContainer[PairDemand]
+    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window_s: _Optional[float] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ...) -> None: ...
+
+class PairDemand(_message.Message):
+    __slots__ = ("src", "dst", "declared_bytes", "measured_bps", "measured_bytes")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_BPS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    src: str
+    dst: str
+    declared_bytes: int
+    measured_bps: float
+    measured_bytes: float
+    def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
+
 class Job(_message.Message):
-    __slots__ = ("spec", "state", "missing_hosts", "lease_left", "virtual_links", "pinned", "level", "efficiency_predicted", "efficiency_measured", "ideal_communication_s", "iterations", "last_communication_s", "subflows")
+    __slots__ = ("spec", "state", "missing_hosts", "lease_left", "virtual_links", "pinned", "level", "efficiency_predicted", "efficiency_measured", "ideal_communication_s", "iterations", "last_communication_s", "subflows", "demand", "prediction_withheld")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MISSING_HOSTS_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +224,8 @@ class Job(_message.Message):
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
     LAST_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
     SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_WITHHELD_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
     state: JobState
     missing_hosts: _containers.RepeatedScalarFieldContainer[str]
@@ -128,7 +239,9 @@ class Job(_message.Message):
     iterations: int
     last_communication_s: float
     subflows: int
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication_s: _Optional[float] = ..., iterations: _Optional[int] = ..., last_communication_s: _Optional[float] = ..., subflows: _Optional[int] = ...) -> None: ...
+    demand: Demand
+    prediction_withheld: str
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication_s: _Optional[float] = ..., iterations: _Optional[int] = ..., last_communication_s: _Optional[float] = ..., subflows: _Optional[int] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
     __slots__ = ("spec",)
@@ -208,6 +321,32 @@ class ReportIterationsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Connection(_message.Message):
+    __slots__ = ("src", "src_port", "dst", "dst_port")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    SRC_PORT_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    DST_PORT_FIELD_NUMBER: _ClassVar[int]
+    src: str
+    src_port: int
+    dst: str
+    dst_port: int
+    def __init__(self, src: _Optional[str] = ..., src_port: _Optional[int] = ..., dst: _Optional[str] = ..., dst_port: _Optional[int] = ...) -> None: ...
+
+class ReportConnectionsRequest(_message.Message):
+    __slots__ = ("job_id", "address", "connections")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    address: str
+    connections: _containers.RepeatedCompositeFieldContainer[Connection]
+    def __init__(self, job_id: _Optional[str] = ..., address: _Optional[str] = ..., connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
+
+class ReportConnectionsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class WatchRoutesRequest(_message.Message):
     __slots__ = ("job_id",)
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -237,16 +376,18 @@ class Route(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., pinned: _Optional[bool] = ..., switches: _Optional[_Iterable[str]] = ..., subflows: _Optional[_Iterable[_Union[Subflow, _Mapping]]] = ...) -> None: ...
 
 class Subflow(_message.Message):
-    __slots__ = ("share", "switches", "port_value", "port_mask")
+    __slots__ = ("share", "switches", "port_value", "port_mask", "connections")
     SHARE_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
     PORT_VALUE_FIELD_NUMBER: _ClassVar[int]
     PORT_MASK_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
     share: float
     switches: _containers.RepeatedScalarFieldContainer[str]
     port_value: int
     port_mask: int
-    def __init__(self, share: _Optional[float] = ..., switches: _Optional[_Iterable[str]] = ..., port_value: _Optional[int] = ..., port_mask: _Optional[int] = ...) -> None: ...
+    connections: _containers.RepeatedCompositeFieldContainer[Connection]
+    def __init__(self, share: _Optional[float] = ..., switches: _Optional[_Iterable[str]] = ..., port_value: _Optional[int] = ..., port_mask: _Optional[int] = ..., connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
 
 class Port(_message.Message):
     __slots__ = ("number", "name", "up")
@@ -335,7 +476,7 @@ class GetPlanResponse(_message.Message):
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed", "subflows", "baseline_level")
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed", "subflows", "baseline_level", "demand_source")
     class JobLevelEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -350,6 +491,13 @@ class Plan(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class DemandSourceEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: DemandSource
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -367,6 +515,7 @@ class Plan(_message.Message):
     INSTALLED_FIELD_NUMBER: _ClassVar[int]
     SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     BASELINE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_SOURCE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     max_level: float
     bound: float
@@ -384,7 +533,8 @@ class Plan(_message.Message):
     installed: bool
     subflows: int
     baseline_level: _containers.ScalarMap[str, float]
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., baseline_level: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    demand_source: _containers.ScalarMap[str, DemandSource]
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., baseline_level: _Optional[_Mapping[str, float]] = ..., demand_source: _Optional[_Mapping[str, DemandSource]] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")
@@ -399,7 +549,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age_s", "alarms", "adopting")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age_s", "alarms", "adopting", "jobs_differing", "jobs_learning")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -415,6 +565,8 @@ class GetStatusResponse(_message.Message):
     COUNTERS_AGE_S_FIELD_NUMBER: _ClassVar[int]
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     ADOPTING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_DIFFERING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_LEARNING_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -430,7 +582,9 @@ class GetStatusResponse(_message.Message):
     counters_age_s: float
     alarms: _containers.RepeatedScalarFieldContainer[str]
     adopting: bool
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age_s: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ..., adopting: _Optional[bool] = ...) -> None: ...
+    jobs_differing: int
+    jobs_learning: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age_s: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ..., adopting: _Optional[bool] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ...) -> None: ...
 
 class ReplanRequest(_message.Message):
     __slots__ = ()

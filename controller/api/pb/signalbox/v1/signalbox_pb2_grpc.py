@@ -65,6 +65,11 @@ class JobServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ReportIterationsRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ReportIterationsResponse.FromString,
                 _registered_method=True)
+        self.ReportConnections = channel.unary_unary(
+                '/signalbox.v1.JobService/ReportConnections',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ReportConnectionsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ReportConnectionsResponse.FromString,
+                _registered_method=True)
         self.WatchRoutes = channel.unary_stream(
                 '/signalbox.v1.JobService/WatchRoutes',
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchRoutesRequest.SerializeToString,
@@ -78,7 +83,8 @@ class JobServiceServicer:
 
     def RegisterJob(self, request, context):
         """Announces a job. Idempotent: the same spec again renews the lease. ALREADY_EXISTS when the id belongs to a job
-        with another spec; FAILED_PRECONDITION when another job announced one of the (source, destination) pairs.
+        with another spec; FAILED_PRECONDITION when another job announced one of the (source, destination) pairs and
+        neither of the two reports its connections.
         A job whose hosts are not found yet is accepted as PENDING; the response names the missing hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -113,6 +119,14 @@ class JobServiceServicer:
 
     def ReportIterations(self, request, context):
         """How long iterations really took; the measured efficiency of the job comes from here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportConnections(self, request, context):
+        """Which connections one host of the job has open to others of its hosts, all of them. They replace what was reported
+        for that host before. FAILED_PRECONDITION when the job did not announce that it reports them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,6 +171,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ReportIterations,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ReportIterationsRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ReportIterationsResponse.SerializeToString,
+            ),
+            'ReportConnections': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportConnections,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ReportConnectionsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ReportConnectionsResponse.SerializeToString,
             ),
             'WatchRoutes': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchRoutes,
@@ -327,6 +346,33 @@ class JobService:
             '/signalbox.v1.JobService/ReportIterations',
             signalbox_dot_v1_dot_signalbox__pb2.ReportIterationsRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.ReportIterationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportConnections(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.JobService/ReportConnections',
+            signalbox_dot_v1_dot_signalbox__pb2.ReportConnectionsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.ReportConnectionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
