@@ -171,10 +171,13 @@ class PlanningConfig(_Section):
 
 
 class JobsConfig(_Section):
-    """``orphan_lease_s``: how long pins of jobs that a restarted controller does not know are kept."""
+    """``orphan_lease_s``: how long pins of jobs that a restarted controller does not know are kept.
+    ``max_learning_rules``: pairs of hosts that are counted at one time to learn what jobs send; 4,032 are all pairs of
+    64 hosts."""
 
     max_jobs: int = Field(default=1000, ge=1)
     orphan_lease_s: Seconds = 60.0
+    max_learning_rules: int = Field(default=4032, ge=0)
 
 
 class LogConfig(_Section):

@@ -18,10 +18,11 @@ from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, raised_alarms, status
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
+from controller.jobs.measured_demand import MeasuredJobs
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey
-from controller.planning.problem import Flow, Flows, Pairs, Problem, capacities, missing_hosts
+from controller.planning.problem import Flow, Flows, Problem, capacities, missing_hosts
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
@@ -50,7 +51,7 @@ class Row(Generic[*Inputs, Value]):
 
 
 class Derived:
-    """The table. ``missing``: per job the addresses of hosts that are not known. ``ready``: the jobs without any.
+    """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: per job the addresses of hosts that are not known. ``ready``: the jobs without any.
     ``with_rules``: the jobs that have rules. ``rules``: what every switch should hold; ``rules_and_unknown``: with the
     installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
     ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
@@ -64,9 +65,10 @@ class Derived:
 
         # fmt: off
         # value                     function             what it follows from
+        self.jobs = Row(            MeasuredJobs(),      lambda: (s.jobs.jobs, s.demand.demands))
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
-        self.ready = Row(           _ready,              lambda: (s.jobs.jobs, self.missing()))
-        self.with_rules = Row(      _with_rules,         lambda: (s.jobs.jobs, s.cycle.unplanned))
+        self.ready = Row(           _ready,              lambda: (self.jobs(), self.missing()))
+        self.with_rules = Row(      _with_rules,         lambda: (self.jobs(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
@@ -85,7 +87,7 @@ class Derived:
                                                                   s.sync.installed))
         self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, self.confirmed_pins()))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
-        self.job_statuses = Row(    JobStatuses(),       lambda: (s.jobs.jobs, self.missing(), s.fabric,
+        self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric,
                                                                   s.sending.routes, s.sending.generation,
                                                                   s.cycle.levels))
         # fmt: on
@@ -98,10 +100,10 @@ class MissingHosts:
     """Derives per job the addresses of hosts that are not known."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[JobId, Mapping[str, Host], Pairs, tuple[str, ...]](missing_hosts)
+        self._of_job = MemoPerKey[JobId, Mapping[str, Host], frozenset[str], tuple[str, ...]](missing_hosts)
 
     def __call__(self, jobs: Mapping[JobId, Job], hosts: Mapping[str, Host]) -> Mapping[JobId, tuple[str, ...]]:
-        return self._of_job({job_id: (hosts, job.pairs) for job_id, job in jobs.items()})
+        return self._of_job({job_id: (hosts, job.addresses) for job_id, job in jobs.items()})
 
 
 def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) -> tuple[Job, ...]:

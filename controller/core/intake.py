@@ -228,7 +228,7 @@ class Intake:
         s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
         replies = s.cycle.take(message, s.strategy, s.fabric)
-        s.routes.release(s.jobs.jobs.values())  # a job may have gone while it was planned for
+        s.routes.release(self._derived.jobs().values())  # a job may have gone while it was planned for
         effects = commands(*replies)
         if (s.routes.routes, s.cycle.unplanned) != before:
             effects |= at_once(Work.RULES)
@@ -243,12 +243,13 @@ class Intake:
                 return self._register(message, now)
             case DeregisterJob(job_id, reply):
                 s.jobs.deregister(job_id)
-                self._release_routes()
+                self._release_routes(now)
                 return self._changed(now) | at_once(Work.SAVE) | commands(Reply(reply, None))
             case RenewLease(job_id, reply):
                 return commands(Reply(reply, s.jobs.renew(job_id, now)))
             case ReportIterations(job_id, iterations, reply):
                 s.jobs.report(job_id, iterations)
+                s.demand.reported(job_id, iterations, now)
                 return commands(Reply(reply, None))
             case Replan(reply):
                 s.cycle.supersede(reply)
@@ -258,7 +259,7 @@ class Intake:
             case Explain() | WhatIf():
                 intact = s.topology.intact
                 network = Network(self._derived.problem(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
-                return commands(Analyse(analysis_request(message, network, s.jobs.jobs), message.reply))
+                return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))
 
     def _register(self, message: RegisterJob, now: float) -> Effects:
         s, spec = self._state, message.spec
@@ -267,15 +268,18 @@ class Intake:
         replied = commands(Reply(message.reply, job.id))
         if known:
             return replied
+        s.demand.follow(s.jobs.jobs, now)
         claimed = s.strategy is Strategy.PLANNED and s.routes.claim(job)
-        if s.strategy is Strategy.PLANNED and not claimed and not missing_hosts(s.fabric.hosts, job.pairs):
+        planned = s.strategy is Strategy.PLANNED and job.pairs
+        if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
             s.cycle.wait_for_plan(job.id)
         return self._changed(now) | at_once(Work.SAVE) | replied
 
-    def _release_routes(self) -> None:
+    def _release_routes(self, now: float) -> None:
         """Jobs are gone, and their routes with them."""
         s = self._state
-        s.routes.release(s.jobs.jobs.values())
+        s.demand.follow(s.jobs.jobs, now)
+        s.routes.release(self._derived.jobs().values())
         s.cycle.stop_waiting(s.cycle.unplanned - s.jobs.jobs.keys())
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
@@ -299,7 +303,7 @@ class Intake:
         s.topology.advance(now)
         expired = s.jobs.expire(now)
         if expired:
-            self._release_routes()
+            self._release_routes(now)
             effects |= self._changed(now) | at_once(Work.SAVE)
         if s.phases.adopting:
             effects |= self._adopt_if_complete(now)
@@ -311,7 +315,20 @@ class Intake:
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps())
+            effects |= self._judge_demand(now)
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
+
+    def _judge_demand(self, now: float) -> Effects:
+        """What jobs really send may change what is planned for, and what is counted."""
+        s = self._state
+        before = self._derived.jobs()
+        hosts = s.fabric.hosts.items()
+        s.demand.update(frozenset(ip for ip, host in hosts if host.uplink in s.load.background), now)
+        jobs = self._derived.jobs()
+        if jobs is before:
+            return NOTHING
+        s.routes.release(jobs.values())
+        return self._changed(now)
 
     def _adopt_if_complete(self, now: float) -> Effects:
         """Take what the switches hold for the running plan, once all of it is known."""

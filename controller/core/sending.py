@@ -19,7 +19,7 @@ from controller.errors import Conflict
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host
 from controller.fabric.topology_state import TopologyState
-from controller.jobs.registry import JobRegistry
+from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey
 from controller.planning.messages import StrategySet
@@ -99,18 +99,20 @@ class Sending:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
 
-    def take_confirmed(self, pins: tuple[Pin, ...], routes: Mapping[FlowId, Route], jobs: JobRegistry) -> None:
-        """Jobs whose confirmed routes have changed are measured anew."""
+    def take_confirmed(
+        self, pins: tuple[Pin, ...], routes: Mapping[FlowId, Route], jobs: Mapping[JobId, Job], registry: JobRegistry
+    ) -> None:
+        """Jobs whose confirmed routes have changed are measured anew. ``jobs``: with what they are planned for."""
         self.pins = pins
         if routes is self.routes or routes == self.routes:
             return
         before, self.routes = self.routes, routes
         generation: dict[JobId, int] = {}
-        for job in jobs.jobs.values():
+        for job in jobs.values():
             if any(before.get(flow) != routes.get(flow) for flow in (FlowId(*pair) for pair in job.pairs)):
                 self._changes += 1
                 generation[job.id] = self._changes
-                jobs.reset_measured(job.id)
+                registry.reset_measured(job.id)
             elif job.id in self.generation:
                 generation[job.id] = self.generation[job.id]
         self.generation = generation

@@ -19,6 +19,7 @@ from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad, Uses
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
 from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
+from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.tables.counters import CounterIntake
@@ -42,7 +43,7 @@ class Wanted(NamedTuple):
 @dataclass(slots=True)
 class State:
     """``strategy``: what becomes of plans. ``saved``: as last given to the store. ``topology``: switches, ports, links
-    and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``routes``: the running
+    and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``demand``: what jobs really send. ``routes``: the running
     routes. ``load``: samples of counters, and the measured background. ``counters``: which counter counts what.
     ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold. ``sync``: what every
     switch holds, and changes under way. ``sending``: confirmed pins and routes, and replies that wait for confirmation.
@@ -54,6 +55,7 @@ class State:
     topology: TopologyState
     hosts: HostDiscovery
     jobs: JobRegistry
+    demand: MeasuredDemand
     routes: RunningRoutes
     load: LinkLoad
     counters: CounterIntake
@@ -90,8 +92,10 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     )
     topology = TopologyState(settings, declared)
     jobs = JobRegistry(config.jobs.max_jobs)
+    demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     for spec in saved.specs:
         jobs.register(spec, now)
+    demand.follow(jobs.jobs, now)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
     sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()
@@ -102,9 +106,10 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         topology=topology,
         hosts=HostDiscovery(topology),
         jobs=jobs,
+        demand=demand,
         routes=routes,
         load=load,
-        counters=CounterIntake(load),
+        counters=CounterIntake(load, demand.counters),
         cycle=PlanningCycle(config.planning, routes),
         wanted=Wanted((), {}),
         sync=sync,

@@ -23,13 +23,15 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``iterations``: how many were
+    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``counted``: pairs of its
+    addresses that are counted besides (``measured_demand``). ``iterations``: how many were
     reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest first."""
 
     spec: JobSpec
     virtual_links: tuple[VirtualLink, ...]
     pairs: frozenset[Pair]
     lease_ends_at: float
+    counted: frozenset[Pair] = frozenset()
     iterations: int = 0
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
@@ -37,6 +39,11 @@ class Job:
     @property
     def id(self) -> JobId:
         return JobId(self.spec.job_id)
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """Of the hosts that it must have: those of its virtual links; of an observed job all."""
+        return frozenset(ip for pair in self.pairs for ip in pair) or frozenset(self.spec.endpoints)
 
     @property
     def max_subflows(self) -> int:

@@ -101,11 +101,15 @@ class JobSpec(_Frozen):
 
     job_id: Annotated[str, AfterValidator(_job_id)]
     endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
-    groups: tuple[ParallelGroup, ...] = Field(min_length=1, max_length=MAX_GROUPS)
-    collectives: tuple[Collective, ...] = Field(min_length=1, max_length=MAX_COLLECTIVES)
+    groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
+    collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
     max_subflows: int = Field(default=1, ge=1, le=MAX_SUBFLOWS)
     transport: Transport = Transport.TCP
     lease_s: float = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
+
+    @property
+    def observed(self) -> bool:
+        return not self.collectives
 
     @classmethod
     def parse(cls, data: Any) -> Self:

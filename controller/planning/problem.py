@@ -236,9 +236,9 @@ class Announced(Protocol):
     def max_subflows(self) -> int: ...
 
 
-def missing_hosts(hosts: Mapping[str, Host], pairs: Pairs) -> tuple[str, ...]:
-    """The addresses of the pairs that are not among the hosts, in order."""
-    return tuple(sorted({ip for pair in pairs for ip in pair} - hosts.keys()))
+def missing_hosts(hosts: Mapping[str, Host], addresses: frozenset[str]) -> tuple[str, ...]:
+    """The addresses that are not among the hosts, in order."""
+    return tuple(sorted(addresses - hosts.keys()))
 
 
 def capacities(

@@ -16,7 +16,7 @@ from controller.southbound import openflow_encode as encode
 from controller.southbound.discovery import phase
 from controller.southbound.framework import ofp
 from controller.southbound.multipart import Gathered, Reply
-from controller.tables.messages import Counters, PortCount
+from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.rules import FlowKey, Table
 
 METERS_EVERY = 5
@@ -102,11 +102,11 @@ class CounterPoller:
         ports: dict[PortNo, PortCount] = {}
         for part in asked.of(ofp.OFPMP_PORT_STATS):
             ports |= part
-        flows: dict[FlowKey, int] = {
-            count.rule.key: count.byte_count
+        flows: dict[FlowKey, RuleCount] = {
+            count.rule.key: RuleCount(count.bytes, count.packets)
             for part in asked.of(ofp.OFPMP_FLOW)
             for count in part
-            if count.rule is not None and count.byte_count is not None
+            if count.rule is not None and count.bytes is not None
         }
         drops = {
             PortNo(meter.meter_id): meter.packets

@@ -62,8 +62,8 @@ _ONLY_IN_PORT = bytes.fromhex("0001000c80000004")
 _U32 = struct.Struct("!I")
 _FLOW = struct.Struct("!HBxIIHHHH4xQQQ")
 _FLOW_ID = struct.Struct("!HHHH4xQ")
-# The same in four parts: length, table, all of priority to cookie, byte count; not the duration and the packet count.
-_FLOW_PARTS = struct.Struct("!H1s9x20s8xQ")
+# The same in parts: length, table, all of priority to cookie, packet count, byte count; not the duration.
+_FLOW_PARTS = struct.Struct("!H1s9x20sQQ")
 _GROUP_DESC = struct.Struct("!HBxI")
 _BUCKET = struct.Struct("!HHII4x")
 _METER_CONFIG = struct.Struct("!HHI")
@@ -82,11 +82,12 @@ _PORT_STATS = np.dtype(
 
 
 class FlowCount(NamedTuple):
-    """One flow entry: the rule, None when it is foreign or a ``FlowRule`` cannot express it, and its bytes so far, None
-    where the switch does not count them."""
+    """One flow entry: the rule, None when it is foreign or a ``FlowRule`` cannot express it, and its packets and bytes
+    so far, None where the switch does not count them."""
 
     rule: FlowRule | None
-    byte_count: int | None
+    packets: int | None
+    bytes: int | None
 
 
 class MeterDrops(NamedTuple):
@@ -182,7 +183,7 @@ def flow_stats(body: bytes) -> list[FlowCount]:
     while at < end:
         if end - at < _FLOW.size + 8:
             raise Malformed(f"{end - at} bytes are no flow entry")
-        length, table, identity, byte_count = _FLOW_PARTS.unpack_from(body, at)
+        length, table, identity, packets, total = _FLOW_PARTS.unpack_from(body, at)
         if length < _FLOW.size + 8 or length % 8 or length > end - at:
             raise Malformed(f"a flow entry of {length} bytes where {end - at} are left")
         entry = table + identity + body[at + _FLOW.size : at + length]
@@ -190,7 +191,9 @@ def flow_stats(body: bytes) -> list[FlowCount]:
             rule = known[entry]
         except KeyError:
             rule = _remember(entry)
-        counts.append(FlowCount(rule, None if byte_count == UNSUPPORTED else byte_count))
+        counts.append(
+            FlowCount(rule, None if packets == UNSUPPORTED else packets, None if total == UNSUPPORTED else total)
+        )
         at += length
     return counts
 

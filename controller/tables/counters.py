@@ -1,7 +1,7 @@
 """What the counters of one switch count: its links, and the flows that begin at it.
 
-In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``; packets
-that ports wanted to hand to the controller beyond their limits, as the control table's meters, which are numbered like
+In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, bytes and
+packets per pair of addresses into ``PairCounters``; packets that ports wanted to hand to the controller beyond their limits, as the control table's meters, which are numbered like
 the ports, dropped them.
 """
 
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
+from controller.jobs.pair_counters import PairCounters, RuleReading
 from controller.memo import Memo
 from controller.tables.messages import Counters
 from controller.tables.pinned_table import counted
@@ -39,11 +40,12 @@ class CounterIntake:
     """``at``: monotonic seconds of each connected switch's latest counters. ``drops``: of ports of connected switches
     that have dropped any."""
 
-    def __init__(self, load: LinkLoad) -> None:
+    def __init__(self, load: LinkLoad, pairs: PairCounters) -> None:
         self.at: dict[Dpid, float] = {}
         self.drops: dict[PortRef, PuntDrops] = {}
         self._drops_at: dict[Dpid, float] = {}
         self._load = load
+        self._pairs = pairs
         self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
         self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
         self._flows = defaultdict[
@@ -57,7 +59,7 @@ class CounterIntake:
             return
         self.at[message.dpid] = message.at
         self._load.count_links(message.at, self._link_bytes(fabric, switch, message))
-        self._load.count_flows(message.at, self._flow_bytes(fabric, message))
+        self._count_flows(fabric, message)
         if message.punt_drops:
             self._count_drops(message.dpid, message.at, message.punt_drops)
 
@@ -66,6 +68,7 @@ class CounterIntake:
         self._drops_at.pop(dpid, None)
         self._links.pop(dpid, None)
         self._flows.pop(dpid, None)
+        self._pairs.switch_left(dpid)
         self.drops = {at: drops for at, drops in self.drops.items() if at.dpid != dpid}
 
     def _link_bytes(self, fabric: Fabric, switch: Switch, message: Counters) -> dict[LinkId, int]:
@@ -79,10 +82,17 @@ class CounterIntake:
                 totals[into[port]] = count.rx_bytes
         return totals
 
-    def _flow_bytes(self, fabric: Fabric, message: Counters) -> dict[Counted, int]:
-        """Of the rules at the source's switch: the others on a path count the same bytes again."""
+    def _count_flows(self, fabric: Fabric, message: Counters) -> None:
+        """By the rules at the source's switch: the others on a path count the same bytes again."""
         what = self._flows[message.dpid](message.dpid, fabric.hosts, tuple(message.flows))
-        return {flow: total for flow, total in zip(what, message.flows.values(), strict=True) if flow}
+        counts = [(flow, count) for flow, count in zip(what, message.flows.values(), strict=True) if flow]
+        self._load.count_flows(message.at, {flow: count.bytes for flow, count in counts})
+        readings = [
+            RuleReading(flow, count.bytes, count.packets)
+            for flow, count in counts
+            if count.packets is not None
+        ]
+        self._pairs.count(message.dpid, message.at, readings)
 
     def _count_drops(self, dpid: Dpid, read_at: float, totals: Mapping[PortNo, int]) -> None:
         last_at = self._drops_at.get(dpid)

@@ -59,16 +59,23 @@ class PortCount(NamedTuple):
     rx_bytes: int | None
 
 
+class RuleCount(NamedTuple):
+    """Cumulative, of one flow entry; bytes with all headers from Ethernet on. ``packets``: None where the switch does not
+    count them."""
+
+    bytes: int
+    packets: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One poll of one switch: port counters, and byte counters of the pinned table's rules of ours, read together;
-    empty where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
+    """One poll of one switch: port counters, and counters of the pinned table's rules of ours, read together; empty where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
     packets that were over a port's limit of what it may hand to the controller, so far; not asked for every time."""
 
     dpid: Dpid
     at: float
     ports: Mapping[PortNo, PortCount]
-    flows: Mapping[FlowKey, int]
+    flows: Mapping[FlowKey, RuleCount]
     punt_drops: Mapping[PortNo, int] = field(default_factory=dict)
 
 

@@ -4,13 +4,16 @@ A pin stands only where a choice exists; the acknowledgements of a pinned flow a
 A flow without a pin still has its counting rule at the source's switch, so that a job's own bytes are known under
 ECMP too. A path group is the planned next hop with the ECMP group of the same destination as its fast failover.
 
+Pairs of addresses that a job may use without having announced them are counted below all pins while they are learnt
+(``jobs.measured_demand``), by rules with a priority and a cookie of their own.
+
 A flow that is split has a pin per subflow, told apart by source port (its acknowledgements by destination port), over
 the counting rule of the whole flow: packets of no subflow go to ECMP and are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -35,9 +38,11 @@ from controller.tables.rules import (
     Table,
     ToGroup,
     cookie,
+    learning_cookie,
 )
 
 PIN_PRIORITY = 100
+LEARNING_PRIORITY = 50
 
 ROCE_PORT = exactly(4791)
 
@@ -63,12 +68,18 @@ class Announcement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned."""
+    """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned. ``learning``: it is
+    not announced, and counted to learn whether it carries traffic."""
 
     flow: FlowId
     owner: int
     path: Path | None
     part: Part | None = None
+    learning: bool = False
+
+    @property
+    def key(self) -> FlowKey:
+        return learning_key(self.flow) if self.learning else pin_key(self.flow, self.part)
 
 
 @lru_cache(maxsize=1 << 18)
@@ -84,6 +95,12 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     else:
         match = match._replace(ip_proto=IP_TCP, src_port=part.ports)
     return FlowKey(Table.PINNED, PIN_PRIORITY + part.ports.mask.bit_count(), match)
+
+
+@lru_cache(maxsize=1 << 16)
+def learning_key(flow: FlowId) -> FlowKey:
+    """The table-1 entry of a pair that is being learnt."""
+    return pin_key(flow)._replace(priority=LEARNING_PRIORITY)
 
 
 def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
@@ -106,7 +123,9 @@ def counted(key: FlowKey) -> Counted | None:
     match = key.match
     if key.table != Table.PINNED or match.ipv4_src is None or match.ipv4_dst is None:
         return None
-    part = (match.src_port, match.dst_port) if match.ip_proto is not None else None
+    part: Hashable = (match.src_port, match.dst_port) if match.ip_proto is not None else None
+    if key.priority == LEARNING_PRIORITY:
+        part = LEARNING_PRIORITY
     return Counted(match.ipv4_src.address, match.ipv4_dst.address, part)
 
 
@@ -168,8 +187,8 @@ def pin_rule(pin: Pin, here: Dpid, next_hops: tuple[LinkId, ...], group_id: Grou
 def counting_rule(pin: Pin, distance: int) -> FlowRule:
     """Counts in front of ECMP at the source's switch. ``distance``: from there, so that a pin is not given up before
     the subflows that take its place have their rules."""
-    key, ours = pin_key(pin.flow, pin.part), cookie(Table.PINNED, pin.owner)
-    return FlowRule(key, ours, goto=Table.DEFAULT, distance=distance)
+    ours = learning_cookie(pin.owner) if pin.learning else cookie(Table.PINNED, pin.owner)
+    return FlowRule(pin.key, ours, goto=Table.DEFAULT, distance=distance)
 
 
 def on_ecmp(rules: RuleSet, missing: Collection[int]) -> RuleSet:

@@ -176,6 +176,9 @@ def _pinned_part(
     flows, groups = [pinned_table.miss_rule()], dict(ecmp_groups)
     hops_to, distances = dict(zip(ways.leaves, ways.hops, strict=True)), ways.distances
     for pin in pins:
+        if pin.learning:
+            flows.append(pinned_table.counting_rule(pin, 0))
+            continue
         leaf = hosts[pin.flow.dst_ip].at.dpid
         hops = hops_to.get(leaf, ())
         rule = pinned_table.pin_rule(pin, ways.dpid, hops, partial(path_group_id, leaf))

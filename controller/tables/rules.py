@@ -55,6 +55,12 @@ def cookie(table: Table, owner: int = 0) -> int:
     return COOKIE_MAGIC << 48 | int(table) << 40 | owner
 
 
+def learning_cookie(owner: int) -> int:
+    """The cookie of a rule in the pinned table that counts a pair which no job has announced, to learn whether
+    ``owner`` (40 bits) uses it: it says 255 where others have their table."""
+    return COOKIE_MAGIC << 48 | 0xFF << 40 | owner
+
+
 def is_ours(value: int) -> bool:
     return value & COOKIE_MASK == COOKIE_MAGIC << 48
 

@@ -14,23 +14,25 @@ from typing import Protocol
 
 from controller.fabric.link_load import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Dpid, Fabric, Link, LinkId, Path
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import port_classes
 from controller.jobs.spec import JobId, Transport
-from controller.memo import MemoPerKey
-from controller.planning.problem import Announced, FlowId, Route, Routes, Subflow, whole
+from controller.memo import Memo, MemoPerKey
+from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, Subflow, whole
 from controller.tables.adoption import installed_pins
-from controller.tables.pinned_table import Announcement, Part, Pin, both_directions, counted, pin_key, reverse_path
+from controller.tables.pinned_table import Announcement, Part, Pin, both_directions, counted, reverse_path
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, job_owner
 
 Shares = Mapping[tuple[str, str], tuple[float, ...]]
 
 
 class PinnedJob(Announced, Protocol):
-    """What rules need to know of a job."""
+    """What rules need to know of a job. ``counted``: pairs that are counted besides its own, to learn of them."""
 
     @property
     def transport(self) -> Transport: ...
+    @property
+    def counted(self) -> Pairs: ...
 
 
 class RunningRoutes:
@@ -105,11 +107,13 @@ class Pins:
         self._of_flow = MemoPerKey[
             FlowId, FlowId, Route | None, tuple[Path | None, ...], Announcement, bool, tuple[Pin, ...]
         ](both_directions)
+        self._learning = Memo(_learning_pins)
 
     def __call__(
         self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...]
     ) -> tuple[Pin, ...]:
-        """Both directions of every announced flow, then the orphans; only flows whose hosts are known."""
+        """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
+        are known."""
         announced: dict[FlowId, Announcement] = {}
         for job in jobs:
             of_job = Announcement(job_owner(job.id), parts_of(job))
@@ -120,7 +124,9 @@ class Pins:
         of_flow = self._of_flow({flow: self._inputs(flow, routes, announced) for flow in announced})
         pins = tuple(chain.from_iterable(of_flow.values()))
         taken = {pin.flow for pin in pins}
-        return pins + tuple(pin for pin in orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow))
+        pins += tuple(pin for pin in orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow))
+        taken |= {pin.flow for pin in orphans}
+        return pins + self._learning(fabric.hosts, tuple(job for job in jobs if job.counted), frozenset(taken))
 
     def _inputs(
         self, flow: FlowId, routes: Routes, announced: Mapping[FlowId, Announcement]
@@ -138,6 +144,20 @@ class Pins:
         kept = {path: back for path, back in self._back.items() if path in paths and changed.isdisjoint(path)}
         fresh = {path: reverse_path(fabric, path) or self._back.get(path) for path in paths - kept.keys()}
         self._back = kept | {path: back for path, back in fresh.items() if back}
+
+
+def _learning_pins(
+    hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken: frozenset[FlowId]
+) -> tuple[Pin, ...]:
+    """Of jobs in their order; a pair that several of them might use is counted for the first. Pairs that have other
+    rules are counted there."""
+    owners: dict[FlowId, int] = {}
+    for job in jobs:
+        owner = job_owner(job.id)
+        for src, dst in sorted(job.counted):
+            if src in hosts and dst in hosts:
+                owners.setdefault(FlowId(src, dst), owner)
+    return tuple(Pin(flow, owner, None, learning=True) for flow, owner in owners.items() if flow not in taken)
 
 
 def _split(path_of: Mapping[Part | None, Path], parts: Iterable[Part], shares: tuple[float, ...]) -> Route:
@@ -178,7 +198,7 @@ def confirmed_pins(
     """The pins to a path, of those that begin at a switch, that the switch holds as they should be."""
     confirmed = []
     for pin in pins:
-        rule = wanted.get(pin_key(pin.flow, pin.part)) if pin.path else None
+        rule = wanted.get(pin.key) if pin.path else None
         if rule and rule.goto is None and installed.get(rule.key) == rule:
             confirmed.append(pin)
     return tuple(confirmed)
@@ -206,7 +226,7 @@ def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePat
                 sets = _candidate_links(candidates, *leaves)
                 everywhere[leaves] = tuple(shared.setdefault(some, some) for some in sets)
             links = (*everywhere[leaves], frozenset((src.uplink, dst.downlink)))
-        what = counted(pin_key(pin.flow, pin.part))
+        what = counted(pin.key)
         assert what is not None
         uses[what] = links
     return uses

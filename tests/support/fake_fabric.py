@@ -36,6 +36,7 @@ from controller.tables.messages import (
     InstallStage,
     PortCount,
     ReadRules,
+    RuleCount,
     StageDone,
     SwitchResult,
     SwitchRules,
@@ -181,11 +182,11 @@ class FakeFabric:
         self.count_rules(ports, {pin_key(FlowId(*pair)): total for pair, total in flows.items()})
 
     def count_rules(self, ports: dict[PortRef, int], rules: dict[FlowKey, int]) -> None:
-        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules."""
+        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules, in full packets."""
         for switch in self.switches.values():
             tx = {port: PortCount(ports.get(PortRef(switch.dpid, port), 0), 0) for port in switch.peers}
             pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src]
-            self.send(Counters(switch.dpid, self.now, tx, {key: rules.get(key, 0) for key in pinned}))
+            self.send(Counters(switch.dpid, self.now, tx, {key: packets_of(rules.get(key, 0)) for key in pinned}))
 
     # ---- what can be seen
 
@@ -225,6 +226,11 @@ class FakeFabric:
     def forget_mods(self) -> None:
         for switch in self.switches.values():
             switch.mods.clear()
+
+
+def packets_of(total: int) -> RuleCount:
+    """Bytes in packets of 1,514 bytes."""
+    return RuleCount(total, -(-total // 1514))
 
 
 def ordered(stage: Stage, order: random.Random | None = None) -> Iterator[tuple[Dpid, RuleMod]]:

@@ -122,7 +122,7 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
     if job is None:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"
         raise NotFound(f"there is no job '{message.job_id}'; {known}")
-    missing = missing_hosts(network.fabric.hosts, job.pairs)
+    missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
         raise Conflict(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
     return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))

@@ -87,7 +87,7 @@ def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise()
 
 def test_hosts_are_missing_that_pairs_name_and_the_fabric_does_not_have() -> None:
     pairs = frozenset({("10.9.9.9", RING[0]), (RING[0], RING[1]), (RING[1], "10.8.8.8"), ("10.9.9.9", RING[1])})
-    assert missing_hosts(FABRIC.hosts, pairs) == ("10.8.8.8", "10.9.9.9")
+    assert missing_hosts(FABRIC.hosts, frozenset(ip for pair in pairs for ip in pair)) == ("10.8.8.8", "10.9.9.9")
 
 
 # ---- routes that stand

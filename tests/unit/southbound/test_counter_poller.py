@@ -11,7 +11,7 @@ from controller.southbound.framework import ofp
 from controller.southbound.multipart import Reply
 from controller.southbound.openflow_decode import UNSUPPORTED
 from controller.southbound.openflow_framing import Malformed
-from controller.tables.messages import Counters, PortCount
+from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.rules import FlowKey, FlowRule, Match, Table, cookie
 from tests.support.openflow_entries import flow_entry, meter_count, port_entry
 
@@ -80,7 +80,7 @@ def test_ports_and_pinned_flows_are_read_together_and_reported_when_all_replies_
     wire.now = 3.2
     wire.answer(PORTS, PORT_2)
     ports = {PortNo(1): PortCount(10, 20), PortNo(2): PortCount(30, 40)}
-    assert wire.counters == [Counters(A, 3.2, ports, {key(7): 99}, {PortNo(1): 5})]
+    assert wire.counters == [Counters(A, 3.2, ports, {key(7): RuleCount(99, 3)}, {PortNo(1): 5})]
 
 
 def test_a_switch_is_polled_once_per_interval_and_its_meters_every_few_polls() -> None:
@@ -169,7 +169,7 @@ def test_counters_that_a_switch_does_not_have_are_not_reported() -> None:
     wire.answer_all(
         port_entry(1, UNSUPPORTED, 5), flow(7, UNSUPPORTED) + flow(8, 6), meter_count(1, UNSUPPORTED) + meter_count(2)
     )
-    assert wire.counters == [Counters(A, wire.now, {PortNo(1): PortCount(None, 5)}, {key(8): 6}, {})]
+    assert wire.counters == [Counters(A, wire.now, {PortNo(1): PortCount(None, 5)}, {key(8): RuleCount(6, 3)}, {})]
 
 
 def test_a_part_that_arrives_twice_changes_nothing() -> None:

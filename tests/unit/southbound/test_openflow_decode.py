@@ -58,7 +58,7 @@ def test_ryu_reads_the_same_from_the_entry_of_a_flow(rule: FlowRule) -> None:
     theirs = ofp_parser.OFPFlowStats.parser(flow_entry(rule, 99), 0)
     asked = ryu_message(RuleMod("add", rule))
     asked.serialize()
-    assert (theirs.priority, theirs.table_id, theirs.cookie, theirs.byte_count) == (*rule.key[1::-1], rule.cookie, 99)
+    assert (theirs.priority, theirs.table_id, theirs.cookie, theirs.bytes) == (*rule.key[1::-1], rule.cookie, 99)
     assert dict(theirs.match.items()) == dict(asked.match.items())
     assert [i.to_jsondict() for i in theirs.instructions] == [i.to_jsondict() for i in asked.instructions]
 
@@ -115,7 +115,7 @@ def test_an_entry_that_a_rule_cannot_express_is_none(entry: bytes) -> None:
 
 
 def test_a_counter_that_a_switch_does_not_have_is_none() -> None:
-    assert decode.flow_stats(flow_entry(PIN, UNSUPPORTED))[0].byte_count is None
+    assert decode.flow_stats(flow_entry(PIN, UNSUPPORTED))[0].bytes is None
     body = port_entry(1, 5, UNSUPPORTED) + port_entry(ofp.OFPP_LOCAL, 1, 1) + port_entry(2, 3, 4)
     assert decode.port_stats(body) == {1: PortCount(5, None), 2: PortCount(3, 4)}
     assert decode.meter_stats(meter_count(3, UNSUPPORTED)) == [(3, None)]
@@ -123,7 +123,7 @@ def test_a_counter_that_a_switch_does_not_have_is_none() -> None:
 
 def test_the_largest_values_stay_exact() -> None:
     largest = UNSUPPORTED - 1
-    assert decode.flow_stats(flow_entry(PIN, largest))[0].byte_count == largest
+    assert decode.flow_stats(flow_entry(PIN, largest))[0].bytes == largest
     assert decode.port_stats(port_entry(1, largest, largest)) == {1: PortCount(largest, largest)}
 
 

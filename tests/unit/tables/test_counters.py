@@ -10,8 +10,9 @@ from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
+from controller.jobs.pair_counters import PairCounters
 from controller.tables.counters import CounterIntake
-from controller.tables.messages import Counters, PortCount
+from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.pinned_table import pin_key
 from controller.tables.rules import FlowKey, Match, Table
 
@@ -27,7 +28,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.load = LinkLoad(6, 0.1)
-        self.intake = CounterIntake(self.load)
+        self.intake = CounterIntake(self.load, PairCounters())
         self.now = 0.0
 
     def take(
@@ -39,7 +40,8 @@ class Counts:
         fabric: Fabric = FABRIC,
     ) -> None:
         self.now += 2
-        self.intake.take(fabric, Counters(dpid, self.now, ports or {}, flows or {}, drops or {}))
+        counted = {key: RuleCount(total, 1) for key, total in (flows or {}).items()}
+        self.intake.take(fabric, Counters(dpid, self.now, ports or {}, counted, drops or {}))
 
     def dropped(self) -> dict[PortRef, tuple[int, float]]:
         """Ports that lost packets between the latest two readings: how many, in how many seconds."""

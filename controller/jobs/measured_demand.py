@@ -1,0 +1,596 @@
+"""What jobs really send, as switches count it, compared with what they announced.
+
+Owns which bytes a job is planned for. In: cumulative counters per pair of addresses (``pair_counters``), reported
+iteration times, now and then the time. Out: per job a frozen ``JobDemand``.
+
+*Payload* is bytes less the headers of every packet, so that acknowledgements count nothing. A declaration holds until
+it is contradicted in ``CONTRADICTIONS`` consecutive judgements: by payload on a pair or in a direction that was not
+announced (above ``UNDECLARED`` of the flow the other way, or of the job's busiest pair where there is none), or by an
+announced pair that carries another amount. Amounts are judged
+
+- per iteration, over whole iterations, where the job reports its iterations;
+- else among pairs of the same phases, which send at the same time: one against the others.
+
+From then on, and for an observed job from its start, all pairs of its addresses are counted (*learning*) until the
+same ones carry traffic in ``STABLE`` consecutive judgements. What was counted is planned for until it changes again, or
+agrees with the declaration.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import permutations
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controller.fabric.counter_samples import Floats, Rows
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.messages import IterationTime
+from controller.jobs.pair_counters import PairCounters, Totals
+from controller.jobs.registry import Job, Pair
+from controller.jobs.spec import JobId, Transport
+from controller.memo import Memo, MemoPerKey
+
+HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
+"""Of a packet that carries data. TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A).
+RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4 (InfiniBand specification, annex A17)."""
+
+UNDECLARED = 0.05
+"""Of the flow in the other direction. An acknowledgement with three SACK blocks has 28 bytes more than
+``HEADER_BYTES`` (RFC 2018), one per segment of 1,448 bytes at most: 2 %."""
+
+INSIGNIFICANT = 0.01
+"""Of the busiest pair: not learnt."""
+
+TOLERANCE = 1.33
+"""Factor by which the amount of a pair may differ from the announced one."""
+
+AMONG_TOLERANCE = 1.67
+"""The same where pairs are compared with each other over short windows."""
+
+EQUAL = 0.08
+"""Amounts closer than this (relative) are planned as equal."""
+
+CONTRADICTIONS = 2
+AMONG_CONTRADICTIONS = 4
+STABLE = 3
+SNAPSHOTS = 16
+FEWEST_ITERATIONS = 3
+FEWEST_PACKETS = 10
+"""Of the busiest pair in a window, of full size: less says nothing."""
+FULL_PACKET = 1448
+RELEARN_AFTER_S = 30.0
+"""After learning has found nothing new, twice as long each time."""
+
+
+class DemandSource(StrEnum):
+    """Which bytes a job is planned for. ``declared``: its spec's, not judged yet; ``confirmed``: its spec's, and they
+    agree with the counters; ``measured``: the counters'; ``learning``: none yet."""
+
+    DECLARED = "declared"
+    CONFIRMED = "confirmed"
+    MEASURED = "measured"
+    LEARNING = "learning"
+
+
+class Measurement(NamedTuple):
+    """Payload of a job's pairs in bit/s over ``window_s``. ``iteration_s``: mean duration of the iterations reported
+    then, None without any."""
+
+    pairs: tuple[Pair, ...]
+    bps: Floats
+    window_s: float
+    iteration_s: float | None
+
+
+class Difference(NamedTuple):
+    """How a job differs from its spec. ``undeclared``: pairs, the busiest first, with their payload in bit/s; ``off``:
+    announced pairs with what they carry as a multiple of what was announced (of the others, where iterations are not
+    reported), the worst first."""
+
+    undeclared: tuple[tuple[Pair, float], ...]
+    off: tuple[tuple[Pair, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobDemand:
+    """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
+    second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
+    ``undeclared_fraction``: of the measured payload."""
+
+    source: DemandSource
+    virtual_links: tuple[VirtualLink, ...]
+    per_iteration: bool = True
+    counted: frozenset[Pair] = frozenset()
+    learning: bool = False
+    measurement: Measurement | None = None
+    difference: Difference | None = None
+    undeclared_fraction: float = 0.0
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        """Those that it is planned for."""
+        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+
+
+class MeasuredDemand:
+    """``demands``: of every job, another mapping whenever one has changed. ``interval_s``: between counters.
+    ``max_learning_rules``: pairs that are counted for learning at one time, over all jobs."""
+
+    def __init__(self, interval_s: float, max_learning_rules: int) -> None:
+        self.counters = PairCounters()
+        self.demands: Mapping[JobId, JobDemand] = MappingProxyType({})
+        self._interval_s = interval_s
+        self._max_learning_rules = max_learning_rules
+        self._jobs: dict[JobId, _Watched] = {}
+
+    def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
+        """These are the jobs that there are."""
+        if self._jobs.keys() == jobs.keys():
+            return
+        owners = {pair: job_id for job_id, job in jobs.items() for src, dst in job.pairs for pair in both(src, dst)}
+        self._jobs = {
+            job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now) for job_id, job in jobs.items()
+        }
+        for watched in self._jobs.values():
+            watched.owners = owners
+        self._publish(now)
+
+    def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
+        """The job has reported how long iterations took."""
+        self._jobs[job_id].reported([iteration.duration_s for iteration in iterations], now)
+
+    def update(self, suspicious: frozenset[str], now: float) -> None:
+        """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
+        for watched in self._jobs.values():
+            watched.judge(self.counters.totals(watched.pairs), suspicious, now)
+        self._publish(now)
+
+    def _publish(self, now: float) -> None:
+        """Grants learning in the order of the jobs as far as rules are left."""
+        left = self._max_learning_rules
+        for watched in self._jobs.values():
+            wanted = watched.wants_to_count
+            watched.allow_learning(wanted <= left, now)
+            left -= wanted if wanted <= left else 0
+        demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
+        if list(demands.items()) != list(self.demands.items()):
+            self.demands = MappingProxyType(demands)
+        self.counters.keep({pair for watched in self._jobs.values() for pair in watched.pairs})
+
+
+def both(src: str, dst: str) -> tuple[Pair, Pair]:
+    """The pair, and its acknowledgements'."""
+    return (src, dst), (dst, src)
+
+
+Flags = NDArray[np.bool_]
+
+
+class _Snapshot(NamedTuple):
+    """``counted``: pairs of which there are counters."""
+
+    now: float
+    totals: Totals
+    counted: int
+
+
+@dataclass(slots=True, eq=False)
+class _Runs:
+    """In how many consecutive judgements each pair was wrong."""
+
+    counts: Floats
+    needed: int
+
+    def add(self, wrong: Flags) -> Flags:
+        """Which pairs have been wrong often enough."""
+        self.counts = np.where(wrong, self.counts + 1, 0)
+        lasting: Flags = self.counts >= self.needed
+        return lasting
+
+
+@dataclass(slots=True, eq=False)
+class _Judgement:
+    """Of the pairs of a job, in their order."""
+
+    undeclared: Flags
+    off: Flags
+    ratio: Floats
+
+    @property
+    def clean(self) -> bool:
+        return not (self.undeclared.any() or self.off.any())
+
+
+class _Watched:
+    """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``owners``: the job that has
+    announced a pair, or the opposite one."""
+
+    def __init__(self, job: Job, interval_s: float, now: float) -> None:
+        self.owners: Mapping[Pair, JobId] = {}
+        self._job = job
+        self._interval_s = interval_s
+        self._header_bytes = HEADER_BYTES[job.transport]
+        self._durations: deque[tuple[float, float]] = deque(maxlen=64)
+        self._held: Mapping[Pair, float] | None = None
+        self._held_per_iteration = False
+        self._agreed = False
+        self._differing: Difference | None = None
+        self._wants_learning = job.spec.observed
+        self._learning = False
+        self._stable = 0
+        self._agreeing = 0
+        self._relearn_at = now
+        self._relearn_after_s = RELEARN_AFTER_S
+        self._declared: dict[Pair, float] = {}
+        self._profile: dict[Pair, list[tuple[int, int]]] = {}
+        for link in job.virtual_links:
+            pair = link.src_ip, link.dst_ip
+            self._declared[pair] = self._declared.get(pair, 0.0) + link.bytes
+            self._profile.setdefault(pair, []).append((link.phase, link.bytes))
+        self._measurement: Measurement | None = None
+        self._undeclared_fraction = 0.0
+        self._links = job.virtual_links
+        self._count_pairs()
+        self.demand = self._state()
+
+    # ---- what is counted
+
+    @property
+    def wants_to_count(self) -> int:
+        """Rules that learning takes, if it is wanted."""
+        return len(self._all_pairs()) if self._wants_learning else 0
+
+    def allow_learning(self, allowed: bool, now: float) -> None:
+        learning = self._wants_learning and allowed
+        if learning != self._learning:
+            self._learning = learning
+            self._stable = 0
+            self._count_pairs()
+            self.demand = self._state()
+
+    def _all_pairs(self) -> Sequence[Pair]:
+        """That no other job has announced."""
+        mine = self._job.id
+        return [pair for pair in permutations(sorted(self._job.addresses), 2) if self.owners.get(pair, mine) == mine]
+
+    def _count_pairs(self) -> None:
+        """From now on these pairs are looked at, from the next counters on."""
+        known = {**self._declared, **(self._held or {})}
+        wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
+        if self._learning:
+            wanted |= dict.fromkeys(self._all_pairs())
+        self.pairs: tuple[Pair, ...] = tuple(wanted)
+        place = {pair: number for number, pair in enumerate(self.pairs)}
+        self._opposite = np.array([place.get((dst, src), -1) for src, dst in self.pairs], np.int64)
+        self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
+        self._amounts = self._of_pairs(self._declared)
+        self._groups = self._grouped()
+        count = len(self.pairs)
+        self._undeclared_runs = _Runs(np.zeros(count), CONTRADICTIONS)
+        self._off_runs = _Runs(np.zeros(count), CONTRADICTIONS)
+        self._among_runs = _Runs(np.zeros(count), AMONG_CONTRADICTIONS)
+        self._changed_runs = _Runs(np.zeros(count), CONTRADICTIONS)
+        self._count_besides()
+
+    def _count_besides(self) -> None:
+        planned = {(link.src_ip, link.dst_ip) for link in self._links}
+        self._besides = frozenset(self.pairs) - planned - {(dst, src) for src, dst in planned}
+
+    def _of_pairs(self, amounts: Mapping[Pair, float]) -> Floats:
+        return np.array([amounts.get(pair, 0.0) for pair in self.pairs])
+
+    def _grouped(self) -> Rows:
+        """A number per pair, the same for pairs that send at the same times: in the same phases, in the same
+        proportions."""
+        numbers: dict[object, int] = {}
+        groups = []
+        for pair in self.pairs:
+            total = self._declared.get(pair, 0.0)
+            profile = tuple((phase, round(10 * size / total)) for phase, size in self._profile.get(pair, ()))
+            groups.append(numbers.setdefault(profile, len(numbers)))
+        return np.array(groups)
+
+    # ---- judgement
+
+    def reported(self, durations_s: Iterable[float], now: float) -> None:
+        self._durations.extend((now, duration) for duration in durations_s)
+
+    def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
+        self._snapshots.append(_Snapshot(now, totals, int(np.isfinite(totals.at).sum())))
+        window = self._window(now)
+        if window is None:
+            return
+        bps, window_s = self._payload_bps(*window)
+        iteration_s = self._iteration_s(now)
+        iterations = self._iterations(*window, bps, iteration_s)
+        if 0.125 * bps.max(initial=0.0) * window_s < FEWEST_PACKETS * FULL_PACKET:
+            return
+        self._measurement = Measurement(self.pairs, bps, window_s, iteration_s)
+        judgement = self._against_spec(bps, window_s, iterations)
+        undeclared = bps[self._amounts == 0].sum() if self._declared else 0.0
+        self._undeclared_fraction = float(undeclared / bps.sum())
+        if self._held is None:
+            self._judge_spec(judgement, bps, iteration_s)
+        else:
+            self._judge_held(judgement, bps)
+        self._suspect(suspicious, now)
+        if self._learning:
+            self._learn(bps, iteration_s, now)
+        if self._agreeing >= STABLE:
+            self._return_to_spec()
+        self.demand = self._state()
+
+    def _judge_spec(self, judgement: _Judgement, bps: Floats, iteration_s: float | None) -> None:
+        if not self._declared:
+            return
+        if judgement.clean:
+            self._agreed = True
+            self._differing = None
+        else:
+            self._agreed = False
+            self._differing = self._difference(judgement, bps)
+            self._hold(bps, iteration_s)
+            self._wants_learning = True
+
+    def _judge_held(self, judgement: _Judgement, bps: Floats) -> None:
+        """Planned for what was counted: it may change, and it may agree with the spec again."""
+        if self._declared:
+            self._agreeing = self._agreeing + 1 if judgement.clean else 0
+            if not judgement.clean:
+                self._differing = self._difference(judgement, bps)
+        if not self._learning and self._changed(bps):
+            self._wants_learning = True
+
+    def _return_to_spec(self) -> None:
+        """What is counted agrees with the spec again."""
+        self._held, self._differing, self._agreed = None, None, True
+        self._agreeing = 0
+        self._wants_learning = False
+        self._links = self._job.virtual_links
+        self._count_pairs()
+
+    def _suspect(self, suspicious: frozenset[str], now: float) -> None:
+        """An address of the job sends what is not announced: to whom?"""
+        if self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self._job.addresses):
+            return
+        self._wants_learning = True
+        self._relearn_after_s *= 2
+
+    def _learn(self, bps: Floats, iteration_s: float | None, now: float) -> None:
+        """Hold what carries traffic until it has been the same for long enough."""
+        carrying = self._carrying(bps)
+        before = frozenset(self._held or ())
+        if self._held is not None or not self._declared:
+            self._hold(bps, iteration_s)
+        self._stable = self._stable + 1 if frozenset(carrying) == before or self._held is None else 0
+        if self._stable >= STABLE:
+            self._wants_learning = False
+            self._relearn_at = now + self._relearn_after_s
+
+    def _carrying(self, bps: Floats) -> list[Pair]:
+        """Pairs with traffic. An opposite direction is one only beyond what acknowledgements can be taken for."""
+        opposite = np.where(self._opposite >= 0, bps[self._opposite], 0.0)
+        wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * opposite)
+        return [self.pairs[number] for number in np.flatnonzero(wanted)]
+
+    def _hold(self, bps: Floats, iteration_s: float | None) -> None:
+        """Plan for these amounts from now on, if they differ from those that are held."""
+        carrying = frozenset(self._carrying(bps))
+        scale = 0.125 * (iteration_s or 1.0)
+        amounts = {pair: scale * rate for pair, rate in zip(self.pairs, bps.tolist(), strict=True) if pair in carrying}
+        per_iteration = iteration_s is not None
+        held = self._held or {}
+        same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
+        if not same or any(abs(amounts[pair] - held[pair]) > EQUAL * held[pair] for pair in held):
+            self._held, self._held_per_iteration = levelled(amounts), per_iteration
+            self._links = self._measured_links(self._held)
+            self._count_besides()
+
+    def _changed(self, bps: Floats) -> bool:
+        """What is counted has lastingly other proportions than what is held."""
+        held = self._of_pairs(self._held or {})
+        own = held > 0
+        if not own.any():
+            return False
+        scale = np.median(bps[own] / held[own])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(own, bps / (held * scale), 1.0)
+        opposite = np.where(self._opposite >= 0, bps[self._opposite], 0.0)
+        new = ~own & (bps > UNDECLARED * bps.max()) & (bps > UNDECLARED * opposite)
+        wrong = new | ~((ratio > 1 / TOLERANCE) & (ratio < TOLERANCE))
+        return bool(self._changed_runs.add(wrong).any())
+
+    def _against_spec(self, bps: Floats, window_s: float, iterations: float | None) -> _Judgement:
+        """What lastingly differs from the spec. ``iterations``: in the window, None where that is not known."""
+        own = self._amounts > INSIGNIFICANT * self._amounts.max(initial=0.0)
+        busiest = bps.max(initial=0.0)
+        opposite = np.where(self._opposite >= 0, bps[self._opposite], 0.0)
+        reference = np.where(opposite > INSIGNIFICANT * busiest, opposite, busiest)
+        undeclared = (self._amounts == 0) & (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
+        if iterations is not None:
+            ratio = _ratios(0.125 * bps * window_s / iterations, self._amounts)
+            slack = TOLERANCE + 0.5 / iterations
+            off = self._off_runs.add(own & ~((ratio > 1 / slack) & (ratio < slack)))
+        else:
+            recent, recent_s = self._payload_bps(self._snapshots[-2], self._snapshots[-1])
+            ratio = self._among(recent, own)
+            off = self._among_runs.add(own & ~((ratio > 1 / AMONG_TOLERANCE) & (ratio < AMONG_TOLERANCE)))
+        return _Judgement(self._undeclared_runs.add(undeclared), off, ratio)
+
+    def _among(self, bps: Floats, own: Flags) -> Floats:
+        """What each pair carries, as a multiple of what the others of its group do per announced byte; 1 where the
+        group says nothing."""
+        per_byte = _ratios(bps, self._amounts)
+        ratio = np.ones(len(bps))
+        for group in np.unique(self._groups[own]):
+            members = own & (self._groups == group)
+            carrying = per_byte[members & (bps > 0)]
+            if len(carrying):
+                ratio[members] = per_byte[members] / np.median(carrying)
+        return ratio
+
+    def _difference(self, judgement: _Judgement, bps: Floats) -> Difference:
+        undeclared = sorted(np.flatnonzero(judgement.undeclared), key=lambda number: -bps[number])
+        off = sorted(np.flatnonzero(judgement.off), key=lambda number: -_factor(float(judgement.ratio[number])))
+        return Difference(
+            tuple((self.pairs[number], float(bps[number])) for number in undeclared),
+            tuple((self.pairs[number], float(judgement.ratio[number])) for number in off),
+        )
+
+    # ---- windows
+
+    def _iteration_s(self, now: float) -> float | None:
+        """Mean duration of recent iterations; None where none were reported, or not lately: the job may pause."""
+        recent = [duration for _, duration in self._durations][-16:]
+        if not recent:
+            return None
+        mean = sum(recent) / len(recent)
+        return mean if now - self._durations[-1][0] < 3 * mean + 2 * self._interval_s else None
+
+    def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, iteration_s: float | None) -> float | None:
+        """In the window: by their mean duration, or by how many were reported in it, whichever makes more of the spec
+        come true. A job that pauses takes fewer than by their duration; reports come late and several at once."""
+        if iteration_s is None or not self._declared:
+            return None
+        by_duration = (end.now - start.now) / iteration_s
+        by_reports = sum(start.now < at <= end.now for at, _ in self._durations)
+        total = 0.125 * bps[self._amounts > 0].sum() * (end.now - start.now) / self._amounts.sum()
+        return min(
+            (count for count in (by_duration, by_reports) if count >= 1),
+            key=lambda count: _factor(float(total / count)),
+            default=None,
+        )
+
+    def _window(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
+        """Two snapshots with counters of the same pairs, at least two intervals and three iterations apart: as near to
+        whole iterations as there are, the longest time where they are not reported."""
+        latest, iteration_s = self._snapshots[-1], self._iteration_s(now)
+        shortest_s = max(1.9 * self._interval_s, FEWEST_ITERATIONS * (iteration_s or 0.0))
+        starts = [
+            start
+            for start in self._snapshots
+            if latest.now - start.now >= shortest_s and start.counted == latest.counted
+        ]
+        if not starts:
+            return None
+        if iteration_s is None:
+            return starts[0], latest
+
+        def misfit(start: _Snapshot) -> float:
+            iterations = (latest.now - start.now) / iteration_s
+            return abs(iterations - round(iterations)) / iterations
+
+        return min(starts, key=misfit), latest
+
+    def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> tuple[Floats, float]:
+        """0 for pairs that were not counted both times."""
+        a, b = start.totals, end.totals
+        counted = b.bytes - a.bytes - self._header_bytes * (b.packets - a.packets)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bps = 8 * counted / (b.at - a.at)
+        return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0), end.now - start.now
+
+    # ---- what is known
+
+    def _state(self) -> JobDemand:
+        if self._held is not None:
+            source = DemandSource.MEASURED
+        elif not self._declared:
+            source = DemandSource.LEARNING
+        else:
+            source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED
+        return JobDemand(
+            source,
+            self._links,
+            self._held is None or self._held_per_iteration,
+            self._besides,
+            self._learning,
+            self._measurement,
+            self._differing,
+            self._undeclared_fraction,
+        )
+
+    def _measured_links(self, held: Mapping[Pair, float]) -> tuple[VirtualLink, ...]:
+        """Where only amounts differ, the phases of the spec with other amounts; else one phase."""
+        if held.keys() <= self._declared.keys():
+            links = [
+                VirtualLink(*pair, phase, max(1, round(amount * size / self._declared[pair])))
+                for pair, amount in held.items()
+                for phase, size in self._profile[pair]
+            ]
+        else:
+            links = [VirtualLink(*pair, 0, max(1, round(amount))) for pair, amount in held.items()]
+        return tuple(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
+
+
+def levelled(amounts: Mapping[Pair, float]) -> dict[Pair, float]:
+    """Amounts of nearly the same size made equal: to the mean of those within ``EQUAL`` of the largest of them."""
+    level: dict[Pair, float] = {}
+    group: list[Pair] = []
+
+    def close() -> None:
+        mean = sum(amounts[pair] for pair in group) / max(1, len(group))
+        level.update(dict.fromkeys(group, mean))
+        group.clear()
+
+    for pair in sorted(amounts, key=lambda pair: -amounts[pair]):
+        if group and amounts[pair] < (1 - EQUAL) * amounts[group[0]]:
+            close()
+        group.append(pair)
+    close()
+    return level
+
+
+def _ratios(measured: Floats, amounts: Floats) -> Floats:
+    """1 where nothing is announced."""
+    ratios: Floats = np.where(amounts > 0, measured / np.where(amounts > 0, amounts, 1.0), 1.0)
+    return ratios
+
+
+def _factor(ratio: float) -> float:
+    """How far a ratio is from 1, up or down."""
+    return max(ratio, 1 / ratio) if ratio > 0 else float("inf")
+
+
+class MeasuredJobs:
+    """Derives the jobs with what they are planned for, and what is counted besides. A pair belongs to the job that has
+    announced it, else to the first that was found to use it."""
+
+    def __init__(self) -> None:
+        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], Job](_measured_job)
+        self._without_conflicts = Memo(_without_conflicts)
+
+    def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
+        measured = self._of_job(
+            {job_id: (job, demands[job_id].virtual_links, demands[job_id].counted) for job_id, job in jobs.items()}
+        )
+        return self._without_conflicts(jobs, measured)
+
+
+def _measured_job(job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair]) -> Job:
+    if virtual_links is job.virtual_links:
+        return replace(job, counted=counted) if counted else job
+    pairs = frozenset((link.src_ip, link.dst_ip) for link in virtual_links)
+    return replace(job, virtual_links=virtual_links, pairs=pairs, counted=counted)
+
+
+def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
+    if all(job.pairs <= announced[job_id].pairs for job_id, job in measured.items()):
+        return measured
+    owner = {pair: job_id for job_id, job in announced.items() for pair in job.pairs}
+    for job_id, job in measured.items():
+        for pair in job.pairs:
+            owner.setdefault(pair, job_id)
+    return {job_id: _measured_job(job, _owned(job, owner), job.counted) for job_id, job in measured.items()}
+
+
+def _owned(job: Job, owner: Mapping[Pair, JobId]) -> tuple[VirtualLink, ...]:
+    links = tuple(link for link in job.virtual_links if owner[link.src_ip, link.dst_ip] == job.id)
+    return links if len(links) < len(job.virtual_links) else job.virtual_links

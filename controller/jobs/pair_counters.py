@@ -1,0 +1,98 @@
+"""Bytes and packets from one address to another, added up over all rules that have ever counted them.
+
+Rules come and go: a pair is counted by a learning rule, then by a pin, then by one pin per subflow. In: the cumulative
+counters of each switch's rules, as they are polled. Out: totals per pair that never fall, in arrays. What a rule had
+counted before it was seen first is left out, unless the switch was polled before and did not have it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.counter_samples import Floats, Rows
+from controller.fabric.link_load import Counted
+from controller.fabric.topology import Dpid
+from controller.jobs.registry import Pair
+
+
+class RuleReading(NamedTuple):
+    """One rule of one poll: what it counts, and how much so far."""
+
+    what: Counted
+    bytes: int
+    packets: int
+
+
+class Totals(NamedTuple):
+    """One value per pair that was asked for. ``at``: monotonic seconds of the latest poll of the switch that counts it,
+    NaN where there was none. Bytes include all headers from Ethernet on."""
+
+    at: Floats
+    bytes: Floats
+    packets: Floats
+
+
+class PairCounters:
+    """One row per pair, kept until ``keep`` drops it."""
+
+    def __init__(self) -> None:
+        self._row_of: dict[Pair, int] = {}
+        self._at = np.zeros(0)
+        self._bytes = np.zeros(0)
+        self._packets = np.zeros(0)
+        self._last: dict[Dpid, dict[Counted, tuple[int, int]]] = {}
+
+    def count(self, dpid: Dpid, at: float, readings: Sequence[RuleReading]) -> None:
+        """One poll of one switch, all its rules at once."""
+        before, now = self._last.get(dpid), {}
+        rows = self._rows(reading.what[:2] for reading in readings)
+        more_bytes, more_packets = np.zeros(len(rows)), np.zeros(len(rows))
+        for number, (what, bytes_, packets) in enumerate(readings):
+            now[what] = bytes_, packets
+            if before is None:
+                continue
+            last_bytes, last_packets = before.get(what, (0, 0))
+            if bytes_ < last_bytes or packets < last_packets:  # added anew
+                last_bytes = last_packets = 0
+            more_bytes[number], more_packets[number] = bytes_ - last_bytes, packets - last_packets
+        self._last[dpid] = now
+        np.add.at(self._bytes, rows, more_bytes)
+        np.add.at(self._packets, rows, more_packets)
+        self._at[rows] = at
+
+    def switch_left(self, dpid: Dpid) -> None:
+        """What its rules count from here on is not known to go on where it was."""
+        self._last.pop(dpid, None)
+
+    def keep(self, pairs: Iterable[Pair]) -> None:
+        """Forgets all others."""
+        kept = {pair: self._row_of[pair] for pair in pairs if pair in self._row_of}
+        if len(kept) == len(self._row_of):
+            return
+        rows = np.fromiter(kept.values(), np.int64, len(kept))
+        self._at, self._bytes, self._packets = self._at[rows], self._bytes[rows], self._packets[rows]
+        self._row_of = {pair: row for row, pair in enumerate(kept)}
+
+    def totals(self, pairs: Sequence[Pair]) -> Totals:
+        """Of these pairs, in their order."""
+        rows = np.fromiter((self._row_of.get(pair, -1) for pair in pairs), np.int64, len(pairs))
+        if not len(self._at):
+            return Totals(np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows)))
+        known = rows >= 0
+        return Totals(
+            np.where(known, self._at[rows], np.nan),
+            np.where(known, self._bytes[rows], 0.0),
+            np.where(known, self._packets[rows], 0.0),
+        )
+
+    def _rows(self, pairs: Iterable[Pair]) -> Rows:
+        rows = np.array([self._row_of.setdefault(pair, len(self._row_of)) for pair in pairs], np.int64)
+        new = len(self._row_of) - len(self._at)
+        if new:
+            self._at = np.concatenate([self._at, np.full(new, np.nan)])
+            self._bytes = np.concatenate([self._bytes, np.zeros(new)])
+            self._packets = np.concatenate([self._packets, np.zeros(new)])
+        return rows

@@ -1,0 +1,309 @@
+"""What jobs really send, judged from counters: announced rightly, wrongly, or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from itertools import permutations
+from typing import Any
+
+import pytest
+
+from controller.fabric.link_load import Counted
+from controller.fabric.topology import Dpid
+from controller.jobs.measured_demand import DemandSource, JobDemand, MeasuredDemand
+from controller.jobs.messages import IterationTime
+from controller.jobs.pair_counters import RuleReading
+from controller.jobs.registry import Job, JobRegistry, Pair
+from controller.jobs.spec import JobId, JobSpec
+
+INTERVAL_S = 2.0
+SEGMENT, HEADERS = 1448, 66
+ADDRESSES = [f"10.0.{number}.1" for number in range(1, 9)]
+M = 480_000
+
+Traffic = Mapping[Pair, float]
+"""Payload bytes per iteration."""
+
+
+def ring(ips: list[str], step: int = 1) -> dict[Pair, float]:
+    n = len(ips)
+    return {(ip, ips[(i + step) % n]): 2 * (n - 1) / n * M for i, ip in enumerate(ips)}
+
+
+def spec(ips: list[str], collectives: list[dict[str, Any]] | None = None, **more: Any) -> JobSpec:
+    if collectives is None:
+        collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M}]
+    groups = [{"name": "dp", "ranks": list(range(len(ips)))}]
+    return JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": collectives, **more})
+
+
+class Cluster:
+    """Hosts that train, each at a leaf of its own that counts what it sends by the rules that it holds. Every rule is
+    there an interval after it was asked for. ``bursts``: the part of an iteration in which its bytes are sent."""
+
+    def __init__(self, *specs: JobSpec, reports: bool = True, max_rules: int = 4032, bursts: float = 1.0) -> None:
+        self.registry = JobRegistry(10)
+        self.now = 1000.0
+        self.demand = MeasuredDemand(INTERVAL_S, max_rules)
+        for one in specs:
+            self.registry.register(one, self.now)
+        self.demand.follow(self.registry.jobs, self.now)
+        self.reports = reports
+        self.bursts = bursts
+        self.suspicious: frozenset[str] = frozenset()
+        self.sent: dict[Pair, list[float]] = {}
+        self.rules: dict[Pair, tuple[float, float]] = {}
+        self.iteration_s = 1.3
+        self.progress = 0.0
+        self.done = 0
+        self.random = random.Random(1)
+        self.learning_until: float | None = None
+
+    def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
+        """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
+        end = self.now + seconds
+        while self.now < end - 1e-9:
+            self.now += 0.1
+            if not pause:
+                self._send(0.1, traffic, loss)
+            if abs(self.now / INTERVAL_S - round(self.now / INTERVAL_S)) < 1e-6:
+                self._poll()
+        return self.of_job
+
+    def _send(self, seconds: float, traffic: Traffic, loss: float) -> None:
+        before = self.progress
+        self.progress += seconds / self.iteration_s
+        first, last = before % 1, before % 1 + seconds / self.iteration_s
+        share = sum(
+            max(0.0, min(last, base + self.bursts) - max(first, base)) / self.bursts for base in (0.0, 1.0)
+        )
+        for (src, dst), size in traffic.items():
+            segments = share * size / SEGMENT * (1 + loss)
+            self._count((src, dst), segments * (SEGMENT + HEADERS), segments)
+            acks = segments * (1.0 if loss else 0.5)
+            self._count((dst, src), acks * (HEADERS + (28 if loss else 0)), acks)
+        if int(self.progress) > int(before):
+            self.done += 1
+            if self.reports:
+                report = [IterationTime(self.done, self.iteration_s, self.iteration_s * self.bursts)]
+                for job_id in self.registry.jobs:
+                    self.demand.reported(job_id, report, self.now)
+
+    def _count(self, pair: Pair, bytes_: float, packets: float) -> None:
+        total = self.sent.setdefault(pair, [0.0, 0.0])
+        total[0] += bytes_
+        total[1] += packets
+
+    def _poll(self) -> None:
+        """Rules that are asked for now count from here on."""
+        counted: dict[str, list[RuleReading]] = {}
+        for pair, start in self.rules.items():
+            now = self.sent.get(pair, (0.0, 0.0))
+            reading = RuleReading(Counted(*pair), int(now[0] - start[0]), int(now[1] - start[1]))
+            counted.setdefault(pair[0], []).append(reading)
+        for ip in ADDRESSES:
+            self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, counted.get(ip, []))
+        self.demand.update(self.suspicious, self.now)
+        wanted: set[Pair] = set()
+        for one in self.demand.demands.values():
+            wanted |= one.pairs | {(dst, src) for src, dst in one.pairs} | one.counted
+        self.rules = {
+            pair: self.rules.get(pair) or tuple(self.sent.get(pair, (0.0, 0.0)))  # type: ignore[misc]
+            for pair in wanted
+        }
+
+    @property
+    def of_job(self) -> JobDemand:
+        return self.demand.demands[JobId("job")]
+
+    def until(self, true: Callable[[JobDemand], bool], traffic: Traffic, within_s: float) -> float:
+        """Seconds until it is."""
+        since = self.now
+        while not true(self.of_job):
+            assert self.now - since < within_s, self.of_job
+            self.train(INTERVAL_S, traffic)
+        return self.now - since
+
+
+def shares(demand: JobDemand) -> dict[Pair, float]:
+    total = sum(link.bytes for link in demand.virtual_links)
+    amounts: dict[Pair, float] = {}
+    for link in demand.virtual_links:
+        pair = link.src_ip, link.dst_ip
+        amounts[pair] = amounts.get(pair, 0.0) + link.bytes / total
+    return amounts
+
+
+def alike(found: Mapping[Pair, float], traffic: Traffic, within: float = 0.05) -> bool:
+    total = sum(traffic.values())
+    return found.keys() == traffic.keys() and all(
+        abs(found[pair] - size / total) <= within * size / total for pair, size in traffic.items()
+    )
+
+
+FOUR = ADDRESSES[:4]
+RIGHT = ring(FOUR)
+REVERSED = ring(FOUR, -1)
+
+
+@pytest.mark.parametrize("reports", [True, False])
+@pytest.mark.parametrize("bursts", [1.0, 0.3])
+@pytest.mark.parametrize("loss", [0.0, 0.02])
+def test_a_right_announcement_is_confirmed_and_never_doubted(reports: bool, bursts: float, loss: float) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports, bursts=bursts)
+    for _ in range(60):
+        demand = cluster.train(INTERVAL_S, RIGHT, loss)
+        assert demand.difference is None
+        assert not demand.learning
+        assert demand.virtual_links == cluster.registry.jobs[JobId("job")].virtual_links
+    assert demand.source is DemandSource.CONFIRMED
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_traffic_in_the_other_direction_is_found_and_planned_for(reports: bool) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports)
+    took_s = cluster.until(lambda demand: demand.difference is not None, REVERSED, 15)
+    assert took_s <= 15
+    demand = cluster.train(12, REVERSED)
+    assert demand.source is DemandSource.MEASURED
+    assert alike(shares(demand), REVERSED)
+    assert demand.difference is not None
+    assert {pair for pair, _ in demand.difference.undeclared} == REVERSED.keys()
+
+
+def test_half_the_bytes_are_found_where_iterations_are_reported() -> None:
+    collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M // 2}]
+    cluster = Cluster(spec(FOUR, collectives))
+    cluster.until(lambda demand: demand.difference is not None, RIGHT, 15)
+    demand = cluster.train(10, RIGHT)
+    assert demand.source is DemandSource.MEASURED
+    assert alike(shares(demand), RIGHT)
+    assert max(link.bytes for link in demand.virtual_links) == pytest.approx(1.5 * M, rel=0.1)
+    assert demand.difference is not None
+    assert demand.difference.off[0][1] == pytest.approx(2, rel=0.2)
+
+
+BROADCAST: dict[Pair, float] = {(FOUR[0], FOUR[1]): M, (FOUR[0], FOUR[2]): M, (FOUR[1], FOUR[3]): M}
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_another_collective_is_found_and_learnt(reports: bool) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports)
+    cluster.until(lambda demand: demand.difference is not None, BROADCAST, 16)
+    demand = cluster.train(14, BROADCAST)
+    assert alike(shares(demand), BROADCAST)
+
+
+@pytest.mark.parametrize("bursts", [1.0, 0.3])
+@pytest.mark.parametrize("reports", [True, False])
+def test_an_observed_job_is_learnt_and_then_counted_by_its_own_rules_only(reports: bool, bursts: float) -> None:
+    cluster = Cluster(spec(FOUR, []), reports=reports, bursts=bursts)
+    assert cluster.of_job.learning
+    assert cluster.of_job.counted == set(permutations(FOUR, 2))
+    assert cluster.of_job.source is DemandSource.LEARNING
+    cluster.until(lambda demand: demand.source is DemandSource.MEASURED, REVERSED, 10)
+    assert cluster.of_job.pairs == REVERSED.keys()
+    demand = cluster.train(20, REVERSED)
+    assert alike(shares(demand), REVERSED)
+    assert not demand.learning
+    assert demand.counted == frozenset()
+    links = demand.virtual_links
+    assert cluster.train(60, REVERSED).virtual_links is links, "nothing has changed"
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_an_observed_job_that_changes_is_followed_without_flapping(reports: bool) -> None:
+    cluster = Cluster(spec(FOUR, []), reports=reports)
+    cluster.train(30, REVERSED)
+    demand = cluster.train(30, BROADCAST)
+    assert alike(shares(demand), BROADCAST)
+    fewer = ring(FOUR[:3], -1)
+    plans = []
+    for _ in range(20):
+        plans.append(cluster.train(INTERVAL_S, fewer).virtual_links)
+    assert alike(shares(cluster.of_job), fewer)
+    assert len(set(plans)) <= 4
+
+
+def test_a_job_that_pauses_or_has_long_iterations_is_not_doubted() -> None:
+    cluster = Cluster(spec(FOUR), bursts=0.5)
+    for seconds in (3, 7, 4, 20, 5, 2, 11):
+        assert cluster.train(seconds + 4, RIGHT).difference is None
+        assert cluster.train(seconds, RIGHT, pause=True).difference is None
+    slow = Cluster(spec(FOUR), reports=False, bursts=0.2)
+    slow.iteration_s = 31.0
+    for _ in range(100):
+        assert slow.train(INTERVAL_S, RIGHT).difference is None
+
+
+def test_a_job_that_sends_nothing_is_neither_confirmed_nor_doubted() -> None:
+    cluster = Cluster(spec(FOUR))
+    demand = cluster.train(60, {})
+    assert demand.source is DemandSource.DECLARED
+    assert demand.difference is None
+
+
+def test_a_second_unknown_sender_on_one_pair_is_volume_beyond_the_announcement() -> None:
+    cluster = Cluster(spec(FOUR))
+    pair = FOUR[1], FOUR[2]
+    twice = {**RIGHT, pair: 2 * RIGHT[pair]}
+    cluster.until(lambda demand: demand.difference is not None, twice, 15)
+    demand = cluster.train(10, twice)
+    assert demand.difference is not None
+    assert [found for found, _ in demand.difference.off] == [pair]
+    assert alike(shares(demand), twice)
+
+
+def test_a_job_whose_traffic_agrees_with_its_spec_again_is_planned_by_it_again() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, REVERSED)
+    demand = cluster.train(60, RIGHT)
+    assert demand.source is DemandSource.CONFIRMED
+    assert demand.difference is None
+    assert not demand.learning
+
+
+def test_an_address_that_sends_more_than_is_announced_makes_its_pairs_count() -> None:
+    cluster = Cluster(spec(FOUR))
+    more = {**RIGHT, (FOUR[0], FOUR[2]): 1.0 * M}
+    cluster.train(20, more)
+    assert cluster.of_job.difference is None, "no rule counts that pair"
+    cluster.suspicious = frozenset({FOUR[0]})
+    demand = cluster.train(20, more)
+    assert demand.difference is not None
+    assert [pair for pair, _ in demand.difference.undeclared] == [(FOUR[0], FOUR[2])]
+    assert alike(shares(demand), more)
+
+
+def test_suspicion_that_finds_nothing_comes_back_ever_less_often() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.suspicious = frozenset({FOUR[0]})
+    learning = [cluster.train(INTERVAL_S, RIGHT).learning for _ in range(300)]
+    starts = [i for i in range(1, 300) if learning[i] and not learning[i - 1]]
+    gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
+    assert cluster.of_job.difference is None
+    assert gaps == sorted(gaps)
+    assert len(gaps) <= 6
+
+
+def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
+    other = JobSpec.parse({**spec(ADDRESSES[2:5]).model_dump(), "job_id": "other"})
+    cluster = Cluster(other, spec(FOUR, []), max_rules=8)
+    assert not cluster.of_job.learning, "12 pairs, less the two directions of one that the other job announced"
+    roomy = Cluster(other, spec(FOUR, []), max_rules=10)
+    assert roomy.of_job.learning
+    assert (FOUR[2], FOUR[3]) not in roomy.of_job.counted
+    assert (FOUR[3], FOUR[2]) not in roomy.of_job.counted
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
+    draw = random.Random(seed)
+    ips = draw.sample(ADDRESSES, draw.randint(3, 8))
+    pairs = draw.sample(list(permutations(ips, 2)), draw.randint(2, len(ips)))
+    traffic = {pair: draw.choice([0.2, 1.0, 1.0, 3.0]) * M for pair in pairs}
+    cluster = Cluster(spec(ips, []), reports=draw.random() < 0.5, bursts=draw.choice([0.3, 1.0]))
+    assert alike(shares(cluster.train(30, traffic)), traffic, within=0.09)
+
+
