@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from controller.jobs.measured_demand import Difference
+
 Severity = Literal["warning", "critical"]
 
 
@@ -29,6 +31,7 @@ class AlarmKind(StrEnum):
     PUNT_LIMIT_EXCEEDED = "punt_limit_exceeded"
     ADDRESSES_CLAIMED = "addresses_claimed"
     HOSTS_MISSING = "hosts_missing"
+    DEMAND_DIFFERS = "demand_differs"
 
 
 CRITICAL = {AlarmKind.FLOWS_WITHOUT_PATH, AlarmKind.MASTERSHIP_LOST, AlarmKind.DUPLICATE_DPID, AlarmKind.LLDP_FORGED}
@@ -65,11 +68,31 @@ def text(alarm: Alarm) -> str:
         case AlarmKind.HOSTS_MISSING:
             hosts = list(facts["hosts"])
             return f"job {alarm.subject} waits for {len(hosts)} hosts: {', '.join(hosts[:4])}"
+        case AlarmKind.DEMAND_DIFFERS:
+            return f"job {alarm.subject} sends other traffic than it announced: {difference_text(facts['difference'])}"
         case AlarmKind.RULES_REFUSED:
             refused = (f"{'a rule' if n == 1 else f'{n} rules'} ({reason})" for reason, n in facts["reasons"].items())
             return f"{alarm.subject} refused {' and '.join(refused)}; what was to be pinned stays on ECMP"
         case kind:
             return _TEXTS[kind].format(subject=alarm.subject, **facts)
+
+
+def difference_text(difference: Difference) -> str:
+    """How a job differs from its spec, in words; the first pair of each kind is named."""
+    said = []
+    if difference.undeclared:
+        (src, dst), bps = difference.undeclared[0]
+        others = len(difference.undeclared) - 1
+        said.append(f"{src} > {dst} carries {bps / 1e6:.3g} Mbit/s that are not announced{_and_more(others)}")
+    if difference.off:
+        (src, dst), ratio = difference.off[0]
+        amount = f"{ratio:.2g} times what was announced" if ratio >= 0.01 else "nothing"
+        said.append(f"{src} > {dst} carries {amount}{_and_more(len(difference.off) - 1)}")
+    return "; ".join(said)
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count} more pairs)" if count > 1 else " (and 1 more pair)" if count else ""
 
 
 _TEXTS: Mapping[AlarmKind, str] = {

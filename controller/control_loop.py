@@ -94,7 +94,8 @@ class ControlLoop:
         problem = self.derived.problem()
         if problem.broken:
             s.losses.break_more_routes(self.derived.routed_lost_links(), now)  # this cycle is the answer to it
-        asked = s.cycle.begin(problem, s.strategy, now)
+        sources = {job.id: s.demand.demands[job.id].source for job in self.derived.ready()}
+        asked = s.cycle.begin(problem, sources, s.strategy, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked

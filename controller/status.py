@@ -16,6 +16,7 @@ from controller.config import Strategy
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.jobs.measured_demand import DemandSource, JobDemand
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
@@ -81,14 +82,14 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``plan_reason``: what became of the newest plan, and why. ``baseline_levels``: of
-    other strategies on the plan's problem. ``repair``: the latest. ``repair_s``: from the moment
-    that the controller knew of the loss until the switches had confirmed the repaired routes, None until then.
-    ``counters_at``: monotonic seconds of the oldest switch's latest counters, None before the first.
-    ``refused_connections``: since the start, by reason; a reason without one is missing. ``refused_packets`` and
-    ``refused_claims`` (of addresses that live at another port): since the start, by port. ``punt_drops``: packets
-    that a port wanted to hand to the controller beyond its limit, as its switch counts them; ports without are missing.
-    ``links``: their figures are made when they are asked for."""
+    """``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
+    ``plan_demand_source``: which bytes of each job it was made for. ``baseline_levels``: of other strategies on the
+    plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
+    switches had confirmed the repaired routes, None until then. ``counters_at``: monotonic seconds of the oldest
+    switch's latest counters, None before the first. ``refused_connections``: since the start, by reason; a reason
+    without one is missing. ``refused_packets`` and ``refused_claims`` (of addresses that live at another port): since
+    the start, by port. ``punt_drops``: packets that a port wanted to hand to the controller beyond its limit, as its
+    switch counts them; ports without are missing. ``links``: their figures are made when they are asked for."""
 
     fabric: Fabric = field(default_factory=Fabric)
     strategy: Strategy = Strategy.PLANNED
@@ -96,9 +97,11 @@ class Status:
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
+    demands: Mapping[JobId, JobDemand] = field(default_factory=dict)
     plan: Plan | None = None
     plan_installed: bool = False
     plan_reason: str = ""
+    plan_demand_source: Mapping[JobId, DemandSource] = field(default_factory=dict)
     baseline_levels: Mapping[str, float] = field(default_factory=dict)
     pins: int = 0
     moved_flows_total: int = 0

@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
-from controller.alarms import text
+from controller.alarms import difference_text, text
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import MAX_VIRTUAL_LINKS, PortClass, check, port_classes
+from controller.jobs.measured_demand import DemandSource, JobDemand
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec, Transport
 from controller.planning.messages import ReplanOutcome, StrategySet
@@ -47,6 +48,10 @@ _JOB_STATES: dict[JobState, pb.JobState] = {
     "ecmp": pb.JOB_STATE_ECMP,
     "partly_pinned": pb.JOB_STATE_PARTLY_PINNED,
     "pinned": pb.JOB_STATE_PINNED,
+}
+
+_DEMAND_SOURCES: dict[DemandSource, pb.DemandSource] = {
+    source: getattr(pb, f"DEMAND_SOURCE_{source.name}") for source in DemandSource
 }
 
 # ---- from the wire
@@ -174,8 +179,9 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
     )
 
 
-def job_message(job: JobStatus, now: float) -> pb.Job:
-    """``now``: monotonic seconds, for what is left of the lease."""
+def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, with_pairs: bool = False) -> pb.Job:
+    """``now``: monotonic seconds, for what is left of the lease. ``demand``: what the job sends. ``with_pairs``: the
+    traffic of each pair too."""
     return message_of(
         pb.Job,
         job,
@@ -183,9 +189,39 @@ def job_message(job: JobStatus, now: float) -> pb.Job:
         state=_JOB_STATES[job.state],
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
-        demand=pb.Demand(),
+        demand=_demand(demand, with_pairs) if demand else None,
         prediction_withheld="",
     )
+
+
+def _demand(demand: JobDemand, with_pairs: bool) -> pb.Demand:
+    measured = demand.measurement
+    return pb.Demand(
+        source=_DEMAND_SOURCES[demand.source],
+        learning=demand.learning,
+        difference=difference_text(demand.difference) if demand.difference else "",
+        measured_bps=float(measured.bps.sum()) if measured else 0.0,
+        window_s=measured.window_s if measured else 0.0,
+        undeclared_fraction=demand.undeclared_fraction,
+        pairs=_pair_demands(demand) if with_pairs else (),
+    )
+
+
+def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
+    """Pairs that were announced, and others that carry payload."""
+    declared, measured = demand.declared, demand.measurement
+    bps = dict(zip(measured.pairs, measured.bps.tolist(), strict=True)) if measured else {}
+    iteration_s = measured.iteration_s if measured else None
+    return [
+        pb.PairDemand(
+            src=pair[0],
+            dst=pair[1],
+            declared_bytes=declared.get(pair, 0),
+            measured_bps=bps.get(pair, 0.0),
+            measured_bytes=None if iteration_s is None else bps.get(pair, 0.0) * iteration_s / 8,
+        )
+        for pair in sorted({*declared, *(pair for pair, rate in bps.items() if rate > 0)})
+    ]
 
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
@@ -228,7 +264,9 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
         baseline_level=status.baseline_levels if plan is status.plan else {},
-        demand_source={},
+        demand_source={job_id: _DEMAND_SOURCES[source] for job_id, source in status.plan_demand_source.items()}
+        if plan is status.plan
+        else {},
     )
 
 
@@ -248,8 +286,8 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         rules=sum(switch.rules for switch in status.switches.values()),
         counters_age_s=0.0 if status.counters_at is None else max(0.0, now - status.counters_at),
         alarms=map(text, status.alarms),
-        jobs_differing=0,
-        jobs_learning=0,
+        jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
+        jobs_learning=sum(demand.learning for demand in status.demands.values()),
     )
 
 

@@ -178,6 +178,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
+    def _message(self, job_id: str, with_pairs: bool = False) -> pb.Job:
+        job = self._job(job_id)
+        return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
+
     async def _ask(self, message: Request, limit_s: float) -> Any:
         """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
         caller has gone."""
@@ -194,16 +198,17 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     @_answers_errors
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         job_id: JobId = await self._ask(RegisterJob(convert.job_spec(request)), ANSWER_S)
-        return pb.RegisterJobResponse(job=convert.job_message(self._job(job_id), time.monotonic()))
+        return pb.RegisterJobResponse(job=self._message(job_id))
 
     @_answers_errors
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
-        return pb.GetJobResponse(job=convert.job_message(self._job(request.job_id), time.monotonic()))
+        return pb.GetJobResponse(job=self._message(request.job_id, with_pairs=True))
 
     @_answers_errors
     async def ListJobs(self, _request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
         now = time.monotonic()
-        jobs = [convert.job_message(job, now) for _, job in sorted(self._status.jobs.items())]
+        status = self._status
+        jobs = [convert.job_message(job, now, status.demands.get(key)) for key, job in sorted(status.jobs.items())]
         return pb.ListJobsResponse(jobs=jobs)
 
     @_answers_errors

@@ -51,12 +51,13 @@ class Row(Generic[*Inputs, Value]):
 
 
 class Derived:
-    """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: per job the addresses of hosts that are not known. ``ready``: the jobs without any.
-    ``with_rules``: the jobs that have rules. ``rules``: what every switch should hold; ``rules_and_unknown``: with the
-    installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
-    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
-    ``confirmed_routes``: what switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
-    ``alarms`` are without their times; ``status`` takes them dated."""
+    """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: per job
+    the addresses of hosts that are not known. ``ready``: the jobs without any. ``with_rules``: the jobs that have
+    rules. ``rules``: what every switch should hold; ``rules_and_unknown``: with the installed rules that lead to
+    unknown hosts; ``adopting_rules``: while what switches hold is adopted. ``counted_links``: per rule that counts the
+    links that its packets may use. ``confirmed_pins`` and ``confirmed_routes``: what switches hold of those that are
+    wanted. ``routed_lost_links``: lost links of routes. ``alarms`` are without their times; ``status`` takes them
+    dated."""
 
     def __init__(self, config: Config, s: State) -> None:
         max_paths = config.planning.max_paths

@@ -15,6 +15,7 @@ from typing import Any
 from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric
+from controller.jobs.measured_demand import DemandSource
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
@@ -29,9 +30,10 @@ ECMP_SEED = 1
 class PlanningCycle:
     """``levels``: L_j of the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
     ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
-    routes are those of the plan. ``reason``: what became of the newest plan, and why. ``repair``: the latest one.
-    ``unplanned``: new jobs until their first cycle is over; rules that only count their flows would be replaced by pins
-    in a moment. ``generation``: of the latest problem."""
+    routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
+    became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
+    over; rules that only count their flows would be replaced by pins in a moment. ``generation``: of the latest
+    problem."""
 
     def __init__(self, config: PlanningConfig, routes: RunningRoutes) -> None:
         self._config = config
@@ -43,6 +45,8 @@ class PlanningCycle:
         self.generation = 0
         self.levels: Mapping[JobId, float] = {}
         self.plan: Plan | None = None
+        self.demand_source: Mapping[JobId, DemandSource] = {}
+        self._solving_source: Mapping[JobId, DemandSource] = {}
         self.baseline_levels: Mapping[str, float] = {}
         self.adopted = False
         self.reason = ""
@@ -76,8 +80,11 @@ class PlanningCycle:
         """These jobs have rules, or will not get a plan."""
         self.unplanned -= jobs
 
-    def begin(self, problem: Problem, strategy: Strategy, now: float) -> list[Command]:
-        """``problem``: of all jobs whose hosts are known, with generation ``self.generation + 1``."""
+    def begin(
+        self, problem: Problem, demand_source: Mapping[JobId, DemandSource], strategy: Strategy, now: float
+    ) -> list[Command]:
+        """``problem``: of all jobs whose hosts are known, with generation ``self.generation + 1``. ``demand_source``:
+        of these jobs."""
         self._next_at = now + self._config.interval_s
         self.generation = problem.generation
         if not problem.broken:
@@ -86,7 +93,7 @@ class PlanningCycle:
             self.plan, self.adopted, self.baseline_levels = None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return self._conclude(problem, "no plan", why)
-        self._solving = problem
+        self._solving, self._solving_source = problem, demand_source
         return [SolvePlan(problem, replace(self.limits, max_moves=self._config.max_moves))]
 
     @property
@@ -112,6 +119,7 @@ class PlanningCycle:
             return []  # a link was lost while the problem was solved: that change has its own cycle
         answer = _in_place(problem, answer)
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
+        self.demand_source = self._solving_source
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
             return self._conclude(problem, "kept", f"the strategy is {strategy}: nothing is installed")

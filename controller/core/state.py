@@ -43,12 +43,12 @@ class Wanted(NamedTuple):
 @dataclass(slots=True)
 class State:
     """``strategy``: what becomes of plans. ``saved``: as last given to the store. ``topology``: switches, ports, links
-    and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``demand``: what jobs really send. ``routes``: the running
-    routes. ``load``: samples of counters, and the measured background. ``counters``: which counter counts what.
-    ``cycle``: the planning cycle and the newest plan. ``wanted``: what switches should hold. ``sync``: what every
-    switch holds, and changes under way. ``sending``: confirmed pins and routes, and replies that wait for confirmation.
-    ``losses``: lost links. ``phases``, ``adoption``, ``departures``: how far what is known of the network can be
-    trusted. ``refusals``: packets and connections that were refused."""
+    and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``demand``: what jobs
+    really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
+    ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
+    switches should hold. ``sync``: what every switch holds, and changes under way. ``sending``: confirmed pins and
+    routes, and replies that wait for confirmation. ``losses``: lost links. ``phases``, ``adoption``, ``departures``:
+    how far what is known of the network can be trusted. ``refusals``: packets and connections that were refused."""
 
     strategy: Strategy
     saved: SavedState

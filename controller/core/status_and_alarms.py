@@ -35,9 +35,11 @@ def status(s: State, jobs: Mapping[JobId, JobStatus], alarms: tuple[Alarm, ...])
         switches=_switches(s.sync, s.fabric),
         links=s.load.figures(s.fabric),
         jobs=jobs,
+        demands=s.demand.demands,
         plan=s.cycle.plan,
         plan_installed=s.cycle.adopted,
         plan_reason=s.cycle.reason,
+        plan_demand_source=s.cycle.demand_source,
         baseline_levels=s.cycle.baseline_levels,
         pins=len(s.sending.pins),
         moved_flows_total=s.cycle.moved_flows_total,
@@ -138,6 +140,9 @@ def raised_alarms(s: State, missing: Mapping[JobId, tuple[str, ...]], now: float
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
     if plan and plan.unrouted:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
+    for job_id, demand in s.demand.demands.items():
+        if demand.difference:
+            yield Alarm(AlarmKind.DEMAND_DIFFERS, job_id, {"difference": demand.difference})
     yield from _switch_alarms(s, now)
     yield from _port_alarms(s, now)
     for job_id, hosts in missing.items():

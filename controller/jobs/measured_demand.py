@@ -55,7 +55,10 @@ AMONG_TOLERANCE = 1.67
 """The same where pairs are compared with each other over short windows."""
 
 EQUAL = 0.08
-"""Amounts closer than this (relative) are planned as equal."""
+"""Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""
+
+LAG_S = 0.5
+"""Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
 
 CONTRADICTIONS = 2
 AMONG_CONTRADICTIONS = 4
@@ -90,9 +93,8 @@ class Measurement(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How a job differs from its spec. ``undeclared``: pairs, the busiest first, with their payload in bit/s; ``off``:
-    announced pairs with what they carry as a multiple of what was announced (of the others, where iterations are not
-    reported), the worst first."""
+    """How a job differs from its spec. ``undeclared``: pairs with their payload in bit/s; ``off``: announced pairs with
+    what they carry as a multiple of what was announced (of the others, where iterations are not reported)."""
 
     undeclared: tuple[tuple[Pair, float], ...]
     off: tuple[tuple[Pair, float], ...]
@@ -102,10 +104,11 @@ class Difference(NamedTuple):
 class JobDemand:
     """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
     second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
-    ``undeclared_fraction``: of the measured payload."""
+    ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload."""
 
     source: DemandSource
     virtual_links: tuple[VirtualLink, ...]
+    declared: Mapping[Pair, int]
     per_iteration: bool = True
     counted: frozenset[Pair] = frozenset()
     learning: bool = False
@@ -140,7 +143,7 @@ class MeasuredDemand:
         }
         for watched in self._jobs.values():
             watched.owners = owners
-        self._publish(now)
+        self._publish()
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
         """The job has reported how long iterations took."""
@@ -150,14 +153,14 @@ class MeasuredDemand:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
         for watched in self._jobs.values():
             watched.judge(self.counters.totals(watched.pairs), suspicious, now)
-        self._publish(now)
+        self._publish()
 
-    def _publish(self, now: float) -> None:
+    def _publish(self) -> None:
         """Grants learning in the order of the jobs as far as rules are left."""
         left = self._max_learning_rules
         for watched in self._jobs.values():
             wanted = watched.wants_to_count
-            watched.allow_learning(wanted <= left, now)
+            watched.allow_learning(wanted <= left)
             left -= wanted if wanted <= left else 0
         demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
         if list(demands.items()) != list(self.demands.items()):
@@ -178,7 +181,15 @@ class _Snapshot(NamedTuple):
 
     now: float
     totals: Totals
-    counted: int
+
+    @property
+    def counted(self) -> int:
+        return int(np.isfinite(self.totals.at).sum())
+
+    def of(self, rows: Rows) -> _Snapshot:
+        """Of other pairs, with their places here; -1 for pairs that are not here."""
+        at, *totals = (np.append(values, np.nan)[rows] for values in self.totals)
+        return _Snapshot(self.now, Totals(at, *map(np.nan_to_num, totals)))
 
 
 @dataclass(slots=True, eq=False)
@@ -197,15 +208,16 @@ class _Runs:
 
 @dataclass(slots=True, eq=False)
 class _Judgement:
-    """Of the pairs of a job, in their order."""
+    """Of the pairs of a job, in their order: what has lastingly been wrong. ``clean``: nothing is wrong at all."""
 
     undeclared: Flags
     off: Flags
     ratio: Floats
+    clean: bool
 
     @property
-    def clean(self) -> bool:
-        return not (self.undeclared.any() or self.off.any())
+    def differs(self) -> bool:
+        return bool(self.undeclared.any() or self.off.any())
 
 
 class _Watched:
@@ -228,15 +240,17 @@ class _Watched:
         self._agreeing = 0
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
-        self._declared: dict[Pair, float] = {}
+        self._declared: dict[Pair, int] = {}
         self._profile: dict[Pair, list[tuple[int, int]]] = {}
         for link in job.virtual_links:
             pair = link.src_ip, link.dst_ip
-            self._declared[pair] = self._declared.get(pair, 0.0) + link.bytes
+            self._declared[pair] = self._declared.get(pair, 0) + link.bytes
             self._profile.setdefault(pair, []).append((link.phase, link.bytes))
         self._measurement: Measurement | None = None
         self._undeclared_fraction = 0.0
         self._links = job.virtual_links
+        self.pairs: tuple[Pair, ...] = ()
+        self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
         self._count_pairs()
         self.demand = self._state()
 
@@ -247,7 +261,7 @@ class _Watched:
         """Rules that learning takes, if it is wanted."""
         return len(self._all_pairs()) if self._wants_learning else 0
 
-    def allow_learning(self, allowed: bool, now: float) -> None:
+    def allow_learning(self, allowed: bool) -> None:
         learning = self._wants_learning and allowed
         if learning != self._learning:
             self._learning = learning
@@ -266,10 +280,12 @@ class _Watched:
         wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
         if self._learning:
             wanted |= dict.fromkeys(self._all_pairs())
-        self.pairs: tuple[Pair, ...] = tuple(wanted)
+        before, self.pairs = self.pairs, tuple(wanted)
         place = {pair: number for number, pair in enumerate(self.pairs)}
         self._opposite = np.array([place.get((dst, src), -1) for src, dst in self.pairs], np.int64)
-        self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
+        seen = {pair: number for number, pair in enumerate(before)}
+        rows = np.array([seen.get(pair, -1) for pair in self.pairs], np.int64)
+        self._snapshots = deque((snapshot.of(rows) for snapshot in self._snapshots), maxlen=SNAPSHOTS)
         self._amounts = self._of_pairs(self._declared)
         self._groups = self._grouped()
         count = len(self.pairs)
@@ -292,7 +308,7 @@ class _Watched:
         numbers: dict[object, int] = {}
         groups = []
         for pair in self.pairs:
-            total = self._declared.get(pair, 0.0)
+            total = self._declared.get(pair, 0)
             profile = tuple((phase, round(10 * size / total)) for phase, size in self._profile.get(pair, ()))
             groups.append(numbers.setdefault(profile, len(numbers)))
         return np.array(groups)
@@ -303,13 +319,13 @@ class _Watched:
         self._durations.extend((now, duration) for duration in durations_s)
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
-        self._snapshots.append(_Snapshot(now, totals, int(np.isfinite(totals.at).sum())))
+        self._snapshots.append(_Snapshot(now, totals))
         window = self._window(now)
         if window is None:
             return
         bps, window_s = self._payload_bps(*window)
-        iteration_s = self._iteration_s(now)
-        iterations = self._iterations(*window, bps, iteration_s)
+        iterations = self._iterations(*window, bps)
+        iteration_s = window_s / iterations if iterations else None
         if 0.125 * bps.max(initial=0.0) * window_s < FEWEST_PACKETS * FULL_PACKET:
             return
         self._measurement = Measurement(self.pairs, bps, window_s, iteration_s)
@@ -317,35 +333,36 @@ class _Watched:
         undeclared = bps[self._amounts == 0].sum() if self._declared else 0.0
         self._undeclared_fraction = float(undeclared / bps.sum())
         if self._held is None:
-            self._judge_spec(judgement, bps, iteration_s)
+            self._judge_spec(judgement)
         else:
-            self._judge_held(judgement, bps)
-        self._suspect(suspicious, now)
+            self._judge_held(judgement)
+        if judgement.clean or not self._declared:
+            self._suspect(suspicious, now)
         if self._learning:
-            self._learn(bps, iteration_s, now)
+            self._learn(now)
         if self._agreeing >= STABLE:
             self._return_to_spec()
         self.demand = self._state()
 
-    def _judge_spec(self, judgement: _Judgement, bps: Floats, iteration_s: float | None) -> None:
+    def _judge_spec(self, judgement: _Judgement) -> None:
         if not self._declared:
             return
         if judgement.clean:
             self._agreed = True
             self._differing = None
-        else:
+        elif judgement.differs:
             self._agreed = False
-            self._differing = self._difference(judgement, bps)
-            self._hold(bps, iteration_s)
+            self._differing = self._difference(judgement)
+            self._hold()
             self._wants_learning = True
 
-    def _judge_held(self, judgement: _Judgement, bps: Floats) -> None:
+    def _judge_held(self, judgement: _Judgement) -> None:
         """Planned for what was counted: it may change, and it may agree with the spec again."""
         if self._declared:
             self._agreeing = self._agreeing + 1 if judgement.clean else 0
-            if not judgement.clean:
-                self._differing = self._difference(judgement, bps)
-        if not self._learning and self._changed(bps):
+            if judgement.differs:
+                self._differing = self._difference(judgement)
+        if not self._learning and self._changed():
             self._wants_learning = True
 
     def _return_to_spec(self) -> None:
@@ -363,13 +380,12 @@ class _Watched:
         self._wants_learning = True
         self._relearn_after_s *= 2
 
-    def _learn(self, bps: Floats, iteration_s: float | None, now: float) -> None:
+    def _learn(self, now: float) -> None:
         """Hold what carries traffic until it has been the same for long enough."""
-        carrying = self._carrying(bps)
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
-            self._hold(bps, iteration_s)
-        self._stable = self._stable + 1 if frozenset(carrying) == before or self._held is None else 0
+            self._hold()
+        self._stable = self._stable + 1 if frozenset(self._held or ()) == before else 0
         if self._stable >= STABLE:
             self._wants_learning = False
             self._relearn_at = now + self._relearn_after_s
@@ -380,21 +396,27 @@ class _Watched:
         wanted = (bps > INSIGNIFICANT * bps.max(initial=0.0)) & (bps > UNDECLARED * opposite)
         return [self.pairs[number] for number in np.flatnonzero(wanted)]
 
-    def _hold(self, bps: Floats, iteration_s: float | None) -> None:
-        """Plan for these amounts from now on, if they differ from those that are held."""
-        carrying = frozenset(self._carrying(bps))
-        scale = 0.125 * (iteration_s or 1.0)
-        amounts = {pair: scale * rate for pair, rate in zip(self.pairs, bps.tolist(), strict=True) if pair in carrying}
-        per_iteration = iteration_s is not None
+    def _hold(self) -> None:
+        """Plan for what is measured from now on, if it differs from what is held."""
+        measured = self._measurement
+        assert measured is not None
+        carrying = frozenset(self._carrying(measured.bps))
+        scale = 0.125 * (measured.iteration_s or 1.0)
+        rates = zip(self.pairs, measured.bps.tolist(), strict=True)
+        equal = max(EQUAL, 2 * LAG_S / measured.window_s)
+        amounts = levelled({pair: scale * bps for pair, bps in rates if pair in carrying}, equal)
+        per_iteration = measured.iteration_s is not None
         held = self._held or {}
         same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
         if not same or any(abs(amounts[pair] - held[pair]) > EQUAL * held[pair] for pair in held):
-            self._held, self._held_per_iteration = levelled(amounts), per_iteration
+            self._held, self._held_per_iteration = amounts, per_iteration
             self._links = self._measured_links(self._held)
             self._count_besides()
 
-    def _changed(self, bps: Floats) -> bool:
+    def _changed(self) -> bool:
         """What is counted has lastingly other proportions than what is held."""
+        assert self._measurement is not None
+        bps = self._measurement.bps
         held = self._of_pairs(self._held or {})
         own = held > 0
         if not own.any():
@@ -417,12 +439,13 @@ class _Watched:
         if iterations is not None:
             ratio = _ratios(0.125 * bps * window_s / iterations, self._amounts)
             slack = TOLERANCE + 0.5 / iterations
-            off = self._off_runs.add(own & ~((ratio > 1 / slack) & (ratio < slack)))
+            runs = self._off_runs
         else:
-            recent, recent_s = self._payload_bps(self._snapshots[-2], self._snapshots[-1])
-            ratio = self._among(recent, own)
-            off = self._among_runs.add(own & ~((ratio > 1 / AMONG_TOLERANCE) & (ratio < AMONG_TOLERANCE)))
-        return _Judgement(self._undeclared_runs.add(undeclared), off, ratio)
+            recent, _ = self._payload_bps(self._snapshots[-2], self._snapshots[-1])
+            ratio, slack, runs = self._among(recent, own), AMONG_TOLERANCE, self._among_runs
+        off = own & ~((ratio > 1 / slack) & (ratio < slack))
+        clean = not (undeclared.any() or off.any())
+        return _Judgement(self._undeclared_runs.add(undeclared), runs.add(off), ratio, clean)
 
     def _among(self, bps: Floats, own: Flags) -> Floats:
         """What each pair carries, as a multiple of what the others of its group do per announced byte; 1 where the
@@ -436,43 +459,39 @@ class _Watched:
                 ratio[members] = per_byte[members] / np.median(carrying)
         return ratio
 
-    def _difference(self, judgement: _Judgement, bps: Floats) -> Difference:
-        undeclared = sorted(np.flatnonzero(judgement.undeclared), key=lambda number: -bps[number])
-        off = sorted(np.flatnonzero(judgement.off), key=lambda number: -_factor(float(judgement.ratio[number])))
+    def _difference(self, judgement: _Judgement) -> Difference:
+        assert self._measurement is not None
+
+        def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
+            return tuple(sorted((self.pairs[number], float(values[number])) for number in np.flatnonzero(flags)))
+
         return Difference(
-            tuple((self.pairs[number], float(bps[number])) for number in undeclared),
-            tuple((self.pairs[number], float(judgement.ratio[number])) for number in off),
+            of_pairs(judgement.undeclared, self._measurement.bps), of_pairs(judgement.off, judgement.ratio)
         )
 
     # ---- windows
 
-    def _iteration_s(self, now: float) -> float | None:
-        """Mean duration of recent iterations; None where none were reported, or not lately: the job may pause."""
-        recent = [duration for _, duration in self._durations][-16:]
-        if not recent:
+    def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats) -> float | None:
+        """In the window: by their mean duration, or by how many were reported in it, whichever makes more of what is
+        planned for come true. A job that pauses takes fewer than by their duration; reports come late and several at
+        once. None where they are not reported."""
+        durations = [duration for at, duration in self._durations if start.now < at <= end.now]
+        if not durations:
             return None
-        mean = sum(recent) / len(recent)
-        return mean if now - self._durations[-1][0] < 3 * mean + 2 * self._interval_s else None
-
-    def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, iteration_s: float | None) -> float | None:
-        """In the window: by their mean duration, or by how many were reported in it, whichever makes more of the spec
-        come true. A job that pauses takes fewer than by their duration; reports come late and several at once."""
-        if iteration_s is None or not self._declared:
-            return None
-        by_duration = (end.now - start.now) / iteration_s
-        by_reports = sum(start.now < at <= end.now for at, _ in self._durations)
-        total = 0.125 * bps[self._amounts > 0].sum() * (end.now - start.now) / self._amounts.sum()
-        return min(
-            (count for count in (by_duration, by_reports) if count >= 1),
-            key=lambda count: _factor(float(total / count)),
-            default=None,
-        )
+        by_duration = (end.now - start.now) * len(durations) / sum(durations)
+        planned = sum(link.bytes for link in self._links)
+        total = 0.125 * bps.sum() * (end.now - start.now)
+        if not planned or not total:
+            return by_duration
+        return min((by_duration, float(len(durations))), key=lambda count: _factor(float(total / planned / count)))
 
     def _window(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Two snapshots with counters of the same pairs, at least two intervals and three iterations apart: as near to
         whole iterations as there are, the longest time where they are not reported."""
-        latest, iteration_s = self._snapshots[-1], self._iteration_s(now)
-        shortest_s = max(1.9 * self._interval_s, FEWEST_ITERATIONS * (iteration_s or 0.0))
+        latest = self._snapshots[-1]
+        lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
+        iteration_s = sum(lately) / len(lately) if lately else 0.0
+        shortest_s = max(1.9 * self._interval_s, FEWEST_ITERATIONS * iteration_s)
         starts = [
             start
             for start in self._snapshots
@@ -480,7 +499,7 @@ class _Watched:
         ]
         if not starts:
             return None
-        if iteration_s is None:
+        if not iteration_s:
             return starts[0], latest
 
         def misfit(start: _Snapshot) -> float:
@@ -509,6 +528,7 @@ class _Watched:
         return JobDemand(
             source,
             self._links,
+            self._declared,
             self._held is None or self._held_per_iteration,
             self._besides,
             self._learning,
@@ -530,8 +550,8 @@ class _Watched:
         return tuple(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
 
 
-def levelled(amounts: Mapping[Pair, float]) -> dict[Pair, float]:
-    """Amounts of nearly the same size made equal: to the mean of those within ``EQUAL`` of the largest of them."""
+def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
+    """Amounts of nearly the same size made equal: to the mean of those within a share ``equal`` of the largest."""
     level: dict[Pair, float] = {}
     group: list[Pair] = []
 
@@ -541,7 +561,7 @@ def levelled(amounts: Mapping[Pair, float]) -> dict[Pair, float]:
         group.clear()
 
     for pair in sorted(amounts, key=lambda pair: -amounts[pair]):
-        if group and amounts[pair] < (1 - EQUAL) * amounts[group[0]]:
+        if group and amounts[pair] < (1 - equal) * amounts[group[0]]:
             close()
         group.append(pair)
     close()

@@ -7,7 +7,7 @@ counted before it was seen first is left out, unless the switch was polled befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, get_args
 from controller.config import Strategy
 from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import LinkId, PortRef
+from controller.jobs.measured_demand import DemandSource, JobDemand
 from controller.planning.plan import Plan
 from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
 
@@ -79,6 +80,17 @@ def _per_job(name: str, text: str, value: Callable[[JobStatus], float | None]) -
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
         for job_id, job in snapshot.status.jobs.items():
             if (known := value(job)) is not None:
+                yield (job_id,), known
+
+    return Family(name, text, samples, ("job_id",))
+
+
+def _per_demand(name: str, text: str, value: Callable[[JobDemand], float | None]) -> Family:
+    """No series for jobs without a value."""
+
+    def samples(snapshot: Snapshot) -> Iterator[Sample]:
+        for job_id, demand in snapshot.status.demands.items():
+            if (known := value(demand)) is not None:
                 yield (job_id,), known
 
     return Family(name, text, samples, ("job_id",))
@@ -159,6 +171,12 @@ def _repair_duration(snapshot: Snapshot) -> Iterator[Sample]:
 def _plan_info(snapshot: Snapshot) -> Iterator[Sample]:
     if snapshot.status.plan:
         yield (snapshot.status.plan.solver, snapshot.status.plan.certificate), 1
+
+
+def _demand_source(snapshot: Snapshot) -> Iterator[Sample]:
+    for job_id, demand in snapshot.status.demands.items():
+        for source in DemandSource:
+            yield (job_id, source.value), source == demand.source
 
 
 def _counters_age(snapshot: Snapshot) -> Iterator[Sample]:
@@ -252,6 +270,28 @@ FAMILIES: tuple[Family, ...] = (
         lambda j: j.last_communication_s or None,
     ),
     _per_job("signalbox_job_iterations_total", "Iterations reported.", lambda j: j.iterations),
+    _per_demand(
+        "signalbox_job_payload_bytes_per_second",
+        "Payload of the job as switches count it; no series before a window is full.",
+        lambda d: float(d.measurement.bps.sum()) / BITS_PER_BYTE if d.measurement else None,
+    ),
+    _per_demand(
+        "signalbox_job_undeclared_ratio",
+        "Share of the job's payload on pairs, or in directions, that it did not announce.",
+        lambda d: d.undeclared_fraction if d.measurement else None,
+    ),
+    _per_demand(
+        "signalbox_job_demand_differs",
+        "1 while the job sends other traffic than it announced.",
+        lambda d: d.difference is not None,
+    ),
+    _per_demand("signalbox_job_learning", "1 while all pairs of the job's hosts are counted.", lambda d: d.learning),
+    Family(
+        "signalbox_job_demand_source",
+        "1 for the bytes that the job is planned for, 0 for the others.",
+        _demand_source,
+        ("job_id", "source"),
+    ),
     # the planner
     _one("signalbox_plans_total", "Plans made.", lambda s: s.plans_total),
     Family(

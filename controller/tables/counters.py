@@ -1,8 +1,8 @@
 """What the counters of one switch count: its links, and the flows that begin at it.
 
 In: the fabric, polls as they come. Out: cumulative bytes per link and per rule of a flow into ``LinkLoad``, bytes and
-packets per pair of addresses into ``PairCounters``; packets that ports wanted to hand to the controller beyond their limits, as the control table's meters, which are numbered like
-the ports, dropped them.
+packets per pair of addresses into ``PairCounters``; packets that ports wanted to hand to the controller beyond their
+limits, as the control table's meters, which are numbered like the ports, dropped them.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ class CounterIntake:
         counts = [(flow, count) for flow, count in zip(what, message.flows.values(), strict=True) if flow]
         self._load.count_flows(message.at, {flow: count.bytes for flow, count in counts})
         readings = [
-            RuleReading(flow, count.bytes, count.packets)
-            for flow, count in counts
-            if count.packets is not None
+            RuleReading(flow, count.bytes, count.packets) for flow, count in counts if count.packets is not None
         ]
         self._pairs.count(message.dpid, message.at, readings)
 

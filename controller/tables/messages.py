@@ -60,8 +60,8 @@ class PortCount(NamedTuple):
 
 
 class RuleCount(NamedTuple):
-    """Cumulative, of one flow entry; bytes with all headers from Ethernet on. ``packets``: None where the switch does not
-    count them."""
+    """Cumulative, of one flow entry; bytes with all headers from Ethernet on. ``packets``: None where the switch does
+    not count them."""
 
     bytes: int
     packets: int | None
@@ -69,7 +69,8 @@ class RuleCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """One poll of one switch: port counters, and counters of the pinned table's rules of ours, read together; empty where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
+    """One poll of one switch: port counters, and counters of the pinned table's rules of ours, read together; empty
+    where the switch refused or did not answer. ``at``: monotonic seconds when the reply came in. ``punt_drops``:
     packets that were over a port's limit of what it may hand to the controller, so far; not asked for every time."""
 
     dpid: Dpid

@@ -68,8 +68,8 @@ class Announcement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned. ``learning``: it is
-    not announced, and counted to learn whether it carries traffic."""
+    """One direction of one virtual link, or of a ``part`` of it. ``path`` None: counted, not pinned. ``learning``: it
+    is not announced, and counted to learn whether it carries traffic."""
 
     flow: FlowId
     owner: int

@@ -146,9 +146,7 @@ class Pins:
         self._back = kept | {path: back for path, back in fresh.items() if back}
 
 
-def _learning_pins(
-    hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken: frozenset[FlowId]
-) -> tuple[Pin, ...]:
+def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken: frozenset[FlowId]) -> tuple[Pin, ...]:
     """Of jobs in their order; a pair that several of them might use is counted for the first. Pairs that have other
     rules are counted there."""
     owners: dict[FlowId, int] = {}

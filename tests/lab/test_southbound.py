@@ -15,7 +15,15 @@ from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.jobs.collectives import port_classes
 from controller.jobs.spec import Transport
 from controller.planning.problem import FlowId
-from controller.tables.messages import Counters, InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
+from controller.tables.messages import (
+    Counters,
+    InstallStage,
+    ReadRules,
+    RuleCount,
+    StageDone,
+    SwitchResult,
+    SwitchRules,
+)
 from controller.tables.pinned_table import Part, pin_key
 from controller.tables.rules import (
     BROADCAST_MAC,
@@ -266,7 +274,7 @@ def test_counters_of_ports_and_of_pinned_rules_come_together(lab: Lab) -> None:
     counters = lab.controller.wait_for(
         lambda messages: next((m for m in messages if isinstance(m, Counters) and pin.key in m.flows), None), since
     )
-    assert counters.flows == {pin.key: 0}
+    assert counters.flows == {pin.key: RuleCount(0, 0)}
     assert set(counters.ports) == {PATCH, PLAIN}
     assert (counters.ports[PATCH].tx_bytes or 0) > 0
     install(lab, dpid, RuleMod("delete", pin))

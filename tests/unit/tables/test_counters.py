@@ -8,9 +8,9 @@ import pytest
 
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
+from controller.jobs.pair_counters import PairCounters
 from controller.planning.problem import FlowId
 from controller.scenarios.fabrics import leaf_spine
-from controller.jobs.pair_counters import PairCounters
 from controller.tables.counters import CounterIntake
 from controller.tables.messages import Counters, PortCount, RuleCount
 from controller.tables.pinned_table import pin_key
