@@ -211,7 +211,7 @@ def test_bytes_out_of_range_are_refused(jobs: Any, size: int) -> None:
 
 def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest())
-    assert set(violations(error)) == {"job_id", "endpoints", "groups", "collectives"}
+    assert set(violations(error)) == {"job_id", "endpoints"}
 
 
 @pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])

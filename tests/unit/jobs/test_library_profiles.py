@@ -1,0 +1,74 @@
+"""Which algorithm each library takes, by ranks and bytes."""
+
+import pytest
+
+from controller.jobs import formulas as f
+from controller.jobs.formulas import Formula
+from controller.jobs.library_profiles import formula
+from controller.jobs.spec import Algorithm, Library
+
+A = Algorithm
+LARGE = 1 << 30
+BY_NAME = [a for a in A if a.name.startswith(("RING_", "HALVING_", "RECURSIVE_", "PIPELINE_"))]
+
+
+@pytest.mark.parametrize("library", Library)
+@pytest.mark.parametrize("algorithm", BY_NAME)
+def test_an_algorithm_called_by_its_name_is_the_same_with_every_library(algorithm: A, library: Library) -> None:
+    assert formula(library, algorithm, 5, 1000) is formula(Library.GENERIC, algorithm, 5, 1000) is not None
+
+
+@pytest.mark.parametrize("library", set(Library) - {Library.OPENMPI})
+@pytest.mark.parametrize("algorithm", A)
+@pytest.mark.parametrize(("n", "size"), [(2, 1), (3, 100), (64, 10**6), (4096, 1 << 50)])
+def test_libraries_that_always_do_the_same_are_known_for_all_sizes(
+    library: Library, algorithm: A, n: int, size: int
+) -> None:
+    assert formula(library, algorithm, n, size) is formula(library, algorithm, 8, LARGE) is not None
+
+
+def test_gloo_reduces_backwards() -> None:
+    assert formula(Library.GLOO, A.ALL_REDUCE, 4, LARGE) is f.BACKWARD_RING_ALL_REDUCE
+    assert formula(Library.GLOO, A.REDUCE_SCATTER, 4, LARGE) is f.BACKWARD_RING_ALL_REDUCE
+    assert formula(Library.GLOO, A.ALL_GATHER, 4, LARGE) is f.RING_HALF
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "size", "expected"),
+    [
+        (A.ALL_REDUCE, 2, LARGE, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 3, 262_144, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 3, 262_143, f.RING_ALL_REDUCE),
+        (A.ALL_REDUCE, 4, 262_143, f.HALVING_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 8, 8191, f.RECURSIVE_DOUBLING_ALL_REDUCE),
+        (A.ALL_REDUCE, 200, 1000, None),
+        (A.ALL_REDUCE, 4096, LARGE, f.RING_ALL_REDUCE),
+        (A.REDUCE_SCATTER, 2, 100_000, f.RING_HALF),
+        (A.REDUCE_SCATTER, 3, 100_000, None),
+        (A.REDUCE_SCATTER, 6, 262_143, f.RECURSIVE_HALVING_REDUCE_SCATTER),
+        (A.REDUCE_SCATTER, 6, 262_144, f.RING_HALF),
+        (A.REDUCE_SCATTER, 64, LARGE, None),
+        (A.ALL_GATHER, 31, 1, f.DOUBLING_ALL_GATHER),
+        (A.ALL_GATHER, 32, 32 * 1023, f.DOUBLING_ALL_GATHER),
+        (A.ALL_GATHER, 32, 32 * 65_536, f.RING_HALF),
+        (A.ALL_GATHER, 512, LARGE, None),
+        (A.BROADCAST, 4, (1 << 20) - 1, f.STAR),
+        (A.BROADCAST, 4, 1 << 20, f.WHOLE_MESSAGE_CHAIN),
+        (A.BROADCAST, 16, 1 << 20, None),
+        (A.BROADCAST, 100, 1, f.QUATERNARY_TREE),
+        (A.ALL_TO_ALL, 8, 8, f.ALL_TO_ALL),
+        (A.ALL_TO_ALL, 64, 64 * 2047, None),
+        (A.ALL_TO_ALL, 64, 64 * 2048, f.ALL_TO_ALL),
+    ],
+)
+def test_open_mpi_decides_by_ranks_and_bytes(algorithm: A, n: int, size: int, expected: Formula | None) -> None:
+    assert formula(Library.OPENMPI, algorithm, n, size) is expected
+
+
+def test_open_mpi_over_three_ranks_is_what_was_measured() -> None:
+    known = formula(Library.OPENMPI, A.ALL_REDUCE, 3, 480_000)
+    assert known
+    sent = [link for step in known.steps(3, 480_000) for link in step]
+    total = {pair: sum(size for *at, size in sent if tuple(at) == pair) for pair in [(0, 1), (0, 2), (1, 0), (2, 0)]}
+    assert total == {(0, 1): 720_000, (0, 2): 480_000, (1, 0): 480_000, (2, 0): 480_000}
+    assert sum(total.values()) == sum(size for *_, size in sent)
