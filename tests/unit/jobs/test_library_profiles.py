@@ -1,11 +1,17 @@
 """Which algorithm each library takes, by ranks and bytes."""
 
+import json
+from collections import Counter
+from itertools import chain, permutations
+from typing import Any
+
 import pytest
 
 from controller.jobs import formulas as f
 from controller.jobs.formulas import Formula
 from controller.jobs.library_profiles import formula
 from controller.jobs.spec import Algorithm, Library
+from tests.support.doc_pages import ROOT
 
 A = Algorithm
 LARGE = 1 << 30
@@ -65,10 +71,44 @@ def test_open_mpi_decides_by_ranks_and_bytes(algorithm: A, n: int, size: int, ex
     assert formula(Library.OPENMPI, algorithm, n, size) is expected
 
 
-def test_open_mpi_over_three_ranks_is_what_was_measured() -> None:
-    known = formula(Library.OPENMPI, A.ALL_REDUCE, 3, 480_000)
-    assert known
-    sent = [link for step in known.steps(3, 480_000) for link in step]
-    total = {pair: sum(size for *at, size in sent if tuple(at) == pair) for pair in [(0, 1), (0, 2), (1, 0), (2, 0)]}
-    assert total == {(0, 1): 720_000, (0, 2): 480_000, (1, 0): 480_000, (2, 0): 480_000}
-    assert sum(total.values()) == sum(size for *_, size in sent)
+MEASURED = [
+    case
+    for case in json.loads((ROOT / "tests" / "data" / "wire_matrices.json").read_text())
+    if case["collective"] not in ("barrier", "reduce", "reduce_scatter_block") and case["variant"] != "bruck"
+]
+"""All that a job can announce; how they were measured is in ``tests/data/README.md``."""
+
+FORCED = {
+    "ring": A.RING_ALL_REDUCE,
+    "segmented_ring": A.RING_ALL_REDUCE,
+    "rabenseifner": A.HALVING_DOUBLING_ALL_REDUCE,
+    "recursive_doubling": A.RECURSIVE_DOUBLING_ALL_REDUCE,
+    "linear": A.ALL_TO_ALL,
+    "pairwise": A.ALL_TO_ALL,
+}
+LIBRARIES = {"gloo": Library.GLOO, "open-mpi": Library.OPENMPI}
+
+HEADER_FRACTION, HEADER_BYTES_PER_RANK = 0.004, 512
+"""Of the libraries' own messages: beyond a pair's bytes, and on any pair per call and rank of the group."""
+
+
+@pytest.mark.parametrize("kind", sorted({(c["library"], c["variant"], c["collective"]) for c in MEASURED}), ids=str)
+def test_a_library_sends_what_was_measured(kind: tuple[str, str, str]) -> None:
+    cases = [c for c in MEASURED if (c["library"], c["variant"], c["collective"]) == kind]
+    assert {case["ranks"] for case in cases} == set(range(2, 9))
+    assert [case for case in cases if not as_measured(case)] == []
+
+
+def as_measured(case: dict[str, Any]) -> bool:
+    n, size, collective = case["ranks"], case["bytes"], case["collective"]
+    calls = -(-size // 100_000) if collective == "ddp" else 1
+    algorithm = FORCED.get(case["variant"]) or A("all_reduce" if collective == "ddp" else collective)
+    known = formula(LIBRARIES[case["library"]], algorithm, n, size)
+    assert known, case
+    sent = Counter[tuple[int, int]]()
+    for src, dst, amount in chain.from_iterable(known.steps(n, size)):
+        sent[src, dst] += amount
+    return all(
+        -n <= case["matrix"][i][j] - sent[i, j] <= HEADER_FRACTION * sent[i, j] + HEADER_BYTES_PER_RANK * n * calls
+        for i, j in permutations(range(n), 2)
+    )
