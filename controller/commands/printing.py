@@ -79,12 +79,13 @@ def job(found: Fields) -> RenderableType:
 
 
 def _announced(spec: Fields) -> str:
-    parts = (
-        [f"{len(spec['collectives'])} collectives of library {word(spec['library'])}"] if spec["collectives"] else []
-    )
-    parts += [f"{len(spec['transfers'])} transfers"] if spec["transfers"] else []
-    nics = f"; {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
-    return (" and ".join(parts) or "nothing: the job is observed") + nics
+    parts = []
+    if spec["collectives"]:
+        parts.append(f"{len(spec['collectives'])} collectives (library: {word(spec['library'])})")
+    if spec["transfers"]:
+        parts.append(f"{len(spec['transfers'])} transfers")
+    nics = f", over {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
+    return (" and ".join(parts) or "nothing, the job is observed") + nics
 
 
 def registered(found: Fields) -> RenderableType:

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
@@ -49,7 +50,7 @@ def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     Raises ``InvalidInput`` with what ``check`` finds."""
     InvalidInput.refuse(check(spec))
     nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
-    total: Counter[tuple[str, str, tuple[int, int]]] = Counter()
+    total: defaultdict[tuple[int, int], Counter[tuple[str, str]]] = defaultdict(Counter)
     for phase, sequences in _sequences(spec).items():
         alike = len({len(steps) for steps in sequences}) == 1
         for number, sent in chain.from_iterable(map(enumerate, sequences)):
@@ -57,9 +58,10 @@ def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
             for src, dst, size in sent:
                 if spec.endpoints[src] != spec.endpoints[dst]:
                     for nic in nics:
-                        total[nic[src], nic[dst], place] += -(-size // len(nics))
-    order = {place: number for number, place in enumerate(sorted({place for *_, place in total}))}
-    return tuple(VirtualLink(src, dst, order[place], size) for (src, dst, place), size in sorted(total.items()))
+                        total[place][nic[src], nic[dst]] += -(-size // len(nics))
+    in_order = enumerate(total[place] for place in sorted(total))
+    links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
+    return tuple(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:

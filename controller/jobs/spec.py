@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address
+from itertools import chain, islice
 from typing import Annotated, Any, NewType, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -32,6 +33,8 @@ MAX_STEP = 1000
 MAX_SUBFLOWS = 16
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
+MAX_MISFITS = 100
+"""Reported of one spec, so that refusing it costs no more than accepting it."""
 
 
 class Algorithm(StrEnum):
@@ -175,12 +178,14 @@ class JobSpec(_Frozen):
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming every wrong field."""
+        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming the wrong fields: all of those whose
+        values are wrong in themselves, else up to 100 that do not fit to others."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
-        InvalidInput.refuse((*spec._wrong_groups(), *spec._wrong_transfers(), *spec._wrong_rails()))
+        misfits = chain(spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
+        InvalidInput.refuse(islice(misfits, MAX_MISFITS))
         return spec
 
     def _wrong_groups(self) -> Iterator[FieldProblem]:

@@ -171,6 +171,10 @@ def test_a_list_whose_items_are_wrong_is_not_called_too_short_as_well() -> None:
     assert set(problems(collectives=collective(algorithm="magic"))) == {"collectives[0].algorithm"}
 
 
+def test_a_flood_of_ranks_without_endpoint_is_reported_in_part() -> None:
+    assert len(problems(transfers=transfer(src=9, dst=8) * 1000)) == 100
+
+
 def test_too_many_endpoints_are_refused() -> None:
     endpoints = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(1, MAX_ENDPOINTS + 2)]
     count = MAX_ENDPOINTS + 1
