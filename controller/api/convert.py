@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any, TypeVar
@@ -22,10 +22,22 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.collectives import MAX_VIRTUAL_LINKS, PortClass, check, port_classes
+from controller.jobs.collectives import PortClass, check, port_classes
 from controller.jobs.measured_demand import DemandSource, JobDemand
 from controller.jobs.messages import IterationTime
-from controller.jobs.spec import MAX_COLLECTIVES, MAX_ENDPOINTS, MAX_GROUPS, Algorithm, JobId, JobSpec, Transport
+from controller.jobs.spec import (
+    MAX_COLLECTIVES,
+    MAX_ENDPOINTS,
+    MAX_GROUPS,
+    MAX_RAILS,
+    MAX_VIRTUAL_LINKS,
+    Algorithm,
+    Dealing,
+    JobId,
+    JobSpec,
+    Library,
+    Transport,
+)
 from controller.planning.messages import ReplanOutcome, StrategySet
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route
@@ -41,6 +53,10 @@ _ALGORITHMS: dict[pb.Algorithm, Algorithm] = {getattr(pb, f"ALGORITHM_{a.name}")
 _ALGORITHM_VALUES = {algorithm: value for value, algorithm in _ALGORITHMS.items()}
 _TRANSPORTS: dict[pb.Transport, Transport] = {getattr(pb, f"TRANSPORT_{t.name}"): t for t in Transport}
 _TRANSPORT_VALUES = {transport: value for value, transport in _TRANSPORTS.items()}
+_LIBRARIES: dict[pb.Library, Library] = {getattr(pb, f"LIBRARY_{lib.name}"): lib for lib in Library}
+_LIBRARY_VALUES = {library: value for value, library in _LIBRARIES.items()}
+_DEALINGS: dict[pb.Dealing, Dealing] = {getattr(pb, f"DEALING_{d.name}"): d for d in Dealing}
+_DEALING_VALUES = {dealing: value for value, dealing in _DEALINGS.items()}
 _STRATEGIES: dict[pb.Strategy, Strategy] = {getattr(pb, f"STRATEGY_{s.name}"): s for s in Strategy}
 STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
 _JOB_STATES: dict[JobState, pb.JobState] = {
@@ -74,10 +90,20 @@ def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
             }
             for c in message.collectives
         ],
+        "transfers": [
+            {"src": t.src, "dst": t.dst, "bytes_per_iteration": t.bytes_per_iteration, "phase": t.phase, "step": t.step}
+            for t in message.transfers
+        ],
+        "rails": [{"endpoints": list(rail.endpoints)} for rail in message.rails],
         "max_subflows": message.max_subflows or 1,
+        "reports_connections": message.reports_connections,
     }
+    if message.library != pb.LIBRARY_UNSPECIFIED:
+        data["library"] = _LIBRARIES.get(message.library, message.library)
     if message.transport != pb.TRANSPORT_UNSPECIFIED:
         data["transport"] = _TRANSPORTS.get(message.transport, message.transport)
+    if message.dealing != pb.DEALING_UNSPECIFIED:
+        data["dealing"] = _DEALINGS.get(message.dealing, message.dealing)
     if message.HasField("lease"):
         data["lease_s"] = seconds(message.lease)
     try:
@@ -128,6 +154,9 @@ def _refuse_oversized(message: pb.JobSpec) -> None:
             sum(len(c.groups) for c in message.collectives),
             MAX_VIRTUAL_LINKS,
         ),
+        ("transfers", "transfers", len(message.transfers), MAX_VIRTUAL_LINKS),
+        ("rails", "rails", len(message.rails), MAX_RAILS),
+        ("rails", "addresses in all rails", sum(len(r.endpoints) for r in message.rails), MAX_RAILS * MAX_ENDPOINTS),
     )
     InvalidInput.refuse(
         FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
@@ -136,13 +165,21 @@ def _refuse_oversized(message: pb.JobSpec) -> None:
     )
 
 
+_ENUMS: dict[str, tuple[Callable[[Any], str], Iterable[int]]] = {
+    "collectives.algorithm": (pb.Algorithm.Name, _ALGORITHMS),
+    "library": (pb.Library.Name, _LIBRARIES),
+    "transport": (pb.Transport.Name, _TRANSPORTS),
+    "dealing": (pb.Dealing.Name, _DEALINGS),
+}
+
+
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:
     if problem.path == "lease_s":
         return replace(problem, path="lease")
-    if re.fullmatch(r"collectives\[\d+\]\.algorithm", problem.path):
-        return replace(problem, message="choose one of " + ", ".join(map(pb.Algorithm.Name, _ALGORITHMS)))
-    if problem.path == "transport":
-        return replace(problem, message="choose one of " + ", ".join(map(pb.Transport.Name, _TRANSPORTS)))
+    enum = _ENUMS.get(re.sub(r"\[\d+\]", "", problem.path))
+    if enum:
+        name, values = enum
+        return replace(problem, message="choose one of " + ", ".join(map(name, values)))
     return problem
 
 
@@ -171,11 +208,10 @@ def spec_message(spec: JobSpec) -> pb.JobSpec:
         collectives=[message_of(pb.Collective, c, algorithm=_ALGORITHM_VALUES[c.algorithm]) for c in spec.collectives],
         lease=duration(spec.lease_s),
         transport=_TRANSPORT_VALUES[spec.transport],
-        transfers=[],
-        library=pb.LIBRARY_GENERIC,
-        dealing=pb.DEALING_BY_SHARE,
-        rails=[],
-        reports_connections=False,
+        transfers=[message_of(pb.Transfer, transfer) for transfer in spec.transfers],
+        library=_LIBRARY_VALUES[spec.library],
+        dealing=_DEALING_VALUES[spec.dealing],
+        rails=[message_of(pb.Rail, rail) for rail in spec.rails],
     )
 
 

@@ -14,7 +14,7 @@ Fields = Mapping[str, Any]
 
 def word(enum_name: str) -> str:
     """``JOB_STATE_PARTLY_PINNED`` and ``STRATEGY_ECMP`` as people say them."""
-    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_"):
+    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_", "LIBRARY_"):
         enum_name = enum_name.removeprefix(prefix)
     return enum_name.lower().replace("_", " ")
 
@@ -55,6 +55,7 @@ def job(found: Fields) -> RenderableType:
         "state": word(found["state"]),
         "hosts not found": ", ".join(found["missing_hosts"]) or "none",
         "lease left": f"{_seconds(found['lease_left'])} of {_seconds(spec['lease'])}",
+        "announced": _announced(spec),
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
         "may be split": f"into {spec['max_subflows']} subflows over {word(spec['transport'])}"
         if spec["max_subflows"] > 1
@@ -65,6 +66,8 @@ def job(found: Fields) -> RenderableType:
         "communication": f"{_known(found['ideal_communication_s'], '.3f')} s ideal, "
         f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
     }
+    if not spec["collectives"]:
+        return _facts(facts)
     collectives = _table(
         ("phase", "collective", "bytes per iteration", "groups"),
         (
@@ -73,6 +76,16 @@ def job(found: Fields) -> RenderableType:
         ),
     )
     return Group(_facts(facts), collectives)
+
+
+def _announced(spec: Fields) -> str:
+    parts = []
+    if spec["collectives"]:
+        parts.append(f"{len(spec['collectives'])} collectives (library: {word(spec['library'])})")
+    if spec["transfers"]:
+        parts.append(f"{len(spec['transfers'])} transfers")
+    nics = f", over {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
+    return (" and ".join(parts) or "nothing, the job is observed") + nics
 
 
 def registered(found: Fields) -> RenderableType:

@@ -1,8 +1,15 @@
-"""Virtual links: what the collectives of a job send from host to host, and how the subflows of one are distinguished.
+"""Virtual links: what a job sends from address to address, and how the subflows of one are distinguished.
 
-Owns the formulas. In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, destination, phase), with the bytes of one
-iteration. Every number of bytes is rounded up, per collective and pair, so that what is announced is never less than
-what is sent. M is the collective's ``bytes_per_iteration`` and n the number of ranks in a group.
+In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, destination, phase), with the bytes of one iteration: its
+transfers, and what its collectives are short for (``formulas``, chosen by ``library_profiles``). What ranks on one
+host send each other is none. A transfer is divided evenly over the NICs of its ranks, rounded up.
+
+A job's phases and the steps within them follow each other, so each step is a phase to the planner: ``phase`` is the
+place of (phase, step) in the order of those that send anything. Within a phase, each group of a collective runs its
+own sequence of steps, and the transfers are one more. All of them begin together. Where they have the same number of
+steps, steps of one number are taken as simultaneous: groups of a training job usually do the same. Where the numbers
+differ it is not known which steps meet, so the whole phase is one step. Its ideal time is then that of the busiest NIC
+for everything, which nothing can beat; that one step may load a link more than the phase as a whole is left out.
 
 A job that may split its flows opens one connection per subflow, each from a source port of that subflow's class. The
 classes follow from the job's ``max_subflows`` alone, so they stay while its routes change: class i of K has the value i
@@ -13,20 +20,19 @@ ECMP, like those of classes without a subflow.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from itertools import pairwise, permutations
-from typing import NamedTuple, assert_never
+from itertools import chain
+from operator import attrgetter
+from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
-from controller.jobs.spec import Algorithm, JobSpec
+from controller.jobs.formulas import Formula, Sent
+from controller.jobs.library_profiles import formula
+from controller.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
 
-MAX_VIRTUAL_LINKS = 65_536
-"""Per job, before merging: an all-to-all over 256 ranks fits."""
-
-Transfer = tuple[int, int, int]
-"""Sending rank, receiving rank, bytes per iteration."""
+Steps = list[list[Sent]]
+"""What one sequence of steps sends, by rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,119 +45,72 @@ class VirtualLink:
     bytes: int
 
 
-def ring_all_reduce(ranks: Sequence[int], size: int) -> Iterator[Transfer]:
-    """n links of 2(n-1)/n·M, each rank to the next: a reduce-scatter and then an all-gather, each of n-1 steps of M/n.
-
-    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009.
-    """
-    return _ring(ranks, _share(2 * (len(ranks) - 1) * size, len(ranks)))
-
-
-def ring_half(ranks: Sequence[int], size: int) -> Iterator[Transfer]:
-    """n links of (n-1)/n·M: the reduce-scatter or the all-gather of ``ring_all_reduce`` alone (n-1 steps of M/n)."""
-    return _ring(ranks, _share((len(ranks) - 1) * size, len(ranks)))
-
-
-def halving_doubling_all_reduce(ranks: Sequence[int], size: int) -> Iterator[Transfer]:
-    """Each rank exchanges 2·M/2^(k+1) with the rank at distance 2^k (exclusive or), for k < log2 n: M/2^(k+1) in the
-    reduce-scatter (vector halving, distance doubling) and as much in the all-gather that retraces it. Each rank sends
-    2(n-1)/n·M in all. n is a power of two.
-
-    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4.
-    """
-    n = len(ranks)
-    for k in range(n.bit_length() - 1):
-        sent = 2 * _share(size, 2 << k)
-        for i, rank in enumerate(ranks):
-            yield rank, ranks[i ^ 1 << k], sent
-
-
-def all_to_all(ranks: Sequence[int], size: int) -> Iterator[Transfer]:
-    """n(n-1) links of M/n: each rank keeps its own share of M and sends every other rank one (MPI_Alltoall,
-    MPI 4.0 section 6.8)."""
-    sent = _share(size, len(ranks))
-    return ((src, dst, sent) for src, dst in permutations(ranks, 2))
-
-
-def chain(ranks: Sequence[int], size: int) -> Iterator[Transfer]:
-    """n-1 links of M, each rank to the next, from the first to the last.
-
-    As a broadcast: the pipelined chain from the group's first rank, which hands on each segment as it comes in (the
-    order of NCCL's ring broadcast). As a pipeline send: each stage's activations to the next; gradients go back in
-    a second collective over a group of the reversed order.
-    """
-    return ((src, dst, size) for src, dst in pairwise(ranks))
-
-
-_TRANSFERS: Mapping[Algorithm, Callable[[Sequence[int], int], Iterator[Transfer]]] = {
-    Algorithm.RING_ALL_REDUCE: ring_all_reduce,
-    Algorithm.RING_REDUCE_SCATTER: ring_half,
-    Algorithm.RING_ALL_GATHER: ring_half,
-    Algorithm.HALVING_DOUBLING_ALL_REDUCE: halving_doubling_all_reduce,
-    Algorithm.ALL_TO_ALL: all_to_all,
-    Algorithm.BROADCAST: chain,
-    Algorithm.PIPELINE_SEND: chain,
-}
-
-
 def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
-    """The job's virtual links, merged per (source, destination, phase) and sorted by it. Raises ``InvalidInput`` with
-    what ``check`` finds."""
-    problems = check(spec)
-    if problems:
-        raise InvalidInput(tuple(problems))
-    ranks = {group.name: group.ranks for group in spec.groups}
-    total: Counter[tuple[str, str, int]] = Counter()
-    for collective in spec.collectives:
-        for name in collective.groups:
-            for src, dst, sent in _TRANSFERS[collective.algorithm](ranks[name], collective.bytes_per_iteration):
-                total[spec.endpoints[src], spec.endpoints[dst], collective.phase] += sent
-    return tuple(VirtualLink(*key, sent) for key, sent in sorted(total.items()))
+    """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
+    Raises ``InvalidInput`` with what ``check`` finds."""
+    InvalidInput.refuse(check(spec))
+    nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
+    total: defaultdict[tuple[int, int], Counter[tuple[str, str]]] = defaultdict(Counter)
+    for phase, sequences in _sequences(spec).items():
+        alike = len({len(steps) for steps in sequences}) == 1
+        for number, sent in chain.from_iterable(map(enumerate, sequences)):
+            place = (phase, number if alike else 0)
+            for src, dst, size in sent:
+                if spec.endpoints[src] != spec.endpoints[dst]:
+                    for nic in nics:
+                        total[place][nic[src], nic[dst]] += -(-size // len(nics))
+    in_order = enumerate(total[place] for place in sorted(total))
+    links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
+    return tuple(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
 
 
 def check(spec: JobSpec) -> list[FieldProblem]:
-    """What is wrong with a spec that ``JobSpec.parse`` accepts but no algorithm can run. Costs no more than reading the
-    spec."""
+    """What is wrong with a spec that ``JobSpec.parse`` accepts but that cannot be made into virtual links. Costs no
+    more than reading the spec."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
-    links = 0
+    links = len(spec.transfers)
     for c, collective in enumerate(spec.collectives):
-        where = f"collectives[{c}].groups"
+        where = f"collectives[{c}]"
         if len(set(collective.groups)) < len(collective.groups):
-            problems.append(FieldProblem(where, "a group appears twice"))
-        for g, name in enumerate(collective.groups):
-            n = sizes[name]
-            links += _link_count(collective.algorithm, n)
-            if collective.algorithm is Algorithm.HALVING_DOUBLING_ALL_REDUCE and n.bit_count() != 1:
-                message = f"halving-doubling needs a power of two of ranks; group '{name}' has {n}"
-                problems.append(FieldProblem(f"{where}[{g}]", message))
+            problems.append(FieldProblem(f"{where}.groups", "a group appears twice"))
+        for n, groups in Counter(sizes[name] for name in collective.groups).items():
+            if known := _formula(spec.library, collective, n):
+                links += groups * known.links(n)
+            else:
+                problems.append(FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n)))
+    links *= 1 + len(spec.rails)
     if links > MAX_VIRTUAL_LINKS:
-        message = f"the collectives make {links} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"
-        problems.append(FieldProblem("collectives", message))
+        parts = [part for part in ("collectives", "transfers", "rails") if getattr(spec, part)]
+        message = f"the {' and '.join(parts)} make {links} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"
+        problems.append(FieldProblem(parts[0], message))
     return problems
 
 
-def _link_count(algorithm: Algorithm, n: int) -> int:
-    match algorithm:
-        case Algorithm.ALL_TO_ALL:
-            return n * (n - 1)
-        case Algorithm.HALVING_DOUBLING_ALL_REDUCE:
-            return n * (n.bit_length() - 1)
-        case Algorithm.BROADCAST | Algorithm.PIPELINE_SEND:
-            return n - 1
-        case Algorithm.RING_ALL_REDUCE | Algorithm.RING_REDUCE_SCATTER | Algorithm.RING_ALL_GATHER:
-            return n
-        case _:
-            assert_never(algorithm)
+def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:
+    """Per phase what begins together."""
+    ranks = {group.name: group.ranks for group in spec.groups}
+    found: defaultdict[int, list[Steps]] = defaultdict(list)
+    for collective in spec.collectives:
+        for of_group in (ranks[name] for name in collective.groups):
+            if known := _formula(spec.library, collective, len(of_group)):
+                steps = known.steps(len(of_group), collective.bytes_per_iteration)
+                found[collective.phase].append([[(of_group[i], of_group[j], m) for i, j, m in step] for step in steps])
+    transfers: defaultdict[int, defaultdict[int, list[Sent]]] = defaultdict(lambda: defaultdict(list))
+    for t in spec.transfers:
+        transfers[t.phase][t.step].append((t.src, t.dst, t.bytes_per_iteration))
+    for phase, steps_of in transfers.items():
+        found[phase].append([steps_of[step] for step in sorted(steps_of)])
+    return found
 
 
-def _ring(ranks: Sequence[int], sent: int) -> Iterator[Transfer]:
-    return ((rank, ranks[(i + 1) % len(ranks)], sent) for i, rank in enumerate(ranks))
+def _formula(library: Library, collective: Collective, n: int) -> Formula | None:
+    return formula(library, collective.algorithm, n, collective.bytes_per_iteration)
 
 
-def _share(size: int, parts: int) -> int:
-    """``size / parts``, rounded up."""
-    return -(-size // parts)
+def _not_known(library: Library, collective: Collective, n: int) -> str:
+    what = f"{collective.algorithm} of {collective.bytes_per_iteration} bytes over {n} ranks"
+    return f"what {library} sends in {what} is not known; name its algorithm, or give transfers instead"
 
 
 # ---- source-port classes

@@ -143,7 +143,7 @@ class MeasuredDemand:
         }
         for watched in self._jobs.values():
             watched.owners = owners
-        self._publish()
+        self._publish(now)
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
         """The job has reported how long iterations took."""
@@ -153,14 +153,14 @@ class MeasuredDemand:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
         for watched in self._jobs.values():
             watched.judge(self.counters.totals(watched.pairs), suspicious, now)
-        self._publish()
+        self._publish(now)
 
-    def _publish(self) -> None:
+    def _publish(self, now: float) -> None:
         """Grants learning in the order of the jobs as far as rules are left."""
         left = self._max_learning_rules
         for watched in self._jobs.values():
             wanted = watched.wants_to_count
-            watched.allow_learning(wanted <= left)
+            watched.allow_learning(wanted <= left, now if self.counters.running else None)
             left -= wanted if wanted <= left else 0
         demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
         if list(demands.items()) != list(self.demands.items()):
@@ -261,12 +261,16 @@ class _Watched:
         """Rules that learning takes, if it is wanted."""
         return len(self._all_pairs()) if self._wants_learning else 0
 
-    def allow_learning(self, allowed: bool) -> None:
+    def allow_learning(self, allowed: bool, now: float | None) -> None:
+        """``now``: None while switches were not polled yet, so that what rules counted before is not known."""
         learning = self._wants_learning and allowed
         if learning != self._learning:
             self._learning = learning
             self._stable = 0
             self._count_pairs()
+            if learning and not self._declared and self._held is None and now is not None:
+                none = np.zeros(len(self.pairs))
+                self._snapshots.append(_Snapshot(now, Totals(none + now, none, none)))
             self.demand = self._state()
 
     def _all_pairs(self) -> Sequence[Pair]:
@@ -465,9 +469,8 @@ class _Watched:
         def of_pairs(flags: Flags, values: Floats) -> tuple[tuple[Pair, float], ...]:
             return tuple(sorted((self.pairs[number], float(values[number])) for number in np.flatnonzero(flags)))
 
-        return Difference(
-            of_pairs(judgement.undeclared, self._measurement.bps), of_pairs(judgement.off, judgement.ratio)
-        )
+        undeclared = of_pairs(judgement.undeclared, self._measurement.bps)
+        return Difference(undeclared, of_pairs(judgement.off, judgement.ratio))
 
     # ---- windows
 

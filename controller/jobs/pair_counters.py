@@ -63,6 +63,11 @@ class PairCounters:
         np.add.at(self._packets, rows, more_packets)
         self._at[rows] = at
 
+    @property
+    def running(self) -> bool:
+        """Some switch was polled."""
+        return bool(self._last)
+
     def switch_left(self, dpid: Dpid) -> None:
         """What its rules count from here on is not known to go on where it was."""
         self._last.pop(dpid, None)

@@ -1,4 +1,4 @@
-"""What a job announces, validated: endpoints, parallel groups, collectives.
+"""What a job announces, validated: endpoints, parallel groups, collectives, transfers, and how it divides its bytes.
 
 Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
 ``InvalidInput`` with every wrong field by path.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address
+from itertools import chain, islice
 from typing import Annotated, Any, NewType, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -22,15 +24,22 @@ JobId = NewType("JobId", str)
 MAX_ENDPOINTS = 4096
 MAX_GROUPS = 4096
 MAX_COLLECTIVES = 256
+MAX_VIRTUAL_LINKS = 65_536
+"""Per job, before merging: an all-to-all over 256 ranks fits. Also the largest number of transfers."""
+MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
+MAX_STEP = 1000
 MAX_SUBFLOWS = 16
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
+MAX_MISFITS = 100
+"""Reported of one spec, so that refusing it costs no more than accepting it."""
 
 
 class Algorithm(StrEnum):
-    """How a collective moves its bytes; ``collectives`` gives each one's virtual links."""
+    """How a collective moves its bytes; ``formulas`` gives who sends what to whom. The last three, ``broadcast`` and
+    ``all_to_all`` name what a job asks for: its ``Library`` decides how it is done."""
 
     RING_ALL_REDUCE = "ring_all_reduce"
     RING_REDUCE_SCATTER = "ring_reduce_scatter"
@@ -39,6 +48,30 @@ class Algorithm(StrEnum):
     ALL_TO_ALL = "all_to_all"
     BROADCAST = "broadcast"
     PIPELINE_SEND = "pipeline_send"
+    RECURSIVE_DOUBLING_ALL_REDUCE = "recursive_doubling_all_reduce"
+    ALL_REDUCE = "all_reduce"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALL_GATHER = "all_gather"
+
+
+class Library(StrEnum):
+    """The communication library, see ``library_profiles``. ``generic``: each algorithm as its literature has it."""
+
+    GENERIC = "generic"
+    GLOO = "gloo"
+    OPENMPI = "openmpi"
+    NCCL = "nccl"
+
+
+class Dealing(StrEnum):
+    """How a sender divides the bytes of a virtual link over its connections. ``paced`` and ``by_share``: in proportion
+    to the shares of its subflows, ``paced`` each at its own steady rate. ``even``: the same number of bytes on each.
+    ``common_queue``: the next bytes go to whichever connection takes them."""
+
+    PACED = "paced"
+    BY_SHARE = "by_share"
+    EVEN = "even"
+    COMMON_QUEUE = "common_queue"
 
 
 class Transport(StrEnum):
@@ -63,6 +96,12 @@ def _ipv4(text: str) -> str:
     return str(address)
 
 
+IPv4 = Annotated[str, AfterValidator(_ipv4)]
+Rank = Annotated[int, Field(ge=0)]
+Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
+Phase = Annotated[int, Field(ge=0, le=MAX_PHASE)]
+
+
 def _job_id(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", text):
         raise PydanticCustomError(
@@ -76,72 +115,128 @@ class ParallelGroup(_Frozen):
     """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
 
     name: str = Field(min_length=1, max_length=63)
-    ranks: tuple[Annotated[int, Field(ge=0)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    ranks: tuple[Rank, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
 class Collective(_Frozen):
     """One collective that every named group runs once per iteration.
 
-    ``bytes_per_iteration``: the size M of the buffer per rank (ring and halving-doubling all-reduce, reduce-scatter,
-    all-gather: the full vector; all-to-all: what one rank sends in all, its own share counted; broadcast and
-    pipeline send: what passes each hop). Collectives of one ``phase`` overlap in time, phases do not.
+    ``bytes_per_iteration``: the size M of the buffer per rank (all-reduce, reduce-scatter, all-gather: the whole
+    vector; all-to-all: what one rank sends in all, its own share counted; broadcast and pipeline send: what each rank
+    gets). What is in one ``phase`` overlaps in time, phases do not.
     """
 
     algorithm: Algorithm
     groups: tuple[str, ...] = Field(min_length=1, max_length=MAX_GROUPS)
-    bytes_per_iteration: int = Field(ge=1, le=MAX_BYTES)
-    phase: int = Field(default=0, ge=0, le=MAX_PHASE)
+    bytes_per_iteration: Bytes
+    phase: Phase = 0
+
+
+class Transfer(_Frozen):
+    """What rank ``src`` sends to rank ``dst`` in each iteration. Steps of one phase follow each other."""
+
+    src: Rank
+    dst: Rank
+    bytes_per_iteration: Bytes
+    phase: Phase = 0
+    step: int = Field(default=0, ge=0, le=MAX_STEP)
+
+
+class Rail(_Frozen):
+    """A further NIC of every rank: its address, by rank."""
+
+    endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
 class JobSpec(_Frozen):
-    """A job's traffic. ``endpoints``: one IPv4 address per rank. ``max_subflows``: into how many pieces, told apart by
-    source port (``source_ports``), the job can divide each virtual link; 1 keeps them whole. ``transport``: of its
-    connections; whole flows are routed whatever it is. ``lease_s``: seconds without renewal after which the job is
-    forgotten."""
+    """A job's traffic: ``transfers``, and ``collectives`` as short forms of transfers. With neither it is ``observed``.
+
+    ``endpoints``: one IPv4 address per rank; ranks on one host have the same. ``rails``: further NICs; every transfer
+    is divided evenly over the first NICs and the rails, NIC k to NIC k. ``max_subflows``: into how many pieces the job
+    can divide each virtual link; 1 keeps them whole. ``transport``: of its connections; whole flows are routed
+    whatever it is. ``dealing``: how it divides a virtual link over its connections. ``reports_connections``: the job
+    tells which connections it has open, so that subflows need no port classes. ``lease_s``: seconds without renewal
+    after which the job is forgotten."""
 
     job_id: Annotated[str, AfterValidator(_job_id)]
-    endpoints: tuple[Annotated[str, AfterValidator(_ipv4)], ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
     groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
     collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
+    transfers: tuple[Transfer, ...] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
+    library: Library = Library.GENERIC
+    rails: tuple[Rail, ...] = Field(default=(), max_length=MAX_RAILS)
     max_subflows: int = Field(default=1, ge=1, le=MAX_SUBFLOWS)
     transport: Transport = Transport.TCP
+    dealing: Dealing = Dealing.BY_SHARE
+    reports_connections: bool = False
     lease_s: float = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
 
     @property
     def observed(self) -> bool:
-        return not self.collectives
+        """The job says who takes part, not what is sent."""
+        return not self.collectives and not self.transfers
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming every wrong field."""
+        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming the wrong fields: all of those whose
+        values are wrong in themselves, else up to 100 that do not fit to others."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
-        InvalidInput.refuse(spec._cross_checks())
+        misfits = chain(spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
+        InvalidInput.refuse(islice(misfits, MAX_MISFITS))
         return spec
 
-    def _cross_checks(self) -> list[FieldProblem]:
-        problems = [
-            FieldProblem("endpoints", f"{ip} appears {count} times; one rank per address")
-            for ip, count in Counter(self.endpoints).items()
-            if count > 1
-        ]
+    def _wrong_groups(self) -> Iterator[FieldProblem]:
         names = Counter(group.name for group in self.groups)
         for g, group in enumerate(self.groups):
             where = f"groups[{g}]"
             if names[group.name] > 1:
-                problems.append(FieldProblem(f"{where}.name", f"'{group.name}' is used by {names[group.name]} groups"))
+                yield FieldProblem(f"{where}.name", f"'{group.name}' is used by {names[group.name]} groups")
             for r, rank in enumerate(group.ranks):
-                if rank >= len(self.endpoints):
-                    message = f"rank {rank} has no endpoint; ranks go from 0 to {len(self.endpoints) - 1}"
-                    problems.append(FieldProblem(f"{where}.ranks[{r}]", message))
+                yield from self._without_endpoint(f"{where}.ranks[{r}]", rank)
             if len(set(group.ranks)) < len(group.ranks):
-                problems.append(FieldProblem(f"{where}.ranks", "a rank appears twice"))
-        known = ", ".join(sorted(names)[:8])
+                yield FieldProblem(f"{where}.ranks", "a rank appears twice")
+        known = ", ".join(sorted(names)[:8]) or "none"
         for c, collective in enumerate(self.collectives):
             for g, name in enumerate(collective.groups):
                 if name not in names:
                     path = f"collectives[{c}].groups[{g}]"
-                    problems.append(FieldProblem(path, f"no group is called '{name}'; there are: {known}"))
-        return problems
+                    yield FieldProblem(path, f"no group is called '{name}'; there are: {known}")
+
+    def _wrong_transfers(self) -> Iterator[FieldProblem]:
+        for t, transfer in enumerate(self.transfers):
+            yield from self._without_endpoint(f"transfers[{t}].src", transfer.src)
+            yield from self._without_endpoint(f"transfers[{t}].dst", transfer.dst)
+            if transfer.src == transfer.dst:
+                yield FieldProblem(f"transfers[{t}].dst", f"rank {transfer.dst} sends to itself")
+
+    def _without_endpoint(self, path: str, rank: int) -> Iterator[FieldProblem]:
+        if rank >= len(self.endpoints):
+            yield FieldProblem(path, f"rank {rank} has no endpoint; ranks go from 0 to {len(self.endpoints) - 1}")
+
+    def _wrong_rails(self) -> Iterator[FieldProblem]:
+        """Of each rail the first address that is wrong: an address has one place, and ranks are on one host in every
+        rail or in none. Otherwise it would be open which transfers stay within a host."""
+        taken = dict.fromkeys(self.endpoints, "endpoints")
+        for r, rail in enumerate(self.rails):
+            where = f"rails[{r}].endpoints"
+            if len(rail.endpoints) != len(self.endpoints):
+                message = f"one address per rank is needed: {len(self.endpoints)} (given: {len(rail.endpoints)})"
+                yield FieldProblem(where, message)
+                continue
+            host_of: dict[str, str] = {}
+            nic_of: dict[str, str] = {}
+            for rank, (host, nic) in enumerate(zip(self.endpoints, rail.endpoints, strict=True)):
+                if nic in taken:
+                    message = f"{nic} is in {taken[nic]} too; an address is in one rail only"
+                elif nic_of.setdefault(host, nic) != nic:
+                    message = f"ranks on {host} have {nic_of[host]}; ranks on one host have one address in a rail"
+                elif host_of.setdefault(nic, host) != host:
+                    message = f"ranks on {host_of[nic]} have {nic} too; ranks on two hosts have two addresses"
+                else:
+                    continue
+                yield FieldProblem(f"{where}[{rank}]", message)
+                break
+            taken |= dict.fromkeys(rail.endpoints, where)

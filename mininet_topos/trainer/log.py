@@ -2,7 +2,8 @@
 
 ``{"job", "rank", "ip", "size", "elements", "algorithm", "mono", "wall"}``, then per iteration ``{"i", "start", "end",
 "wall", "comm_s", "ok", "slices_ms", "subflows"}`` (``slices_ms``: arrivals after ``start``), at the agreed end
-``{"ended": mono}``. Times are seconds on CLOCK_MONOTONIC, which all namespaces share.
+``{"ended": mono}``. Times are seconds on CLOCK_MONOTONIC, which all namespaces share. Only the
+standard library is imported: ranks of other libraries (``joining``) run in environments of their own.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from controller.jobs.spec import Algorithm
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +51,14 @@ class TrainingLog:
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
 
-    def begin(self, job_id: str, rank: int, peers: Sequence[str], algorithm: Algorithm, elements: int) -> None:
+    def begin(self, job_id: str, rank: int, peers: Sequence[str], algorithm: str, elements: int) -> None:
         self._line(
             job=job_id,
             rank=rank,
             ip=peers[rank],
             size=len(peers),
             elements=elements,
-            algorithm=algorithm.value,
+            algorithm=algorithm,
             mono=time.monotonic(),
             wall=time.time(),
         )

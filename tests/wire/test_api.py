@@ -211,7 +211,7 @@ def test_bytes_out_of_range_are_refused(jobs: Any, size: int) -> None:
 
 def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest())
-    assert set(violations(error)) == {"job_id", "endpoints", "groups", "collectives"}
+    assert set(violations(error)) == {"job_id", "endpoints"}
 
 
 @pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])
@@ -248,8 +248,22 @@ def test_a_flood_of_problems_is_listed_in_part_and_counted(jobs: Any) -> None:
                 for _ in range(256)
             ],
         ),
+        message(transfers=[pb.Transfer(src=5, dst=5, bytes_per_iteration=-1)] * 65_536),
+        message(transfers=[pb.Transfer(src=5, dst=5, bytes_per_iteration=1)] * 65_536),
+        message(transfers=[pb.Transfer()] * 65_537),
+        message(rails=[pb.Rail(endpoints=["?"] * 4096)] * 7),
+        message(rails=[pb.Rail()] * 100_000),
     ],
-    ids=["many ranks", "many group names", "many unknown group names"],
+    ids=[
+        "many ranks",
+        "many group names",
+        "many unknown group names",
+        "many wrong transfers",
+        "many transfers without rank",
+        "too many transfers",
+        "many wrong addresses",
+        "many rails",
+    ],
 )
 def test_long_lists_of_short_things_are_refused(jobs: Any, spec: pb.JobSpec) -> None:
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))

@@ -111,6 +111,27 @@ def test_a_spec_may_be_toml(signalbox: Signalbox, tmp_path: Path) -> None:
     assert signalbox("jobs", "register", path, "--json").json["spec"]["endpoints"] == [H1, H2]
 
 
+@pytest.mark.parametrize(
+    ("example", "announced"),
+    [
+        ("language.json", "1 collectives (library: generic)"),
+        ("library.toml", "1 collectives (library: gloo)"),
+        ("rails.json", "1 collectives (library: nccl), over 2 NICs per rank"),
+        ("transfers.json", "5 transfers"),
+        ("observed.json", "nothing, the job is observed"),
+    ],
+)
+def test_each_kind_of_job_is_registered_and_shown(
+    signalbox: Signalbox, api: Running, example: str, announced: str
+) -> None:
+    path = Path("examples") / example
+    assert signalbox("jobs", "register", path).status == 0
+    assert signalbox("jobs", "register", path).status == 0, "the same spec again renews the lease"
+    with Client(api.addresses[0]) as client:
+        (job,) = client.list_jobs()
+    assert f" {announced} " in " ".join(signalbox("jobs", "show", job.spec.job_id).out.replace("│", " ").split())
+
+
 def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_path: Path) -> None:
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**SPEC, "endpoints": [H1, "nowhere"], "color": "blue"}))

@@ -12,7 +12,7 @@ from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.messages import IterationTime
-from controller.jobs.spec import Algorithm, JobSpec, Transport
+from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Subflow, whole
@@ -50,12 +50,26 @@ collectives = st.builds(
     bytes_per_iteration=st.integers(1, 1 << 50),
     phase=st.integers(0, 1000),
 )
+transfers = st.builds(
+    pb.Transfer,
+    src=st.integers(0, 1),
+    dst=st.integers(2, 3),
+    bytes_per_iteration=st.integers(1, 1 << 50),
+    phase=st.integers(0, 1000),
+    step=st.integers(0, 1000),
+)
+rails = st.sampled_from([[f"10.{rail}.{n}.1" for n in range(4)] for rail in (1, 2, 3)])
 specs = st.builds(
     pb.JobSpec,
     job_id=st.just("job"),
     endpoints=st.just([f"10.0.{n}.1" for n in range(4)]),
     groups=groups.map(lambda group: [group]),
-    collectives=st.lists(collectives, min_size=1, max_size=5),
+    collectives=st.lists(collectives, max_size=5),
+    transfers=st.lists(transfers, max_size=5),
+    library=st.sampled_from([pb.LIBRARY_GENERIC, pb.LIBRARY_GLOO, pb.LIBRARY_NCCL]),
+    rails=st.lists(rails, unique_by=tuple).map(lambda found: [pb.Rail(endpoints=rail) for rail in found]),
+    dealing=st.sampled_from([pb.DEALING_PACED, pb.DEALING_BY_SHARE, pb.DEALING_EVEN, pb.DEALING_COMMON_QUEUE]),
+    reports_connections=st.booleans(),
     lease=st.floats(1.0, 86_400.0).map(convert.duration),
     max_subflows=st.integers(1, 16),
     transport=st.sampled_from([pb.TRANSPORT_TCP, pb.TRANSPORT_ROCE_V2]),
@@ -127,23 +141,32 @@ def test_wrong_fields_are_named_as_in_the_proto_file() -> None:
     assert paths_of(error) == ["groups[0].ranks[1]"]
 
 
-def test_a_spec_that_no_algorithm_can_run_is_refused_here() -> None:
+def test_a_spec_whose_virtual_links_are_not_known_is_refused_here() -> None:
     message = convert.spec_message(job_status().spec)
-    message.endpoints.append("10.0.3.1")
-    message.groups[0].ranks.append(2)
-    message.collectives[0].algorithm = pb.ALGORITHM_HALVING_DOUBLING_ALL_REDUCE
-    with pytest.raises(InvalidInput, match="power of two") as error:
+    message.library = pb.LIBRARY_OPENMPI
+    message.collectives[0].algorithm = pb.ALGORITHM_REDUCE_SCATTER
+    message.endpoints.extend(["10.0.3.1", "10.0.4.1"])
+    message.groups[0].ranks.extend([2, 3])
+    with pytest.raises(InvalidInput, match="not known") as error:
         convert.job_spec(pb.RegisterJobRequest(spec=message))
-    assert paths_of(error) == ["collectives[0].groups[0]"]
+    assert paths_of(error) == ["collectives[0].algorithm"]
 
 
 def test_over_long_lists_are_counted_not_read() -> None:
-    message = pb.JobSpec(endpoints=["x"] * 5000, collectives=[pb.Collective()] * 300)
+    message = pb.JobSpec(
+        endpoints=["x"] * 5000,
+        collectives=[pb.Collective()] * 300,
+        transfers=[pb.Transfer()] * 65_537,
+        rails=[pb.Rail(endpoints=["x"] * 4000)] * 8,
+    )
     with pytest.raises(InvalidInput) as error:
         convert.job_spec(pb.RegisterJobRequest(spec=message))
     assert list(map(str, error.value.problems)) == [
         "endpoints: at most 4096 endpoints are allowed (given: 5000)",
         "collectives: at most 256 collectives are allowed (given: 300)",
+        "transfers: at most 65536 transfers are allowed (given: 65537)",
+        "rails: at most 7 rails are allowed (given: 8)",
+        "rails: at most 28672 addresses in all rails are allowed (given: 32000)",
     ]
 
 
@@ -208,15 +231,23 @@ def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
 def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
     message = convert.spec_message(job_status().spec)
     message.ClearField("max_subflows")
-    message.ClearField("transport")
+    for field in ("transport", "library", "dealing"):
+        message.ClearField(field)
     spec = convert.job_spec(pb.RegisterJobRequest(spec=message))
     assert (spec.max_subflows, spec.transport) == (1, Transport.TCP)
+    assert (spec.library, spec.dealing) == (Library.GENERIC, Dealing.BY_SHARE)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"), [("max_subflows", 17, "16"), ("transport", 9, "TRANSPORT_ROCE_V2")]
+    ("field", "value", "told"),
+    [
+        ("max_subflows", 17, "16"),
+        ("transport", 9, "TRANSPORT_ROCE_V2"),
+        ("library", 9, "LIBRARY_OPENMPI"),
+        ("dealing", 9, "DEALING_COMMON_QUEUE"),
+    ],
 )
-def test_wrong_subflow_fields_are_named(field: str, value: int, told: str) -> None:
+def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) -> None:
     message = convert.spec_message(job_status().spec)
     setattr(message, field, value)
     with pytest.raises(InvalidInput, match=told) as error:

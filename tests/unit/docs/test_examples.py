@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,17 @@ from tests.support.doc_pages import PAGES, ROOT
 
 FABRIC = leaf_spine(4, 4, 4, 5e6, 5e6)
 """The lab's, unless told otherwise."""
-JOBS = sorted((ROOT / "examples").glob("*.json"))
+JOBS = sorted({*(ROOT / "examples").iterdir()} - {ROOT / "examples" / "emulated.toml"})
 
 
 def shown_first(page: str, language: str) -> str:
     blocks = next(p for p in PAGES if p.name == page).blocks
     return next(block.text for block in blocks if block.language == language)
+
+
+def spec_in(job: Path) -> JobSpec:
+    text = job.read_text()
+    return JobSpec.parse(tomllib.loads(text) if job.suffix == ".toml" else json.loads(text))
 
 
 def test_the_configuration_knows_the_rates_of_the_lab() -> None:
@@ -35,14 +41,25 @@ def test_the_configuration_knows_the_rates_of_the_lab() -> None:
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_the_example_jobs_are_jobs_of_the_labs_hosts(job: Path) -> None:
-    spec = JobSpec.parse(json.loads(job.read_text()))
+    spec = spec_in(job)
     assert check(spec) == []
-    assert set(spec.endpoints) <= {host.ip for host in FABRIC.hosts}
+    assert {*spec.endpoints, *(ip for rail in spec.rails for ip in rail.endpoints)} <= {
+        host.ip for host in FABRIC.hosts
+    }
 
 
 def test_the_example_jobs_share_no_pair() -> None:
-    pairs = [(v.src_ip, v.dst_ip) for job in JOBS for v in virtual_links(JobSpec.parse(json.loads(job.read_text())))]
-    assert len(pairs) == len(set(pairs)) == 16
+    sent = {job.stem: virtual_links(spec_in(job)) for job in JOBS}
+    assert {name: len(links) for name, links in sent.items()} == {
+        "language": 8,
+        "library": 4,
+        "observed": 0,
+        "rails": 8,
+        "transfers": 5,
+        "vision": 8,
+    }
+    pairs = [(v.src_ip, v.dst_ip) for links in sent.values() for v in links]
+    assert len(pairs) == len(set(pairs))
 
 
 def test_the_readme_shows_the_example_job_as_it_is() -> None:

@@ -85,9 +85,9 @@ def test_the_limit_of_jobs_does_not_stop_renewals(registry: JobRegistry) -> None
     assert registry.register(ring("a", (1, 2)), now=5.0).lease_ends_at == 65.0
 
 
-def test_a_spec_that_no_algorithm_can_run_is_refused(registry: JobRegistry) -> None:
-    collectives = [{"algorithm": "halving_doubling_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1}]
-    with pytest.raises(InvalidInput, match="power of two"):
+def test_a_spec_without_known_virtual_links_is_refused(registry: JobRegistry) -> None:
+    collectives = [{"algorithm": "all_to_all", "groups": ["dp"] * 2, "bytes_per_iteration": 1}]
+    with pytest.raises(InvalidInput, match="appears twice"):
         registry.register(ring(collectives=collectives), now=0.0)
     assert not registry.jobs
 

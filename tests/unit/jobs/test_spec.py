@@ -51,9 +51,16 @@ def test_endpoints_that_are_no_hosts_are_refused(address: str) -> None:
     assert set(problems(endpoints=["10.0.1.1", "10.0.2.1", address])) == {"endpoints[2]"}
 
 
-def test_an_address_has_one_rank() -> None:
-    found = problems(endpoints=["10.0.1.1", "10.0.1.1", "10.0.3.1"])
-    assert found == {"endpoints": "10.0.1.1 appears 2 times; one rank per address"}
+def test_ranks_on_one_host_have_one_address() -> None:
+    assert JobSpec.parse({**SPEC, "endpoints": ["10.0.1.1", "10.0.1.1", "10.0.3.1"]}).endpoints[1] == "10.0.1.1"
+
+
+def test_a_job_without_collectives_and_transfers_is_observed() -> None:
+    spec = JobSpec.parse({"job_id": "job", "endpoints": ["10.0.1.1", "10.0.2.1"]})
+    assert spec.observed
+    assert (spec.library, spec.dealing, spec.reports_connections) == ("generic", "by_share", False)
+    assert JobSpec.parse({**SPEC, "collectives": []}).observed
+    assert not JobSpec.parse(SPEC).observed
 
 
 @pytest.mark.parametrize("size", [0, -1, (1 << 50) + 1, 1.5, "many", None])
@@ -82,14 +89,81 @@ def test_group_names_are_unique_and_known() -> None:
     found = problems(collectives=collective(groups=["dp", "tp"]))
     assert found == {"collectives[0].groups[1]": "no group is called 'tp'; there are: dp, pp"}
 
+    found = problems(groups=[], collectives=collective())
+    assert found == {"collectives[0].groups[0]": "no group is called 'dp'; there are: none"}
+
+
+def transfer(**changes: Any) -> list[dict[str, Any]]:
+    return [{"src": 0, "dst": 1, "bytes_per_iteration": 1, **changes}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src": 3}, "src: rank 3 has no endpoint; ranks go from 0 to 2"),
+        ({"dst": 4}, "dst: rank 4 has no endpoint; ranks go from 0 to 2"),
+        ({"src": -1}, "src: must be at least 0 (given: -1)"),
+        ({"dst": 0}, "dst: rank 0 sends to itself"),
+        ({"bytes_per_iteration": 0}, "bytes_per_iteration: must be at least 1 (given: 0)"),
+        ({"bytes_per_iteration": (1 << 50) + 1}, "bytes_per_iteration: must be at most 1125899906842624 "),
+        ({"phase": 1001}, "phase: must be at most 1000 (given: 1001)"),
+        ({"step": -1}, "step: must be at least 0 (given: -1)"),
+        ({"step": 1001}, "step: must be at most 1000 (given: 1001)"),
+        ({"size": 1}, "size: unknown field; known are src, dst, bytes_per_iteration, phase, step"),
+    ],
+)
+def test_transfers_that_are_none_are_refused(changes: dict[str, Any], message: str) -> None:
+    ((path, told),) = problems(transfers=transfer(**changes)).items()
+    assert f"{path}: {told}".startswith(f"transfers[0].{message}")
+
+
+@pytest.mark.parametrize(
+    ("rails", "path", "message"),
+    [
+        ([["10.1.1.1", "10.1.2.1"]], "rails[0].endpoints", "one address per rank is needed: 3 (given: 2)"),
+        (
+            [["10.1.1.1", "10.1.1.1", "10.0.3.1"]],
+            "rails[0].endpoints[2]",
+            "10.0.3.1 is in endpoints too; an address is in one rail only",
+        ),
+        (
+            [["10.1.1.1", "10.1.1.1", "10.1.3.1"], ["10.2.1.1", "10.2.1.1", "10.1.3.1"]],
+            "rails[1].endpoints[2]",
+            "10.1.3.1 is in rails[0].endpoints too; an address is in one rail only",
+        ),
+        (
+            [["10.1.1.1", "10.1.2.1", "10.1.3.1"]],
+            "rails[0].endpoints[1]",
+            "ranks on 10.0.1.1 have 10.1.1.1; ranks on one host have one address in a rail",
+        ),
+        (
+            [["10.1.1.1", "10.1.1.1", "10.1.1.1"]],
+            "rails[0].endpoints[2]",
+            "ranks on 10.0.1.1 have 10.1.1.1 too; ranks on two hosts have two addresses",
+        ),
+        ([["10.1.1.1", "10.1.1.1", "nic"]], "rails[0].endpoints[2]", "'nic' is not an IPv4 address such as 10.0.1.2"),
+    ],
+)
+def test_rails_that_do_not_fit_the_endpoints_are_refused(rails: list[list[str]], path: str, message: str) -> None:
+    """Ranks 0 and 1 are on one host."""
+    endpoints = ["10.0.1.1", "10.0.1.1", "10.0.3.1"]
+    found = problems(endpoints=endpoints, rails=[{"endpoints": rail} for rail in rails])
+    assert {at: told.partition(" (given: 'nic')")[0] for at, told in found.items()} == {path: message}
+
+
+def test_there_are_at_most_eight_nics() -> None:
+    rails = [{"endpoints": [f"10.{1 + r}.0.{1 + rank}" for rank in range(3)]} for r in range(8)]
+    assert len(JobSpec.parse({**SPEC, "rails": rails[:7]}).rails) == 7
+    assert problems(rails=rails) == {"rails": "at most 7 rails are allowed (given: 8)"}
+
 
 def test_all_problems_are_reported_at_once() -> None:
-    assert set(problems(job_id="?", endpoints=["x", "y"], color="blue", collectives=[])) == {
+    assert set(problems(job_id="?", endpoints=["x", "y"], color="blue", dealing="fair")) == {
         "job_id",
         "endpoints[0]",
         "endpoints[1]",
         "color",
-        "collectives",
+        "dealing",
     }
 
 
@@ -97,9 +171,8 @@ def test_a_list_whose_items_are_wrong_is_not_called_too_short_as_well() -> None:
     assert set(problems(collectives=collective(algorithm="magic"))) == {"collectives[0].algorithm"}
 
 
-@pytest.mark.parametrize("name", ["endpoints", "groups", "collectives"])
-def test_lists_must_not_be_empty(name: str) -> None:
-    assert name in problems(**{name: []})
+def test_a_flood_of_ranks_without_endpoint_is_reported_in_part() -> None:
+    assert len(problems(transfers=transfer(src=9, dst=8) * 1000)) == 100
 
 
 def test_too_many_endpoints_are_refused() -> None:
@@ -120,7 +193,7 @@ def test_too_many_endpoints_are_refused() -> None:
         (
             {"size": 1},
             "size",
-            "unknown field; known are job_id, endpoints, groups, collectives, max_subflows, transport, lease_s",
+            "unknown field; known are job_id, endpoints, groups, collectives, transfers, library, rails, ",
         ),
         (
             {"collectives": collective(bytes=1)},
@@ -128,6 +201,10 @@ def test_too_many_endpoints_are_refused() -> None:
             "unknown field; known are algorithm, groups, bytes_per_iteration, phase",
         ),
         ({"collectives": collective(algorithm="magic")}, "collectives[0].algorithm", "must be 'ring_all_reduce', "),
+        ({"library": "mpich"}, "library", "must be 'generic', 'gloo', 'openmpi' or 'nccl' (given: 'mpich')"),
+        ({"dealing": "fair"}, "dealing", "must be 'paced', 'by_share', 'even' or 'common_queue' (given: 'fair')"),
+        ({"reports_connections": "often"}, "reports_connections", "must be true or false (given: 'often')"),
+        ({"collectives": collective(groups=[])}, "collectives[0].groups", "at least 1 groups are needed (given: 0)"),
         ({"collectives": [3]}, "collectives[0]", "must be an object or table with the fields algorithm, groups, "),
         ({"groups": [{"name": "dp"}]}, "groups[0].ranks", "is missing"),
         ({"groups": [{"name": "g" * 64, "ranks": [0, 1]}]}, "groups[0].name", "must have at most 63 characters"),

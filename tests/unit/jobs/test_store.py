@@ -25,7 +25,18 @@ def spec(job_id: str) -> JobSpec:
 
 
 def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
-    state = SavedState((spec("a"), spec("b")), Strategy.SHADOW)
+    transfers = JobSpec.parse(
+        {
+            "job_id": "c",
+            "endpoints": ["10.0.0.1", "10.0.0.2"],
+            "rails": [{"endpoints": ["10.1.0.1", "10.1.0.2"]}],
+            "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 5, "phase": 1, "step": 2}],
+            "library": "gloo",
+            "dealing": "even",
+            "reports_connections": True,
+        }
+    )
+    state = SavedState((spec("a"), spec("b"), transfers), Strategy.SHADOW)
     StateStore(tmp_path / "new" / "state").save(state)
     assert StateStore(tmp_path / "new" / "state").load() == state
 
@@ -34,6 +45,17 @@ def test_shares_of_split_flows_come_back_to_the_last_bit(tmp_path: Path) -> None
     shares = {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)}
     StateStore(tmp_path).save(SavedState((), None, shares))
     assert StateStore(tmp_path).load().shares == shares
+
+
+def test_a_state_from_before_there_were_transfers_is_read(tmp_path: Path) -> None:
+    """As the version before wrote it."""
+    (tmp_path / "state.json").write_text(
+        '{"format": 1, "strategy": "planned", "jobs": [{"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], '
+        '"groups": [{"name": "dp", "ranks": [0, 1]}], "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], '
+        '"bytes_per_iteration": 1125899906842624, "phase": 2}], "max_subflows": 1, "transport": "tcp", '
+        '"lease_s": 7.5}], "shares": []}'
+    )
+    assert StateStore(tmp_path).load() == SavedState((spec("a"),), Strategy.PLANNED)
 
 
 def test_a_state_from_before_there_were_shares_is_read(tmp_path: Path) -> None:

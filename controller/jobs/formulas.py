@@ -1,0 +1,199 @@
+"""What each algorithm of a collective sends: formulas with their sources.
+
+Owns the formulas. In: n, the number of ranks of a group, and M, the size of the collective in bytes. Out: steps that
+follow each other, each with what is sent in it at the same time, by the ranks' places in the group. Every number of
+bytes is rounded up, so that what is announced is never less than what is sent.
+
+Algorithms whose pattern stays the same from step to step (rings, chains) are one step here: dividing it would change no
+load. Where a step comes back with the same pattern later, both are taken together for the same reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import permutations
+from typing import NamedTuple
+
+Sent = tuple[int, int, int]
+"""Place of the sender, place of the receiver, bytes."""
+
+Steps = tuple[Iterable[Sent], ...]
+
+
+class Formula(NamedTuple):
+    """``steps``: of n and M. ``links``: of n, how many ``Sent`` there are in all, without making them."""
+
+    steps: Callable[[int, int], Steps]
+    links: Callable[[int], int]
+
+
+def _ring_all_reduce(n: int, size: int) -> Steps:
+    """2(n-1)/n·M, each rank to the next: a reduce-scatter and then an all-gather, each of n-1 times M/n.
+
+    Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 69(2), 2009.
+    """
+    return (_shift(n, 1, _share(2 * (n - 1) * size, n)),)
+
+
+def _backward_ring_all_reduce(n: int, size: int) -> Steps:
+    """The same, each rank to the one before."""
+    return (_shift(n, -1, _share(2 * (n - 1) * size, n)),)
+
+
+def _ring_half(n: int, size: int) -> Steps:
+    """(n-1)/n·M: the reduce-scatter or the all-gather of a ring all-reduce alone."""
+    return (_shift(n, 1, _share((n - 1) * size, n)),)
+
+
+def _halving_doubling_all_reduce(n: int, size: int) -> Steps:
+    """Between ranks at distance 2^k (exclusive or), k < log2 n, both ways: M/2^(k+1) in the reduce-scatter (vector
+    halving, distance doubling) and as much in the all-gather that retraces it.
+
+    When n is no power of two, let p be the largest one below and r = n-p. Of the first 2r ranks, each even one and the
+    odd one after it swap halves; the odd one hands its reduced half over, stands aside, and gets the result, M, at the
+    end. The others are numbered anew.
+
+    Rabenseifner, "Optimization of Collective Reduction Operations", ICCS 2004, section 4.
+    """
+    active, aside = _folded(n, stays=0)
+    half = _share(size, 2)
+    before: Steps = ()
+    after: Steps = ()
+    if aside:
+        swapped = [(i, j, half) for pair in aside for i, j in (pair, pair[::-1])]
+        before = (swapped, [(out, stays, half) for stays, out in aside])
+        after = ([(stays, out, size) for stays, out in aside],)
+    distances = range(len(active).bit_length() - 1)
+    return *before, *(_exchange(active, k, 2 * _share(size, 2 << k)) for k in distances), *after
+
+
+def _recursive_doubling_all_reduce(n: int, size: int) -> Steps:
+    """Between ranks at distance 2^k (exclusive or), k < log2 n, both ways: M each time.
+
+    When n is no power of two, each even one of the first 2(n-p) ranks sends M to the odd one after it before, and gets
+    M back after; p is the largest power of two below n.
+
+    Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations in MPICH", IJHPCA 19(1), 2005.
+    """
+    active, aside = _folded(n, stays=1)
+    before: Steps = ([(out, stays, size) for stays, out in aside],) if aside else ()
+    after: Steps = ([(stays, out, size) for stays, out in aside],) if aside else ()
+    return *before, *(_exchange(active, k, size) for k in range(len(active).bit_length() - 1)), *after
+
+
+def _recursive_halving_reduce_scatter(n: int, size: int) -> Steps:
+    """Between ranks at distance p/2, p/4, ... 1 (exclusive or): each sends what the half of the other is to keep. Ranks
+    beyond a power of two are folded in as in ``_recursive_doubling_all_reduce``; they get M/n at the end.
+
+    The same article as there.
+    """
+    active, aside = _folded(n, stays=1)
+    kept = [1 + (i < len(aside)) for i in range(len(active))]
+    """Shares of M/n that each active rank and the one folded into it end with."""
+
+    def halving(distance: int) -> Iterator[Sent]:
+        for i, rank in enumerate(active):
+            first = (i ^ distance) & ~(distance - 1)
+            yield rank, active[i ^ distance], _share(sum(kept[first : first + distance]) * size, n)
+
+    before: Steps = ([(out, stays, size) for stays, out in aside],) if aside else ()
+    after: Steps = ([(stays, out, _share(size, n)) for stays, out in aside],) if aside else ()
+    distances = [1 << k for k in reversed(range(len(active).bit_length() - 1))]
+    return *before, *map(halving, distances), *after
+
+
+def _doubling_all_gather(n: int, size: int) -> Steps:
+    """Between ranks at distance 2^k (exclusive or), both ways: 2^k·M/n; n is a power of two. For other n Bruck's
+    algorithm: each rank sends min(2^k, n-2^k)·M/n to the rank 2^k before.
+
+    The same article as above; Bruck et al., "Efficient algorithms for all-to-all communications in multiport
+    message-passing systems", IEEE TPDS 8(11), 1997.
+    """
+    distances = [1 << k for k in range((n - 1).bit_length())]
+    if n.bit_count() == 1:
+        return tuple(_exchange(range(n), k, _share(d * size, n)) for k, d in enumerate(distances))
+    return tuple(_shift(n, -d, _share(min(d, n - d) * size, n)) for d in distances)
+
+
+def _all_to_all(n: int, size: int) -> Steps:
+    """Each rank M/n to every other: it keeps its own share of M (MPI_Alltoall, MPI 4.0 section 6.8)."""
+    sent = _share(size, n)
+    return (((i, j, sent) for i, j in permutations(range(n), 2)),)
+
+
+def _chain(n: int, size: int) -> Steps:
+    """M, each rank to the next, from the first to the last.
+
+    As a broadcast: the pipelined chain from the group's first rank, which hands on each segment as it comes in (the
+    order of NCCL's ring broadcast). As a pipeline send: each stage's activations to the next; gradients go back in
+    a second collective over a group of the reversed order.
+    """
+    return (((i, i + 1, size) for i in range(n - 1)),)
+
+
+def _whole_message_chain(n: int, size: int) -> Steps:
+    """The same in n-1 steps: each rank hands the message on when it has all of it."""
+    return tuple([(i, i + 1, size)] for i in range(n - 1))
+
+
+def _star(n: int, size: int) -> Steps:
+    """M from the first rank to each other, at the same time."""
+    return ([(0, i, size) for i in range(1, n)],)
+
+
+def _binomial_tree(n: int, size: int) -> Steps:
+    """M from each of the first 2^k ranks to the one 2^k further on, for k < log2 n."""
+    return tuple(
+        [(i, i + d, size) for i in range(min(d, n - d))] for d in (1 << k for k in range((n - 1).bit_length()))
+    )
+
+
+def _quaternary_tree(n: int, size: int) -> Steps:
+    """The k-nomial tree of radix 4: M from each multiple of 4d to those that are d, 2d and 3d further on, for d = 4^k
+    from the largest below n down to 1."""
+
+    def sends(d: int) -> Iterator[Sent]:
+        return ((i, j, size) for i in range(0, n, 4 * d) for j in range(i + d, min(i + 4 * d, n), d))
+
+    return tuple(map(sends, reversed([4**k for k in range(((n - 1).bit_length() + 1) // 2)])))
+
+
+def _shift(n: int, distance: int, sent: int) -> Iterator[Sent]:
+    return ((i, (i + distance) % n, sent) for i in range(n))
+
+
+def _exchange(ranks: Sequence[int], k: int, sent: int) -> Iterator[Sent]:
+    return ((rank, ranks[i ^ 1 << k], sent) for i, rank in enumerate(ranks))
+
+
+def _folded(n: int, stays: int) -> tuple[list[int], list[tuple[int, int]]]:
+    """As many ranks as the largest power of two up to n, and (who stays, who stands aside) for each pair of the first
+    2r that has one too many. ``stays``: which of the two."""
+    extra = n - (1 << n.bit_length() - 1)
+    aside = [(2 * i + stays, 2 * i + 1 - stays) for i in range(extra)]
+    return [stays for stays, _ in aside] + list(range(2 * extra, n)), aside
+
+
+def _folded_links(n: int, per_extra: int) -> int:
+    k = n.bit_length() - 1
+    return (k << k) + per_extra * (n - (1 << k))
+
+
+def _share(size: int, parts: int) -> int:
+    """``size / parts``, rounded up."""
+    return -(-size // parts)
+
+
+RING_ALL_REDUCE = Formula(_ring_all_reduce, lambda n: n)
+BACKWARD_RING_ALL_REDUCE = Formula(_backward_ring_all_reduce, lambda n: n)
+RING_HALF = Formula(_ring_half, lambda n: n)
+HALVING_DOUBLING_ALL_REDUCE = Formula(_halving_doubling_all_reduce, lambda n: _folded_links(n, 4))
+RECURSIVE_DOUBLING_ALL_REDUCE = Formula(_recursive_doubling_all_reduce, lambda n: _folded_links(n, 2))
+RECURSIVE_HALVING_REDUCE_SCATTER = Formula(_recursive_halving_reduce_scatter, lambda n: _folded_links(n, 2))
+DOUBLING_ALL_GATHER = Formula(_doubling_all_gather, lambda n: n * (n - 1).bit_length())
+ALL_TO_ALL = Formula(_all_to_all, lambda n: n * (n - 1))
+CHAIN = Formula(_chain, lambda n: n - 1)
+WHOLE_MESSAGE_CHAIN = Formula(_whole_message_chain, lambda n: n - 1)
+STAR = Formula(_star, lambda n: n - 1)
+BINOMIAL_TREE = Formula(_binomial_tree, lambda n: n - 1)
+QUATERNARY_TREE = Formula(_quaternary_tree, lambda n: n - 1)

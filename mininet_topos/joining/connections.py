@@ -1,0 +1,73 @@
+"""What TCP connections have carried, read from the sockets themselves: the truth about a job's traffic, without
+switches.
+
+In: a network namespace. Out: payload bytes per connection and per (source, destination). The receiving end's counter is
+used, because it is complete once the program has its data; the sender's waits for acknowledgements. Connections that
+have closed are gone with their bytes, so read before a job ends.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import NamedTuple
+
+RECEIVED = re.compile(r"\bbytes_received:(\d+)")
+
+
+class Connection(NamedTuple):
+    """One end of a TCP connection. ``received``: payload bytes so far (tcp(7), ``tcpi_bytes_received``)."""
+
+    ip: str
+    port: int
+    peer_ip: str
+    peer_port: int
+    received: int
+
+
+def read_connections(namespace: str | None = None) -> list[Connection]:
+    """The established connections in a named network namespace, without one in that of this process. Raises ``OSError``
+    and ``CalledProcessError``."""
+    where = ["-N", namespace] if namespace else []
+    listed = subprocess.run(
+        ["ss", *where, "-tinH", "state", "established"], capture_output=True, text=True, check=True
+    ).stdout
+    return list(parsed(listed))
+
+
+def parsed(listed: str) -> Iterator[Connection]:
+    """From the output of ``ss -tinH state established``: a line of addresses, then an indented one of counters, which
+    has no ``bytes_received`` before the first byte."""
+    ends: tuple[str, str] | None = None
+    for line in listed.splitlines():
+        if not line[:1].isspace():
+            local, peer = line.split()[2:4]
+            ends = local, peer
+        elif ends:
+            counted = RECEIVED.search(line)
+            yield Connection(*_address(ends[0]), *_address(ends[1]), int(counted[1]) if counted else 0)
+            ends = None
+
+
+def received_from(
+    connections: Iterable[Connection], counts: Callable[[Connection], bool] = lambda _: True
+) -> Counter[tuple[str, str]]:
+    """Bytes per (sending address, receiving address), of the connections that ``counts`` accepts."""
+    total: Counter[tuple[str, str]] = Counter()
+    for connection in filter(counts, connections):
+        total[connection.peer_ip, connection.ip] += connection.received
+    return total
+
+
+def uses_ports(ports: Container[int]) -> Callable[[Connection], bool]:
+    """Whether a connection has one of these ports at either end."""
+    return lambda connection: connection.port in ports or connection.peer_port in ports
+
+
+def _address(text: str) -> tuple[str, int]:
+    """``10.0.1.1:5000``, also ``[::ffff:10.0.1.1]:5000`` of a socket that speaks both versions of IP, and
+    ``10.0.1.1%eth0:5000``."""
+    ip, _, port = text.rpartition(":")
+    return ip.strip("[]").removeprefix("::ffff:").partition("%")[0], int(port)

@@ -1,0 +1,79 @@
+"""The commands that start ranks in network namespaces, and where their programs are.
+
+Owns which interpreter runs which library: PyTorch's environment is ``.venv-torch`` or what ``SIGNALBOX_TORCH`` names
+(``scripts/joining.sh`` makes it), Open MPI's Python package is the system's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ENTER = Path(__file__).with_name("enter.sh")
+SYSTEM_PYTHON = "/usr/bin/python3"
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+TUNED: Mapping[str, Mapping[str, int]] = {
+    "default": {},
+    "ring": {"allreduce": 4},
+    "segmented_ring": {"allreduce": 5},
+    "recursive_doubling": {"allreduce": 3},
+    "rabenseifner": {"allreduce": 6},
+    "linear": {"alltoall": 1},
+    "pairwise": {"alltoall": 2},
+    "bruck": {"alltoall": 3},
+}
+"""Algorithms of Open MPI's ``tuned`` component, by the collective that they are for and their number
+(``ompi_info --param coll tuned --level 9``)."""
+
+
+def torch_python() -> Path:
+    return Path(os.environ.get("SIGNALBOX_TORCH", ROOT / ".venv-torch")) / "bin" / "python"
+
+
+@cache
+def missing() -> Mapping[str, str]:
+    """Per library (``gloo``, ``open-mpi``) why it cannot run here; empty when both can."""
+    found = {}
+    if not torch_python().exists():
+        found["gloo"] = f"there is no {torch_python()}; run scripts/joining.sh"
+    if not shutil.which("mpirun") or subprocess.run([SYSTEM_PYTHON, "-c", "import mpi4py, numpy"]).returncode:
+        found["open-mpi"] = "there is no Open MPI with mpi4py; run scripts/joining.sh"
+    return found
+
+
+def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
+    """``words``: the options that all ranks of the job have."""
+    module = "mininet_topos.joining.gloo_rank"
+    return [str(torch_python()), "-m", module, "--rank", str(rank), "--interface", interface, *words]
+
+
+def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: Mapping[str, int]) -> list[str]:
+    """One rank in each namespace, in their order; to be run in the first one. ``subnet``: of the addresses that MPI
+    uses. ``tuned``: see ``TUNED``."""
+    settings = {
+        "plm_rsh_agent": ENTER,
+        "pml": "ob1",
+        "btl": "tcp,self",
+        "btl_tcp_if_include": subnet,
+        "oob_tcp_if_include": subnet,
+        "btl_tcp_port_min_v4": 20_000,
+        "btl_tcp_port_range_v4": 1_000,
+        "mpi_yield_when_idle": 1,
+        "orte_abort_on_non_zero_status": 1,
+        **({"coll_tuned_use_dynamic_rules": 1} if tuned else {}),
+        **{f"coll_tuned_{name}_algorithm": number for name, number in tuned.items()},
+    }
+    return [
+        "mpirun",
+        "--allow-run-as-root",
+        *("--host", ",".join(namespaces), "--map-by", "node", "--bind-to", "none", "-np", str(len(namespaces))),
+        *(word for name, value in settings.items() for word in ("--mca", name, str(value))),
+        *(word for name in ENVIRONMENT for word in ("-x", name)),
+        *(SYSTEM_PYTHON, "-m", "mininet_topos.joining.mpi_rank", *words),
+    ]

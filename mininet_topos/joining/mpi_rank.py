@@ -1,0 +1,76 @@
+"""One rank of an Open MPI job, as a program that ``mpirun`` starts inside its host's namespace.
+
+    PYTHONPATH=. mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
+
+In: the options of ``rank``; the rank is MPI's. Out: its log. Which algorithm runs is mpirun's choice
+(``launch.mpirun``). MPI connects once, so there is one round.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from mininet_topos.joining.connections import uses_ports
+from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
+from mininet_topos.joining.wire import measure
+
+DATA_PORTS = range(20_000, 21_000)
+"""Where MPI's ranks listen for each other; no ephemeral ports, so that nothing else uses them."""
+
+
+class OpenMpi:
+    """The collectives of the world's communicator. See ``rank.Library``."""
+
+    def __init__(self) -> None:
+        self._world = MPI.COMM_WORLD
+        self.rank: int = self._world.Get_rank()
+        self.size: int = self._world.Get_size()
+
+    def run(self, collective: str, vector: Vector) -> Vector | None:
+        own = part(vector, self.rank, self.size)
+        result = np.empty_like(vector)
+        if collective == "barrier":
+            self._world.Barrier()
+        elif collective == "all_reduce":
+            self._world.Allreduce(vector, result)
+        elif collective == "all_gather":
+            self._world.Allgather(own.copy(), result)
+        elif collective == "reduce_scatter":
+            result = np.empty_like(own)
+            self._world.Reduce_scatter(vector, result, [len(own)] * self.size)
+        elif collective == "reduce_scatter_block":
+            result = np.empty_like(own)
+            self._world.Reduce_scatter_block(vector, result)
+        elif collective == "broadcast":
+            self._world.Bcast(vector, 0)
+            return vector
+        elif collective == "reduce":
+            self._world.Reduce(vector, result, root=0)
+        elif collective == "all_to_all":
+            self._world.Alltoall(vector, result)
+        else:
+            raise ValueError(f"no collective {collective!r}")
+        return result
+
+
+def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int:
+    """``report``: called after each iteration. Returns 1 when a result was wrong."""
+    parser = options("One rank of an Open MPI job.")
+    parser.add_argument("--wire", type=Path, help="measure the cases of this file instead of training")
+    given = parser.parse_args(argv)
+    library = OpenMpi()
+    spec = spec_of(given, library.rank)
+    Round(spec.control, 0, spec.rank).wait()
+    if given.wire:
+        measure(library, spec.peers, given.wire, spec.out, uses_ports(DATA_PORTS))
+        return 0
+    return 0 if run_round(spec, library, 0, report) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""What a rank of a real job does, whichever library carries its bytes: data, right results, iterations, the log.
+
+In: a ``Library``, which runs one collective, and the options of ``options``. Out: the file of ``trainer.log``. This
+module and what it imports need only the standard library and numpy, because the libraries have environments of their
+own. M is the size of the full vector, as in a job's announcement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from mininet_topos.trainer.log import Iteration, TrainingLog
+
+POLL_S = 0.02
+LIMIT = 1009
+"""Of the data: with at most 1000 ranks all sums are exact in float32."""
+
+LOOSE = frozenset({"broadcast", "reduce"})
+"""Collectives after which some ranks do not wait for the others. The training adds a barrier."""
+
+Vector = np.ndarray[Any, np.dtype[np.float32]]
+Report = Callable[[Iteration], None]
+
+
+class Library(Protocol):
+    """``run``: one collective over this rank's full vector of M bytes; returns the result, None where this rank has
+    none. The vector may be overwritten. All-gather takes this rank's part of the vector, reduce-scatter returns it."""
+
+    rank: int
+    size: int
+
+    def run(self, collective: str, vector: Vector) -> Vector | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RankSpec:
+    """``collective``: a name that the library knows. ``control``: directory that the job's ranks share with what
+    started them; see ``Round``. Without ``iterations`` the round lasts until it is stopped there."""
+
+    job_id: str
+    rank: int
+    peers: tuple[str, ...]
+    collective: str
+    elements: int
+    out: Path
+    control: Path
+    iterations: int | None = None
+    compute_s: float = 0.0
+    rounds: int = 1
+
+    @property
+    def size(self) -> int:
+        return len(self.peers)
+
+
+def options(description: str) -> argparse.ArgumentParser:
+    """The options of every rank's program; ``spec_of`` reads them."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--job", required=True, help="job id, the same on every rank")
+    parser.add_argument("--rank", type=int, default=None, help="index into --peers")
+    parser.add_argument("--peers", required=True, help="the IP address of every rank, separated by commas")
+    parser.add_argument("--collective", default="all_reduce")
+    parser.add_argument("--elements", type=int, default=120_120, help="float32 values per vector")
+    parser.add_argument("--iterations", type=int, default=None, help="per round; otherwise until it is stopped")
+    parser.add_argument("--compute-s", type=float, default=0.0, help="idle seconds before each collective")
+    parser.add_argument("--rounds", type=int, default=1, help="how often to connect anew")
+    parser.add_argument("--control", type=Path, required=True, help="directory that the job's ranks share")
+    parser.add_argument("--out", type=Path, required=True, help="directory for the raw timestamps")
+    return parser
+
+
+def spec_of(given: argparse.Namespace, rank: int) -> RankSpec:
+    peers = tuple(given.peers.split(","))
+    elements = max(1, given.elements // len(peers)) * len(peers)  # equal parts: the libraries want them
+    return RankSpec(
+        given.job,
+        rank,
+        peers,
+        given.collective,
+        elements,
+        given.out,
+        given.control,
+        given.iterations,
+        given.compute_s,
+        given.rounds,
+    )
+
+
+def log_path(out: Path, job_id: str, rank: int, number: int = 0) -> Path:
+    return out / f"{job_id}-rank{rank}-round{number}.jsonl"
+
+
+# ---- data
+
+
+def data(rank: int, iteration: int, elements: int) -> Vector:
+    """This rank's vector: integers that follow from the arguments alone, so each rank knows every result."""
+    return _base(iteration, elements) * np.float32(rank + 1)
+
+
+def expected(collective: str, rank: int, size: int, iteration: int, elements: int) -> Vector | None:
+    """The right result at ``rank``, root 0; None where it has none."""
+    base = _base(iteration, elements)
+    if collective in ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_block"):
+        total = base * np.float32(size * (size + 1) // 2)
+        if collective == "reduce":
+            return total if rank == 0 else None
+        return total if collective == "all_reduce" else part(total, rank, size)
+    if collective == "all_gather":
+        return np.concatenate([part(base, peer, size) * np.float32(peer + 1) for peer in range(size)])
+    if collective == "all_to_all":
+        return np.concatenate([part(base, rank, size) * np.float32(peer + 1) for peer in range(size)])
+    return base if collective == "broadcast" else None
+
+
+def part(vector: Vector, index: int, size: int) -> Vector:
+    """Part ``index`` of ``size`` equal parts, as a view."""
+    length = len(vector) // size
+    return vector[index * length : (index + 1) * length]
+
+
+def _base(iteration: int, elements: int) -> Vector:
+    return ((np.arange(elements) * 31 + iteration) % LIMIT).astype(np.float32)
+
+
+def is_right(result: Vector | None, right: Vector | None) -> bool:
+    return right is None or (result is not None and np.array_equal(result, right))
+
+
+# ---- iterations
+
+
+class Round:
+    """When a job's ranks begin and end a round, agreed upon by files in a directory that they share.
+
+    ``K.go`` begins round K, ``K.stop`` asks for its end; what starts the ranks writes both. Before an iteration rank 0
+    answers the latter with ``K.last``, which holds that iteration's number. No rank ends an iteration before rank 0 has
+    begun it, so each sees the file in time, and nothing of this is sent over the network.
+    """
+
+    def __init__(self, directory: Path, number: int, rank: int) -> None:
+        self._stop, self._last, self._go = (directory / f"{number}.{name}" for name in ("stop", "last", "go"))
+        self._rank = rank
+
+    def wait(self) -> None:
+        while not self._go.exists():
+            time.sleep(POLL_S)
+
+    def before(self, iteration: int) -> None:
+        """Rank 0 calls it before every iteration."""
+        if self._rank == 0 and not self._last.exists() and self._stop.exists():
+            draft = self._last.with_suffix(".draft")
+            draft.write_text(str(iteration))
+            draft.replace(self._last)
+
+    def is_last(self, iteration: int) -> bool:
+        """Asked after the iteration."""
+        return self._last.exists() and iteration >= int(self._last.read_text())
+
+
+def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
+    """Iterations until the round ends, each with its result checked."""
+    index, start = 0, time.monotonic()
+    while True:
+        at.before(index)
+        vector = data(spec.rank, index, spec.elements)
+        right = expected(spec.collective, spec.rank, spec.size, index, spec.elements)
+        if spec.compute_s:
+            time.sleep(spec.compute_s)
+        began = time.monotonic()
+        result = library.run(spec.collective, vector)
+        if spec.collective in LOOSE:
+            library.run("barrier", vector)
+        ended = time.monotonic()
+        ok = is_right(result, right)
+        end = time.monotonic()
+        yield Iteration(index, start, end, ok, (), ended - began, 1)
+        if index + 1 == spec.iterations or at.is_last(index):
+            return
+        index, start = index + 1, end
+
+
+def run_round(spec: RankSpec, library: Library, number: int, report: Report | None) -> bool:
+    """One round, with a log of its own. Returns whether every result was right. ``report``: called after each
+    iteration."""
+    log = TrainingLog(log_path(spec.out, spec.job_id, spec.rank, number))
+    log.begin(spec.job_id, spec.rank, spec.peers, spec.collective, spec.elements)
+    right = True
+    for done in train(spec, library, Round(spec.control, number, spec.rank)):
+        log.iteration(done)
+        right = right and done.ok
+        if report:
+            report(done)
+    log.end()
+    return right
+
+
+def go(control: Path, number: int) -> None:
+    """Begin a round."""
+    control.mkdir(parents=True, exist_ok=True)
+    (control / f"{number}.go").touch()
+
+
+def stop(control: Path, number: int) -> None:
+    """Ask for a round's end."""
+    (control / f"{number}.stop").touch()
+
+
+def meet(directory: Path, name: str, rank: int, size: int) -> None:
+    """Return when every rank is here; a barrier that sends nothing over the network."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.{rank}").touch()
+    waiting: Sequence[int] = range(size)
+    while waiting := [peer for peer in waiting if not (directory / f"{name}.{peer}").exists()]:
+        time.sleep(POLL_S)
