@@ -19,6 +19,10 @@ def word(enum_name: str) -> str:
     return enum_name.lower().replace("_", " ")
 
 
+MOST_PAIRS = 20
+"""Of a job, in a table."""
+
+
 def rate(bps: float) -> str:
     for unit, size in (("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3)):
         if bps >= size:
@@ -29,7 +33,10 @@ def rate(bps: float) -> str:
 def jobs(found: Sequence[Fields]) -> RenderableType:
     if not found:
         return "No jobs are registered."
-    columns = ("job", "state", "ranks", "flows", "pinned", "level", "predicted", "measured", "iterations", "lease left")
+    columns = (
+        *("job", "state", "ranks", "flows", "pinned", "planned for", "level", "predicted", "measured"),
+        *("iterations", "lease left"),
+    )
     rows = (
         (
             job["spec"]["job_id"],
@@ -37,6 +44,7 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
             len(job["spec"]["endpoints"]),
             job["virtual_links"],
             job["pinned"],
+            _planned_for(job["demand"]),
             _known(job["level"], ".3f"),
             _known(job["efficiency_predicted"], ".1%"),
             _known(job["efficiency_measured"], ".1%"),
@@ -60,14 +68,19 @@ def job(found: Fields) -> RenderableType:
         "may be split": f"into {spec['max_subflows']} subflows over {word(spec['transport'])}"
         if spec["max_subflows"] > 1
         else "no",
+        "planned for": _planned_for(found["demand"]),
+        "traffic": _traffic(found["demand"]),
         "level": _known(found["level"], ".3f"),
         "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
         f"{_known(found['efficiency_measured'], '.1%')} measured",
         "communication": f"{_known(found['ideal_communication_s'], '.3f')} s ideal, "
         f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
     }
+    shown: list[RenderableType] = [_facts(facts)]
+    if found["demand"]["pairs"]:
+        shown.append(_pairs(found["demand"]["pairs"]))
     if not spec["collectives"]:
-        return _facts(facts)
+        return Group(*shown)
     collectives = _table(
         ("phase", "collective", "bytes per iteration", "groups"),
         (
@@ -75,7 +88,36 @@ def job(found: Fields) -> RenderableType:
             for c in spec["collectives"]
         ),
     )
-    return Group(_facts(facts), collectives)
+    return Group(*shown, collectives)
+
+
+def _planned_for(demand: Fields) -> str:
+    """Which bytes, and whether others are looked for."""
+    return word(demand["source"]) + (", learning" if demand["learning"] else "")
+
+
+def _traffic(demand: Fields) -> str:
+    if not demand["window_s"]:
+        return "not counted yet"
+    counted = f"{rate(demand['measured_bps'])} of payload, {demand['undeclared_fraction']:.1%} of it not announced"
+    return f"{counted}; {demand['difference']}" if demand["difference"] else counted
+
+
+def _pairs(pairs: Sequence[Fields]) -> RenderableType:
+    """The busiest, with bytes per iteration: as announced and as counted."""
+    busiest = sorted(pairs, key=lambda pair: -max(pair["measured_bps"], int(pair["declared_bytes"])))[:MOST_PAIRS]
+    rows = (
+        (
+            pair["src"],
+            pair["dst"],
+            f"{int(pair['declared_bytes']):,}",
+            f"{pair['measured_bytes']:,.0f}" if pair.get("measured_bytes") is not None else "-",
+            rate(pair["measured_bps"]),
+        )
+        for pair in busiest
+    )
+    left = f"; {len(pairs) - len(busiest)} more with --json" if len(pairs) > len(busiest) else ""
+    return _table(("from", "to", "announced", "counted", "rate"), rows, title=f"bytes per iteration{left}")
 
 
 def _announced(spec: Fields) -> str:
@@ -168,7 +210,8 @@ def status(found: Fields) -> RenderableType:
         "switches": f"{found['switches']}, {found['switches_in_sync']} in sync",
         "links": f"{found['links']} directed",
         "hosts": found["hosts"],
-        "jobs": f"{found['jobs']}, {found['jobs_pending']} pending",
+        "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
+        f"{found['jobs_differing']} that send what they did not announce",
         "rules": f"{found['rules']}; {pins(found['pins'])}",
         "network efficiency": f"{found['network_efficiency']:.1%}",
         "flows moved": found["moved_flows_total"],

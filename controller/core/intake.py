@@ -264,6 +264,7 @@ class Intake:
     def _register(self, message: RegisterJob, now: float) -> Effects:
         s, spec = self._state, message.spec
         known = spec.job_id in s.jobs.jobs
+        s.demand.refuse_unlearnable(spec)
         job = s.jobs.register(spec, now)
         replied = commands(Reply(message.reply, job.id))
         if known:
@@ -328,7 +329,8 @@ class Intake:
         if jobs is before:
             return NOTHING
         s.routes.release(jobs.values())
-        return self._changed(now)
+        changed = self._changed(now)
+        return changed | at_once(Work.SAVE) if s.demand.measured != s.saved.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
         """Take what the switches hold for the running plan, once all of it is known."""
@@ -339,7 +341,7 @@ class Intake:
             return NOTHING
         s.adoption.end(now)
         s.phases.take(Input.ADOPTED, now)
-        s.cycle.stop_waiting(s.routes.adopt(s.fabric, s.sync.installed, s.jobs.jobs.values()))
+        s.cycle.stop_waiting(s.routes.adopt(s.fabric, s.sync.installed, self._derived.jobs().values()))
         if not s.adoption.is_first:  # no job has been forgotten: pins of other jobs are not expected to be claimed
             s.routes.forget_orphans()
         if s.strategy is not Strategy.PLANNED:

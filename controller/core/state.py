@@ -95,7 +95,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     for spec in saved.specs:
         jobs.register(spec, now)
-    demand.follow(jobs.jobs, now)
+    demand.follow(jobs.jobs, now, saved.measured)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
     sync, phases = SwitchSync(config.openflow.audit_interval_s), Phases()

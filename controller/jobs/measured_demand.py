@@ -29,12 +29,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from controller.errors import InvalidInput
 from controller.fabric.counter_samples import Floats, Rows
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.registry import Job, Pair
-from controller.jobs.spec import JobId, Transport
+from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.memo import Memo, MemoPerKey
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
@@ -63,7 +64,9 @@ LAG_S = 0.5
 CONTRADICTIONS = 2
 AMONG_CONTRADICTIONS = 4
 STABLE = 3
-SNAPSHOTS = 16
+SNAPSHOTS = 64
+LONGEST = 6
+"""Intervals of a window, if three iterations do not take longer."""
 FEWEST_ITERATIONS = 3
 FEWEST_PACKETS = 10
 """Of the busiest pair in a window, of full size: less says nothing."""
@@ -133,13 +136,35 @@ class MeasuredDemand:
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, _Watched] = {}
 
-    def follow(self, jobs: Mapping[JobId, Job], now: float) -> None:
-        """These are the jobs that there are."""
+    def refuse_unlearnable(self, spec: JobSpec) -> None:
+        """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
+        pairs = len(pairs_within(spec))
+        if spec.observed and pairs > self._max_learning_rules:
+            message = (
+                f"{pairs} pairs of hosts would have to be counted to learn what the job sends; at most "
+                f"{self._max_learning_rules} are (jobs.max_learning_rules). Announce its collectives or transfers"
+            )
+            raise InvalidInput.of("endpoints", message)
+
+    @property
+    def measured(self) -> dict[JobId, tuple[VirtualLink, ...]]:
+        """What jobs are planned for that is not in their specs: what a restart has to know."""
+        return {
+            job_id: demand.virtual_links
+            for job_id, demand in self.demands.items()
+            if demand.source is DemandSource.MEASURED
+        }
+
+    def follow(
+        self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
+    ) -> None:
+        """These are the jobs that there are. ``measured``: as it was before a restart."""
         if self._jobs.keys() == jobs.keys():
             return
         owners = {pair: job_id for job_id, job in jobs.items() for src, dst in job.pairs for pair in both(src, dst)}
         self._jobs = {
-            job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now) for job_id, job in jobs.items()
+            job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now, (measured or {}).get(job_id, ()))
+            for job_id, job in jobs.items()
         }
         for watched in self._jobs.values():
             watched.owners = owners
@@ -166,6 +191,12 @@ class MeasuredDemand:
         if list(demands.items()) != list(self.demands.items()):
             self.demands = MappingProxyType(demands)
         self.counters.keep({pair for watched in self._jobs.values() for pair in watched.pairs})
+
+
+def pairs_within(spec: JobSpec) -> list[Pair]:
+    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail."""
+    nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
+    return [pair for addresses in nics for pair in permutations(sorted(set(addresses)), 2)]
 
 
 def both(src: str, dst: str) -> tuple[Pair, Pair]:
@@ -224,13 +255,13 @@ class _Watched:
     """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``owners``: the job that has
     announced a pair, or the opposite one."""
 
-    def __init__(self, job: Job, interval_s: float, now: float) -> None:
+    def __init__(self, job: Job, interval_s: float, now: float, measured: tuple[VirtualLink, ...]) -> None:
         self.owners: Mapping[Pair, JobId] = {}
         self._job = job
         self._interval_s = interval_s
         self._header_bytes = HEADER_BYTES[job.transport]
         self._durations: deque[tuple[float, float]] = deque(maxlen=64)
-        self._held: Mapping[Pair, float] | None = None
+        self._held: dict[Pair, float] | None = None
         self._held_per_iteration = False
         self._agreed = False
         self._differing: Difference | None = None
@@ -249,6 +280,10 @@ class _Watched:
         self._measurement: Measurement | None = None
         self._undeclared_fraction = 0.0
         self._links = job.virtual_links
+        if measured:
+            self._links, self._held, self._wants_learning = measured, {}, False
+            for link in measured:
+                self._held[link.src_ip, link.dst_ip] = self._held.get((link.src_ip, link.dst_ip), 0.0) + link.bytes
         self.pairs: tuple[Pair, ...] = ()
         self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
         self._count_pairs()
@@ -276,7 +311,7 @@ class _Watched:
     def _all_pairs(self) -> Sequence[Pair]:
         """That no other job has announced."""
         mine = self._job.id
-        return [pair for pair in permutations(sorted(self._job.addresses), 2) if self.owners.get(pair, mine) == mine]
+        return [pair for pair in pairs_within(self._job.spec) if self.owners.get(pair, mine) == mine]
 
     def _count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
@@ -489,16 +524,17 @@ class _Watched:
         return min((by_duration, float(len(durations))), key=lambda count: _factor(float(total / planned / count)))
 
     def _window(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
-        """Two snapshots with counters of the same pairs, at least two intervals and three iterations apart: as near to
-        whole iterations as there are, the longest time where they are not reported."""
+        """Two snapshots with counters of the same pairs, at least two intervals and three iterations apart, and
+        not long ago: as near to whole iterations as there are, the longest time where they are not reported."""
         latest = self._snapshots[-1]
         lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
         iteration_s = sum(lately) / len(lately) if lately else 0.0
         shortest_s = max(1.9 * self._interval_s, FEWEST_ITERATIONS * iteration_s)
+        longest_s = max(LONGEST * self._interval_s, 2 * shortest_s)
         starts = [
             start
             for start in self._snapshots
-            if latest.now - start.now >= shortest_s and start.counted == latest.counted
+            if shortest_s <= latest.now - start.now <= longest_s and start.counted == latest.counted
         ]
         if not starts:
             return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controller.config import Strategy
+from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId, JobSpec
 
 
@@ -49,12 +50,14 @@ class ReportIterations:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), and the shares
-    of the subflows per split flow (source, destination), which no rule holds."""
+    """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
+    the subflows per split flow (source, destination), which no rule holds, and what jobs are planned for that is not in
+    their specs."""
 
     specs: tuple[JobSpec, ...] = ()
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

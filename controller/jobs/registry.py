@@ -43,7 +43,7 @@ class Job:
     @property
     def addresses(self) -> frozenset[str]:
         """Of the hosts that it must have: those of its virtual links; of an observed job all."""
-        return frozenset(ip for pair in self.pairs for ip in pair) or frozenset(self.spec.endpoints)
+        return frozenset(ip for pair in self.pairs for ip in pair) or self.spec.addresses
 
     @property
     def max_subflows(self) -> int:

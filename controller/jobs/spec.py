@@ -172,6 +172,11 @@ class JobSpec(_Frozen):
     lease_s: float = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
 
     @property
+    def addresses(self) -> frozenset[str]:
+        """Of all NICs."""
+        return frozenset((*self.endpoints, *(ip for rail in self.rails for ip in rail.endpoints)))
+
+    @property
     def observed(self) -> bool:
         """The job says who takes part, not what is sent."""
         return not self.collectives and not self.transfers

@@ -1,4 +1,4 @@
-"""The accepted jobs, the strategy and the shares of split flows on disk, so that a restarted controller knows them.
+"""The accepted jobs, the strategy, the shares of split flows and what was measured on disk, so that a restarted controller knows them.
 
 Owns the state directory: one JSON file, and a lock that keeps a second controller out. In: ``SavedState``. Out: the
 same after a restart. A file that cannot be read back is set aside, not fatal: its jobs register again with their next
@@ -10,14 +10,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from dataclasses import astuple
 from pathlib import Path
 
 import structlog
 
 from controller.config import Strategy
 from controller.errors import InvalidInput
+from controller.jobs.collectives import VirtualLink
 from controller.jobs.messages import SavedState
-from controller.jobs.spec import JobSpec
+from controller.jobs.spec import JobId, JobSpec
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +90,9 @@ class StateStore:
         temporary = self._path.with_suffix(".json.new")
         with temporary.open("w", encoding="utf-8") as file:
             shares = [[*pair, *of_subflows] for pair, of_subflows in state.shares.items()]
-            json.dump({"format": FORMAT, "strategy": state.strategy, "jobs": jobs, "shares": shares}, file)
+            measured = {job_id: [astuple(link) for link in links] for job_id, links in state.measured.items()}
+            saved = {"strategy": state.strategy, "jobs": jobs, "shares": shares, "measured": measured}
+            json.dump({"format": FORMAT, **saved}, file)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self._path)
@@ -122,7 +126,17 @@ def _decode(content: bytes) -> SavedState:
     strategy = data["strategy"]
     specs = tuple(JobSpec.parse(job) for job in data["jobs"])
     shares = {(src, dst): _shares(of_subflows) for src, dst, *of_subflows in data.get("shares", ())}
-    return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares)
+    measured = {
+        JobId(job_id): tuple(_link(*link) for link in links) for job_id, links in data.get("measured", {}).items()
+    }
+    return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares, measured)
+
+
+def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:
+    """Raises ``ValueError`` for bytes that are no amount, and ``TypeError`` for what are no numbers."""
+    if size <= 0 or phase < 0:
+        raise ValueError(f"{size} bytes in phase {phase} are no virtual link")
+    return VirtualLink(str(src_ip), str(dst_ip), int(phase), int(size))
 
 
 def _shares(of_subflows: list[float]) -> tuple[float, ...]:

@@ -85,11 +85,17 @@ def _per_job(name: str, text: str, value: Callable[[JobStatus], float | None]) -
     return Family(name, text, samples, ("job_id",))
 
 
+def _demands(snapshot: Snapshot) -> Iterator[tuple[str, JobDemand]]:
+    for job_id in snapshot.status.jobs:
+        if job_id in snapshot.status.demands:
+            yield job_id, snapshot.status.demands[job_id]
+
+
 def _per_demand(name: str, text: str, value: Callable[[JobDemand], float | None]) -> Family:
     """No series for jobs without a value."""
 
     def samples(snapshot: Snapshot) -> Iterator[Sample]:
-        for job_id, demand in snapshot.status.demands.items():
+        for job_id, demand in _demands(snapshot):
             if (known := value(demand)) is not None:
                 yield (job_id,), known
 
@@ -174,7 +180,7 @@ def _plan_info(snapshot: Snapshot) -> Iterator[Sample]:
 
 
 def _demand_source(snapshot: Snapshot) -> Iterator[Sample]:
-    for job_id, demand in snapshot.status.demands.items():
+    for job_id, demand in _demands(snapshot):
         for source in DemandSource:
             yield (job_id, source.value), source == demand.source
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from controller.alarms import Alarm, AlarmKind
 from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
+from controller.jobs.measured_demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
@@ -67,6 +70,20 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
     )
 
 
+def demand() -> JobDemand:
+    """It sends half as much again as it announced, and something back."""
+    pairs = ("10.0.1.1", "10.0.2.1"), ("10.0.2.1", "10.0.1.1")
+    return JobDemand(
+        source=DemandSource.MEASURED,
+        virtual_links=(),
+        declared={pairs[0]: 1_000_000},
+        learning=True,
+        measurement=Measurement(pairs, np.array([3e6, 1e6]), 6.0, 2.5),
+        difference=Difference(((pairs[1], 1e6),), ((pairs[0], 1.5),)),
+        undeclared_fraction=0.25,
+    )
+
+
 def plan() -> Plan:
     return Plan(
         generation=7,
@@ -96,7 +113,9 @@ def status(of: Fabric | None = None) -> Status:
         },
         links={UP1: LinkStatus(1_000_000, 4e6, 8e5), HOST_UP: LinkStatus(2_000_000, 4e6, 0.0)},
         jobs={JobId("llama"): job("llama", pinned=True), JobId("bert"): job("bert", pinned=False)},
+        demands={JobId("llama"): demand()},
         plan=plan(),
+        plan_demand_source={JobId("llama"): DemandSource.MEASURED},
         plan_installed=True,
         baseline_levels={"ecmp": 2.1, "greedy": 2.0},
         pins=1,
