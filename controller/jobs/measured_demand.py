@@ -162,8 +162,9 @@ class MeasuredDemand:
         if self._jobs.keys() == jobs.keys():
             return
         owners = {pair: job_id for job_id, job in jobs.items() for src, dst in job.pairs for pair in both(src, dst)}
+        before = measured or {}
         self._jobs = {
-            job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now, (measured or {}).get(job_id, ()))
+            job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now, before.get(job_id, ()))
             for job_id, job in jobs.items()
         }
         for watched in self._jobs.values():

@@ -115,6 +115,9 @@ def test_a_ring_that_runs_the_other_way_raises_an_alarm_and_is_planned_as_it_run
 
 
 def test_learning_moves_no_pin_and_loses_no_packet(fabric: Sending) -> None:
+    fabric.send(RegisterJob(ring_job("known", HOSTS, lease_s=600)))
+    fabric.run(1)
+    fabric.send(DeregisterJob(JobId("known")))
     fabric.send(RegisterJob(ring_job("other", HOSTS[:2], lease_s=600)))
     fabric.run(1)
     fabric.after_each_mod = lambda: [fabric.trace(a, b) or pytest.fail(f"{a} > {b}") for a, b in permutations(HOSTS, 2)]
