@@ -7,7 +7,10 @@ heartbeat.
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+from dataclasses import astuple
 from pathlib import Path
 
 import structlog
@@ -16,7 +19,7 @@ from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.messages import SavedState
-from controller.jobs.spec import JobId
+from controller.jobs.spec import JobId, JobSpec
 
 log = structlog.get_logger(__name__)
 
@@ -87,8 +90,43 @@ class StateStore:
         temporary = self._path.with_suffix(".json.new")
         with temporary.open("w", encoding="utf-8") as file:
             shares = [[*pair, *of_subflows] for pair, of_subflows in state.shares.items()]
-            links_of = data.get("measured", {})
+            measured = {job_id: [astuple(link) for link in links] for job_id, links in state.measured.items()}
+            saved = {"strategy": state.strategy, "jobs": jobs, "shares": shares, "measured": measured}
+            json.dump({"format": FORMAT, **saved}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self._path)
+        _sync_directory(self._path.parent)
 
+
+def _lock(state_dir: Path, wait: bool) -> int | None:
+    """The descriptor of a lock, which ends with the process; None when another process holds it."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True)
+        lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InvalidInput.of("state_dir", f"cannot write in {state_dir}: {error.strerror or error}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    except BaseException:
+        os.close(lock)
+        raise
+    os.truncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock
+
+
+def _decode(content: bytes) -> SavedState:
+    data = json.loads(content)
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']} is not {FORMAT}")
+    strategy = data["strategy"]
+    specs = tuple(JobSpec.parse(job) for job in data["jobs"])
+    shares = {(src, dst): _shares(of_subflows) for src, dst, *of_subflows in data.get("shares", ())}
+    links_of = data.get("measured", {})
     measured = {JobId(job_id): tuple(_link(*link) for link in links) for job_id, links in links_of.items()}
     return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares, measured)
 
