@@ -63,7 +63,7 @@ def text(alarm: Alarm) -> str:
     facts = alarm.facts
     match alarm.kind:
         case AlarmKind.FLOWS_WITHOUT_PATH:
-            flows = [f"{src} > {dst}" for src, dst in facts["flows"]]
+            flows = [f"{flow.src_ip} > {flow.dst_ip}" for flow in facts["flows"]]
             return f"{len(flows)} flows have no path: {', '.join(flows[:4])}"
         case AlarmKind.HOSTS_MISSING:
             hosts = list(facts["hosts"])

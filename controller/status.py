@@ -18,6 +18,7 @@ from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.measured_demand import DemandSource, JobDemand
 from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route
@@ -28,7 +29,8 @@ JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 @dataclass(frozen=True, slots=True)
 class JobStatus:
     """``level``: L_j of the running routes, 0 while unknown. ``routes``: of every virtual link the route that its
-    switches confirmed, None under ECMP. ``routes_generation`` grows when they change."""
+    switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what tells the
+    subflows apart."""
 
     spec: JobSpec
     state: JobState
@@ -41,6 +43,7 @@ class JobStatus:
     mean_communication_s: float
     routes: Mapping[FlowId, Route | None]
     routes_generation: int
+    dividing: Dividing = Dividing()
 
     @property
     def pinned(self) -> int:

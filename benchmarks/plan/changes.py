@@ -91,7 +91,7 @@ def changed(setting: Setting, change: Change, split: bool, limits: PlanLimits) -
     before = _plan(problem_of(setting.fabric, jobs), limits)
     fabric, left = _after(setting, jobs, before.routes, change)
     stayed = {pair for job in left for pair in job.pairs}
-    routes = {flow: route for flow, route in before.routes.items() if flow in stayed}
+    routes = {flow: route for flow, route in before.routes.items() if flow.pair in stayed}
     repaired = timed_runs(
         lambda: problem_of(fabric, left, routes), lambda problem, _: repair(problem), limits, OF_PLANNED
     )

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
-from controller.jobs.collectives import PortClass, check, port_classes
+from controller.jobs.collectives import check
 from controller.jobs.measured_demand import DemandSource, JobDemand
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import (
@@ -30,6 +31,7 @@ from controller.jobs.spec import (
     MAX_ENDPOINTS,
     MAX_GROUPS,
     MAX_RAILS,
+    MAX_SUBFLOWS,
     MAX_VIRTUAL_LINKS,
     Algorithm,
     Dealing,
@@ -38,9 +40,10 @@ from controller.jobs.spec import (
     Library,
     Transport,
 )
+from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome, StrategySet
 from controller.planning.plan import Plan
-from controller.planning.problem import FlowId, Route
+from controller.planning.problem import FlowId, Route, Subflow, route_of
 from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
 
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
@@ -261,8 +264,9 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
-    classes = port_classes(job.spec.max_subflows)
-    routes = [_route(flow, route, classes, fabric) for flow, route in sorted(job.routes.items(), key=itemgetter(0))]
+    routes = [
+        _route(flow, route, job.dividing, fabric) for flow, route in sorted(job.routes.items(), key=itemgetter(0))
+    ]
     return pb.WatchRoutesResponse(generation=job.routes_generation, routes=routes)
 
 
@@ -283,12 +287,14 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
     """``status``: for the jobs of the flows and the names of the switches."""
     owner: dict[FlowId, JobId] = {flow: job_id for job_id, job in status.jobs.items() for flow in job.routes}
-    classes = {job_id: port_classes(job.spec.max_subflows) for job_id, job in status.jobs.items()}
 
-    def planned(flow: FlowId, route: Route) -> pb.PlannedRoute:
+    def planned(flow: FlowId) -> pb.PlannedRoute:
         job_id = owner.get(flow, JobId(""))
-        of_job = classes[job_id] if job_id else port_classes(len(route))  # its job has left since it was planned
-        return pb.PlannedRoute(job_id=job_id, route=_route(flow, route, of_job, status.fabric))
+        if not job_id:  # its job has left since it was planned
+            return pb.PlannedRoute(route=_route(flow, plan.routes.get(flow), Dividing(MAX_SUBFLOWS), status.fabric))
+        dividing = status.jobs[job_id].dividing
+        route = _route(flow, route_of(dividing, flow.pair, plan.routes), dividing, status.fabric)
+        return pb.PlannedRoute(job_id=job_id, route=route)
 
     return message_of(
         pb.Plan,
@@ -296,7 +302,7 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         ecmp_level_mean=plan.ecmp.mean if plan.ecmp else 0.0,
         ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
         plan_ms=plan.times.total_ms,
-        routes=[planned(flow, route) for flow, route in sorted(plan.routes.items(), key=itemgetter(0))],
+        routes=[planned(flow) for flow in sorted({flow._replace(piece=0) for flow in plan.routes})],
         unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
         installed=installed,
         baseline_level=status.baseline_levels if plan is status.plan else {},
@@ -337,17 +343,32 @@ def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
     return message_of(pb.SetStrategyResponse, done, strategy=STRATEGY_VALUES[done.strategy])
 
 
-def _route(flow: FlowId, route: Route | None, classes: Sequence[PortClass], fabric: Fabric) -> pb.Route:
-    """``classes``: of the flow's job. One subflow takes every port, several take a class each."""
+def _route(flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> pb.Route:
+    """``dividing``: of the flow's job. One subflow takes every port, several a class or some connections each."""
     if route is None:
         return pb.Route(src=flow.src_ip, dst=flow.dst_ip)
-    ports = classes if len(route) > 1 else (PortClass(0, 0),)
-    subflows = [
-        pb.Subflow(share=share, switches=_path_names(flow, path, fabric), port_value=of.value, port_mask=of.mask)
-        for (path, share), of in zip(route, ports, strict=False)
-    ]
+    bundles = dividing.bundles(flow.pair)
+    if len(route) == 1:
+        bundles = (tuple(chain.from_iterable(bundles)) if dividing.owner else (),)
+    subflows = [_subflow(flow, piece, bundle, fabric) for piece, bundle in zip(route, bundles, strict=False)]
     switches = subflows[0].switches if len(route) == 1 else ()
     return pb.Route(src=flow.src_ip, dst=flow.dst_ip, pinned=True, switches=switches, subflows=subflows)
+
+
+def _subflow(flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> pb.Subflow:
+    """``bundle``: what tells its packets from others; nothing when it has all."""
+    classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
+    return pb.Subflow(
+        share=piece.share,
+        switches=_path_names(flow, piece.path, fabric),
+        port_value=classes[0].value,
+        port_mask=classes[0].mask,
+        connections=[
+            pb.Connection(src=flow.src_ip, src_port=ports.src.value, dst=flow.dst_ip, dst_port=ports.dst.value)
+            for ports in bundle
+            if ports.dst
+        ],
+    )
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:

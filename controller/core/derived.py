@@ -86,7 +86,8 @@ class Derived:
         self.counted_links = Row(   possible_links,      lambda: (s.fabric, self.pins(), self.paths()))
         self.confirmed_pins = Row(  ConfirmedPins(),     lambda: (s.fabric.hosts, s.wanted.pins, s.wanted.rules,
                                                                   s.sync.installed))
-        self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, self.confirmed_pins()))
+        self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, s.wanted.pins,
+                                                                  self.confirmed_pins()))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric,
                                                                   s.sending.routes, s.sending.generation,

@@ -23,7 +23,7 @@ from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey
 from controller.planning.messages import StrategySet
-from controller.planning.problem import FlowId, Route
+from controller.planning.problem import FlowId, Route, flow_ids
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
 from controller.tables.running_routes import confirmed_pins
@@ -109,7 +109,8 @@ class Sending:
         before, self.routes = self.routes, routes
         generation: dict[JobId, int] = {}
         for job in jobs.values():
-            if any(before.get(flow) != routes.get(flow) for flow in (FlowId(*pair) for pair in job.pairs)):
+            flows = (flow for pair in job.pairs for flow in flow_ids(job.dividing, pair))
+            if any(before.get(flow) != routes.get(flow) for flow in flows):
                 self._changes += 1
                 generation[job.id] = self._changes
                 registry.reset_measured(job.id)

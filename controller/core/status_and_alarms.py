@@ -13,7 +13,7 @@ from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import MemoPerKey
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.problem import FlowId, Route, ideal_communication_s
+from controller.planning.problem import FlowId, Route, ideal_communication_s, route_of
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
@@ -104,7 +104,8 @@ def _job_status(
     generation: int,
     level: float,
 ) -> JobStatus:
-    routes = {FlowId(*pair): confirmed.get(FlowId(*pair)) for pair in sorted(job.pairs)}
+    owner = job.dividing.owner
+    routes = {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in sorted(job.pairs)}
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair if ip in fabric.hosts}
     return JobStatus(
         spec=job.spec,
@@ -112,11 +113,14 @@ def _job_status(
         missing_hosts=missing,
         lease_ends_at=job.lease_ends_at,
         level=0.0 if missing else level,
-        ideal_communication_s=0.0 if missing else ideal_communication_s(job.virtual_links, nic_bps),
+        ideal_communication_s=0.0
+        if missing or not job.per_iteration
+        else ideal_communication_s(job.virtual_links, nic_bps),
         iterations=job.iterations,
         last_communication_s=job.last_communication_s,
         mean_communication_s=job.mean_communication_s,
         routes=routes,
+        dividing=job.dividing,
         routes_generation=generation,
     )
 

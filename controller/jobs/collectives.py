@@ -1,4 +1,4 @@
-"""Virtual links: what a job sends from address to address, and how the subflows of one are distinguished.
+"""Virtual links: what a job sends from address to address.
 
 In: a ``JobSpec``. Out: one ``VirtualLink`` per (source, destination, phase), with the bytes of one iteration: its
 transfers, and what its collectives are short for (``formulas``, chosen by ``library_profiles``). What ranks on one
@@ -10,12 +10,6 @@ own sequence of steps, and the transfers are one more. All of them begin togethe
 steps, steps of one number are taken as simultaneous: groups of a training job usually do the same. Where the numbers
 differ it is not known which steps meet, so the whole phase is one step. Its ideal time is then that of the busiest NIC
 for everything, which nothing can beat; that one step may load a link more than the phase as a whole is left out.
-
-A job that may split its flows opens one connection per subflow, each from a source port of that subflow's class. The
-classes follow from the job's ``max_subflows`` alone, so they stay while its routes change: class i of K has the value i
-in the bits above bit 0, as many of them as K needs. Bit 0 cannot be used: Linux gives connect() even ports and bind(0)
-odd ones (measured, 200 of 200). When K is no power of two, some ports belong to no class: their packets are hashed by
-ECMP, like those of classes without a subflow.
 """
 
 from __future__ import annotations
@@ -24,7 +18,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
-from typing import NamedTuple
 
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs.formulas import Formula, Sent
@@ -111,29 +104,3 @@ def _formula(library: Library, collective: Collective, n: int) -> Formula | None
 def _not_known(library: Library, collective: Collective, n: int) -> str:
     what = f"{collective.algorithm} of {collective.bytes_per_iteration} bytes over {n} ranks"
     return f"what {library} sends in {what} is not known; name its algorithm, or give transfers instead"
-
-
-# ---- source-port classes
-
-
-class PortClass(NamedTuple):
-    """The transport ports p with ``p & mask == value``."""
-
-    value: int
-    mask: int
-
-    def holds(self, port: int) -> bool:
-        return port & self.mask == self.value
-
-
-def exactly(port: int) -> PortClass:
-    """The class of one port."""
-    return PortClass(port, 0xFFFF)
-
-
-def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
-    """One class per subflow, disjoint, in the order of the subflows; none for flows that stay whole."""
-    if max_subflows == 1:
-        return ()
-    mask = ((1 << (max_subflows - 1).bit_length()) - 1) << 1
-    return tuple(PortClass(number << 1, mask) for number in range(max_subflows))

@@ -34,8 +34,9 @@ from controller.fabric.counter_samples import Floats, Rows
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.registry import Job, Pair
+from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec, Transport
+from controller.jobs.subflows import Pair
 from controller.memo import Memo, MemoPerKey
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
@@ -161,7 +162,13 @@ class MeasuredDemand:
         """These are the jobs that there are. ``measured``: as it was before a restart."""
         if self._jobs.keys() == jobs.keys():
             return
-        owners = {pair: job_id for job_id, job in jobs.items() for src, dst in job.pairs for pair in both(src, dst)}
+        owners = {
+            pair: job_id
+            for job_id, job in jobs.items()
+            if not job.dividing.owner
+            for src, dst in job.pairs
+            for pair in both(src, dst)
+        }
         before = measured or {}
         self._jobs = {
             job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now, before.get(job_id, ()))
@@ -624,33 +631,42 @@ class MeasuredJobs:
     announced it, else to the first that was found to use it."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], Job](_measured_job)
+        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], bool, Job](_measured_job)
         self._without_conflicts = Memo(_without_conflicts)
 
     def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
         measured = self._of_job(
-            {job_id: (job, demands[job_id].virtual_links, demands[job_id].counted) for job_id, job in jobs.items()}
+            {
+                job_id: (job, demands[job_id].virtual_links, demands[job_id].counted, demands[job_id].per_iteration)
+                for job_id, job in jobs.items()
+            }
         )
         return self._without_conflicts(jobs, measured)
 
 
-def _measured_job(job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair]) -> Job:
+def _measured_job(
+    job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair], per_iteration: bool
+) -> Job:
     if virtual_links is job.virtual_links:
         return replace(job, counted=counted) if counted else job
     pairs = frozenset((link.src_ip, link.dst_ip) for link in virtual_links)
-    return replace(job, virtual_links=virtual_links, pairs=pairs, counted=counted)
+    return replace(job, virtual_links=virtual_links, pairs=pairs, counted=counted, per_iteration=per_iteration)
 
 
 def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
     if all(job.pairs <= announced[job_id].pairs for job_id, job in measured.items()):
         return measured
-    owner = {pair: job_id for job_id, job in announced.items() for pair in job.pairs}
-    for job_id, job in measured.items():
+    alone = {job_id: job for job_id, job in measured.items() if not job.dividing.owner}
+    owner = {pair: job_id for job_id in alone for pair in announced[job_id].pairs}
+    for job_id, job in alone.items():
         for pair in job.pairs:
             owner.setdefault(pair, job_id)
-    return {job_id: _measured_job(job, _owned(job, owner), job.counted) for job_id, job in measured.items()}
+    return {
+        job_id: _measured_job(job, _owned(job, owner), job.counted, job.per_iteration)
+        for job_id, job in measured.items()
+    }
 
 
 def _owned(job: Job, owner: Mapping[Pair, JobId]) -> tuple[VirtualLink, ...]:
-    links = tuple(link for link in job.virtual_links if owner[link.src_ip, link.dst_ip] == job.id)
+    links = tuple(link for link in job.virtual_links if job.dividing.owner or owner[link.src_ip, link.dst_ip] == job.id)
     return links if len(links) < len(job.virtual_links) else job.virtual_links

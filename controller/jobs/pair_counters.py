@@ -15,7 +15,7 @@ import numpy as np
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.registry import Pair
+from controller.jobs.subflows import Pair
 
 
 class RuleReading(NamedTuple):

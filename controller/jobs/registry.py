@@ -6,32 +6,42 @@ snapshots, or an error from ``controller.errors`` and no change. Knows nothing o
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import MappingProxyType
 
-from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound
+from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound
 from controller.jobs.collectives import VirtualLink, virtual_links
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobId, JobSpec, Transport
+from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
 
-Pair = tuple[str, str]
+MAX_CONNECTIONS = 65_536
+"""Of one job; a connection that both of its ends report counts twice."""
+
+MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``counted``: pairs of its
-    addresses that are counted besides (``measured_demand``). ``iterations``: how many were
-    reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest first."""
+    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
+    be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
+    (``measured_demand``). ``per_iteration``: the bytes of the virtual links are of one iteration. ``iterations``: how
+    many were reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest
+    first."""
 
     spec: JobSpec
     virtual_links: tuple[VirtualLink, ...]
     pairs: frozenset[Pair]
     lease_ends_at: float
+    dividing: Dividing
     counted: frozenset[Pair] = frozenset()
+    per_iteration: bool = True
     iterations: int = 0
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
@@ -44,10 +54,6 @@ class Job:
     def addresses(self) -> frozenset[str]:
         """Of the hosts that it must have: those of its virtual links; of an observed job all."""
         return frozenset(ip for pair in self.pairs for ip in pair) or self.spec.addresses
-
-    @property
-    def max_subflows(self) -> int:
-        return self.spec.max_subflows
 
     @property
     def transport(self) -> Transport:
@@ -67,6 +73,7 @@ class JobRegistry:
         self._max_jobs = max_jobs
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self._announced_by: dict[Pair, JobId] = {}
+        self._reports: dict[JobId, Mapping[str, frozenset[tuple[str, int, str, int]]]] = {}
 
     def register(self, spec: JobSpec, now: float) -> Job:
         """Accept a job, or renew the lease of the one that has this spec already.
@@ -84,9 +91,10 @@ class JobRegistry:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
         links = virtual_links(spec)
         pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
-        self._refuse_conflict(job_id, pairs)
-        self._announced_by.update(dict.fromkeys(pairs, job_id))
-        return self._put(Job(spec, links, pairs, now + spec.lease_s))
+        if not spec.reports_connections:
+            self._refuse_conflict(job_id, pairs)
+            self._announced_by.update(dict.fromkeys(pairs, job_id))
+        return self._put(Job(spec, links, pairs, now + spec.lease_s, Dividing.of(spec)))
 
     def deregister(self, job_id: JobId) -> None:
         """Raises ``NotFound``."""
@@ -113,6 +121,30 @@ class JobRegistry:
             )
         )
 
+    def report_connections(self, job_id: JobId, address: str, reported: Iterable[tuple[str, int, str, int]]) -> Job:
+        """All connections that one address of the job has: (source address and port, destination address and port).
+        They carry bytes both ways. Raises ``NotFound``, ``Conflict`` when the job did not announce that it reports them,
+        ``InvalidInput`` for addresses that are not the job's and for too many."""
+        job = self._get(job_id)
+        if not job.spec.reports_connections:
+            raise Conflict(f"job '{job_id}' was registered without reports_connections")
+        ours, reports = job.spec.addresses, {**self._reports.get(job_id, {}), address: frozenset(reported)}
+        problems = (
+            [FieldProblem("address", f"{address} is not an address of job '{job_id}'")] if address not in ours else []
+        )
+        problems += [
+            FieldProblem("connections", f"{dst} is not an address of job '{job_id}'")
+            for dst in sorted({dst for _, _, dst, _ in reports[address]} - ours)[:MAX_NAMED]
+        ]
+        total = sum(map(len, reports.values()))
+        if total > MAX_CONNECTIONS:
+            problems.append(
+                FieldProblem("connections", f"job '{job_id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
+            )
+        InvalidInput.refuse(problems)
+        self._reports[job_id] = reports
+        return self._put(replace(job, dividing=replace(job.dividing, connections=_by_pair(reports.values()))))
+
     def reset_measured(self, job_id: JobId) -> None:
         """Forget the recent times: they were measured on routes that have changed. Raises ``NotFound``."""
         self._put(replace(self._get(job_id), recent_communication_s=()))
@@ -138,7 +170,8 @@ class JobRegistry:
         jobs = dict(self.jobs)
         for job in gone:
             del jobs[job.id]
-            for pair in job.pairs:
+            self._reports.pop(job.id, None)
+            for pair in () if job.dividing.owner else job.pairs:
                 del self._announced_by[pair]
         self.jobs = MappingProxyType(jobs)
 
@@ -151,3 +184,12 @@ class JobRegistry:
         raise Conflict(
             f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}"
         )
+
+
+def _by_pair(reports: Iterable[frozenset[tuple[str, int, str, int]]]) -> Connections:
+    """Both directions of every connection, whichever end has reported it."""
+    found: defaultdict[Pair, set[Connection]] = defaultdict(set)
+    for src, src_port, dst, dst_port in chain.from_iterable(reports):
+        found[src, dst].add(Connection(src_port, dst_port))
+        found[dst, src].add(Connection(dst_port, src_port))
+    return {pair: tuple(sorted(connections)) for pair, connections in found.items()}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.registry import Pair
 from controller.jobs.spec import JobId, Transport
+from controller.jobs.subflows import Dividing, Pair
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,10 @@ class WorkloadJob:
     max_subflows: int = 1
     transport: Transport = Transport.TCP
     counted: frozenset[Pair] = frozenset()
+
+    @cached_property
+    def dividing(self) -> Dividing:
+        return Dividing(self.max_subflows)
 
     @cached_property
     def pairs(self) -> frozenset[Pair]:

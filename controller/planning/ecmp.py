@@ -78,7 +78,9 @@ def hashed_links(problem: Problem, hops: NextHops, seed: int) -> Ints:
     flows). The source port is a function of the seed and the job; each switch hashes in its own way."""
     ports = {flow.job_id: _source_port(flow.job_id, seed) for flow in problem.flows}
     flows = [problem.flows[number] for number in hops.flows.tolist()]
-    words = [crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id]} {_ROCE_PORT}".encode()) for f in flows]
+    words = [
+        crc32(f"{f.id.src_ip} {f.id.dst_ip} {_UDP} {ports[f.job_id] + f.id.piece} {_ROCE_PORT}".encode()) for f in flows
+    ]
     five_tuple = np.array(words, np.uint64)
     first = hops.link[hops.start].tolist()
     switch = np.array([hops.links[link].dpid if link != hops.nothing else 0 for link in first], np.uint64)

@@ -13,7 +13,7 @@ Phases never overlap, so a link's load counts only the job's largest phase on it
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -26,6 +26,7 @@ from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
+from controller.jobs.subflows import Dividing
 from controller.memo import MemoPerKey
 
 Ints = NDArray[np.int64]
@@ -39,10 +40,27 @@ Pairs = frozenset[tuple[str, str]]
 
 
 class FlowId(NamedTuple):
-    """Source and destination address; at most one job announces a pair."""
+    """Source and destination address; at most one job without an owner announces a pair. ``owner`` and ``piece``: of
+    flows that have the same addresses, see ``jobs.subflows``."""
 
     src_ip: str
     dst_ip: str
+    owner: str = ""
+    piece: int = 0
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        return self.src_ip, self.dst_ip
+
+    @property
+    def back(self) -> FlowId:
+        """The same the other way."""
+        return self._replace(src_ip=self.dst_ip, dst_ip=self.src_ip)
+
+
+def flow_ids(dividing: Dividing, pair: tuple[str, str]) -> tuple[FlowId, ...]:
+    """Of a job's flows from one address to another: one, or one per piece."""
+    return tuple(FlowId(*pair, dividing.owner, piece) for piece in range(len(dividing.pieces(pair).weights)))
 
 
 class Subflow(NamedTuple):
@@ -222,9 +240,22 @@ def demands(
     }
 
 
+def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route | None:
+    """How everything from one address to another travels; None when some piece of it has no route."""
+    ids, weights = flow_ids(dividing, pair), dividing.pieces(pair).weights
+    if len(ids) == 1:
+        return routes.get(ids[0])
+    pieces = [routes.get(flow) for flow in ids]
+    return (
+        tuple(Subflow(piece[0].path, weight) for piece, weight in zip(pieces, weights, strict=True) if piece)
+        if all(pieces)
+        else None
+    )
+
+
 class Announced(Protocol):
     """What the planner needs of a job, registered or from a file. ``pairs``: (source, destination) addresses of its
-    virtual links. ``max_subflows``: into how many pieces it can divide each."""
+    virtual links. ``dividing``: how it can divide each."""
 
     @property
     def id(self) -> JobId: ...
@@ -233,7 +264,7 @@ class Announced(Protocol):
     @property
     def pairs(self) -> Pairs: ...
     @property
-    def max_subflows(self) -> int: ...
+    def dividing(self) -> Dividing: ...
 
 
 def missing_hosts(hosts: Mapping[str, Host], addresses: frozenset[str]) -> tuple[str, ...]:
@@ -258,13 +289,13 @@ class Flows:
 
     def __init__(self) -> None:
         self._of_job = MemoPerKey[
-            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, int, tuple[Flow, ...]
+            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, Dividing, tuple[Flow, ...]
         ](_flows)
         self._routed = MemoPerKey[JobId, tuple[Flow, ...], tuple[Route | None, ...], tuple[Flow, ...]](_routed)
 
     def __call__(self, jobs: Iterable[Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
         """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-        of_job = self._of_job({job.id: (job.id, job.virtual_links, hosts, job.pairs, job.max_subflows) for job in jobs})
+        of_job = self._of_job({job.id: (job.id, job.virtual_links, hosts, job.pairs, job.dividing) for job in jobs})
         routed = self._routed(
             {job_id: (flows, tuple(routes.get(flow.id) for flow in flows)) for job_id, flows in of_job.items()}
         )
@@ -290,16 +321,20 @@ def _flows(
     virtual_links: tuple[VirtualLink, ...],
     hosts: Mapping[str, Host],
     pairs: Pairs,
-    max_subflows: int,
+    dividing: Dividing,
 ) -> tuple[Flow, ...]:
     nic_bps = {ip: hosts[ip].nic_bps for pair in pairs for ip in pair}
 
-    def flow(flow_id: FlowId, demand_bps: tuple[tuple[int, float], ...]) -> Flow:
-        src, dst = hosts[flow_id.src_ip], hosts[flow_id.dst_ip]
+    def flows(whole: FlowId, demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
+        src, dst = hosts[whole.src_ip], hosts[whole.dst_ip]
         nic_links = (src.uplink, dst.downlink)
-        return Flow(flow_id, job_id, src.at.dpid, dst.at.dpid, nic_links, demand_bps, None, max_subflows)
+        weights, max_subflows = dividing.pieces(whole.pair)
+        for piece, weight in enumerate(weights):
+            own_bps = tuple((phase, weight * bps) for phase, bps in demand_bps) if weight < 1 else demand_bps
+            flow_id = FlowId(*whole.pair, dividing.owner, piece)
+            yield Flow(flow_id, job_id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows)
 
-    return tuple(flow(*item) for item in demands(virtual_links, nic_bps).items())
+    return tuple(flow for item in demands(virtual_links, nic_bps).items() for flow in flows(*item))
 
 
 def _routed(flows: tuple[Flow, ...], routes: tuple[Route | None, ...]) -> tuple[Flow, ...]:

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from typing import Protocol
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import message
 from controller.tables.rules import (

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 from controller.fabric.topology import PortNo
-from controller.jobs.collectives import PortClass, exactly
+from controller.jobs.subflows import PortClass, exactly
 from controller.southbound.framework import ofp
 from controller.southbound.openflow_framing import Malformed
 from controller.tables.rules import (

@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
-from controller.jobs.collectives import PortClass, exactly
 from controller.jobs.spec import Transport
+from controller.jobs.subflows import PortClass, exactly
 from controller.planning.problem import FlowId, Route
 from controller.tables.rules import (
     ETH_IPV4,
@@ -50,20 +50,29 @@ GroupId = Callable[[PortNo], int]
 
 
 class Part(NamedTuple):
-    """Some of a flow's packets: those from one class of source ports, or ``answers`` that go to one. RoCEv2 answers
-    come from the same class: both ends of a queue pair derive the source port from the same flow label."""
+    """Some of a flow's packets: those from one class of source ports, to one class of destination ports where that is
+    given, or ``answers`` to these. RoCEv2 answers come from the same class: both ends of a queue pair derive the source
+    port from the same flow label."""
 
     transport: Transport
     ports: PortClass
     answers: bool = False
+    dst_ports: PortClass | None = None
+
+    @property
+    def bits(self) -> int:
+        """Of the ports that are matched: the more, the more specific."""
+        return self.ports.mask.bit_count() + (self.dst_ports.mask.bit_count() if self.dst_ports else 0)
 
 
 class Announcement(NamedTuple):
-    """What rules need to know of a flow's job. ``owner``: its 40-bit hash. ``parts``: one per subflow that it can have,
-    none when it stays whole."""
+    """What rules need to know of one pair of a job. ``owner``: the job's 40-bit hash. ``parts``: of each subflow or
+    piece that the flow can have, none when it stays whole. ``alone``: the job has the rule for all packets of the
+    pair, else only rules for its parts."""
 
     owner: int
-    parts: tuple[Part, ...]
+    parts: tuple[tuple[Part, ...], ...]
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +100,10 @@ def pin_key(flow: FlowId, part: Part | None = None) -> FlowKey:
     if part.transport is Transport.ROCE_V2:
         match = match._replace(ip_proto=IP_UDP, src_port=part.ports, dst_port=ROCE_PORT)
     elif part.answers:
-        match = match._replace(ip_proto=IP_TCP, dst_port=part.ports)
+        match = match._replace(ip_proto=IP_TCP, src_port=part.dst_ports, dst_port=part.ports)
     else:
-        match = match._replace(ip_proto=IP_TCP, src_port=part.ports)
-    return FlowKey(Table.PINNED, PIN_PRIORITY + part.ports.mask.bit_count(), match)
+        match = match._replace(ip_proto=IP_TCP, src_port=part.ports, dst_port=part.dst_ports)
+    return FlowKey(Table.PINNED, PIN_PRIORITY + part.bits, match)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -104,8 +113,8 @@ def learning_key(flow: FlowId) -> FlowKey:
 
 
 def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
-    """What ``pin_key`` made the entry for; None when it did not make it. RoCEv2 answers read as what they answer to:
-    the entries are the same."""
+    """What ``pin_key`` made the entry for; None when it did not make it. Answers read as what they answer to where the
+    entries are the same: of RoCEv2, and between two ports."""
     match = key.match
     if key.table != Table.PINNED or match.ipv4_src is None or match.ipv4_dst is None:
         return None
@@ -113,8 +122,10 @@ def read_pin_key(key: FlowKey) -> tuple[FlowId, Part | None] | None:
     part = None
     if match.ip_proto == IP_UDP and match.src_port:
         part = Part(Transport.ROCE_V2, match.src_port)
-    elif match.ip_proto == IP_TCP and (ports := match.src_port or match.dst_port):
-        part = Part(Transport.TCP, ports, answers=match.src_port is None)
+    elif match.ip_proto == IP_TCP and match.src_port:
+        part = Part(Transport.TCP, match.src_port, dst_ports=match.dst_port)
+    elif match.ip_proto == IP_TCP and match.dst_port:
+        part = Part(Transport.TCP, match.dst_port, answers=True)
     return (flow, part) if pin_key(flow, part) == key else None
 
 
@@ -140,26 +151,42 @@ def reverse_path(fabric: Fabric, path: Path) -> Path | None:
     return tuple(back)
 
 
-def both_directions(
-    flow: FlowId, route: Route | None, back: Sequence[Path | None], announced: Announcement, answered: bool
-) -> tuple[Pin, ...]:
-    """An announced virtual link and, unless another announcement covers them (``answered``), its
-    acknowledgements, which ride on it. ``back``: the cables of each subflow's path the other way."""
-    owner, parts = announced
-    pins = tuple(_one_direction(flow, owner, [path for path, _ in route or ()], parts))
+class Way(NamedTuple):
+    """One flow: how it is routed, and the cables of each subflow's path the other way."""
+
+    flow: FlowId
+    route: Route | None
+    back: tuple[Path | None, ...]
+
+
+def both_directions(ways: Sequence[Way], announced: Announcement, answered: bool) -> tuple[Pin, ...]:
+    """An announced virtual link, in pieces where it has any (``ways``), and its acknowledgements, which ride on it,
+    unless another announcement covers them (``answered``)."""
+    owner, parts, alone = announced
+    paths = [(way.flow, [path for path, _ in way.route or ()]) for way in ways]
+    pins = tuple(_one_direction(paths, owner, parts, alone))
     if answered:
         return pins
-    answers = [part._replace(answers=True) for part in parts]
-    return pins + tuple(_one_direction(FlowId(flow.dst_ip, flow.src_ip), owner, back, answers))
+    answers = tuple(tuple(part._replace(answers=True) for part in bundle) for bundle in parts)
+    return pins + tuple(_one_direction([(way.flow.back, way.back) for way in ways], owner, answers, alone))
 
 
-def _one_direction(flow: FlowId, owner: int, paths: Sequence[Path | None], parts: Sequence[Part]) -> Iterator[Pin]:
-    if len(paths) <= 1:
-        yield Pin(flow, owner, next(iter(paths), None))
-        return
-    yield Pin(flow, owner, None)
-    for path, part in zip(paths, parts, strict=False):
-        yield Pin(flow, owner, path, part)
+def _one_direction(
+    flows: Sequence[tuple[FlowId, Sequence[Path | None]]], owner: int, parts: Sequence[tuple[Part, ...]], alone: bool
+) -> Iterator[Pin]:
+    """Rules for all packets of the pair where one does; else one for each part, above a rule that counts the rest."""
+    pieces = [(flow, path) for flow, paths in flows for path in paths or (None,)]
+    whole = len(pieces) == 1
+    if alone:
+        flow, path = pieces[0]
+        yield Pin(flow, owner, path if whole else None)
+        if whole:
+            return
+    bundles = [tuple(part for bundle in parts for part in bundle)] if whole else parts
+    for (flow, path), bundle in zip(pieces, bundles, strict=False):
+        if path is not None or not alone:
+            for part in bundle:
+                yield Pin(flow, owner, path, part)
 
 
 @lru_cache(maxsize=1 << 16)

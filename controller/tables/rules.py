@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000

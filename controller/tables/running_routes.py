@@ -15,12 +15,12 @@ from typing import Protocol
 from controller.fabric.link_load import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
-from controller.jobs.collectives import port_classes
 from controller.jobs.spec import JobId, Transport
+from controller.jobs.subflows import Pair
 from controller.memo import Memo, MemoPerKey
-from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, Subflow, whole
+from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, Subflow, flow_ids, whole
 from controller.tables.adoption import installed_pins
-from controller.tables.pinned_table import Announcement, Part, Pin, both_directions, counted, reverse_path
+from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, counted, reverse_path
 from controller.tables.rules import FlowKey, FlowRule, RuleSet, job_owner
 
 Shares = Mapping[tuple[str, str], tuple[float, ...]]
@@ -50,9 +50,12 @@ class RunningRoutes:
 
     @property
     def shares(self) -> dict[tuple[str, str], tuple[float, ...]]:
-        """Of every split flow, and of those whose jobs may still register again: what a restart has to know."""
+        """Of every split flow, and of those whose jobs may still register again: what a restart has to know. Those of
+        jobs that report their connections are taken as equal until the next plan."""
         running: Shares = {
-            flow: tuple(share for _, share in route) for flow, route in self.routes.items() if len(route) > 1
+            flow.pair: tuple(share for _, share in route)
+            for flow, route in self.routes.items()
+            if len(route) > 1 and not flow.owner
         }
         return {**self._saved, **running}
 
@@ -68,17 +71,16 @@ class RunningRoutes:
 
     def claim(self, job: PinnedJob) -> bool:
         """A job is registered (again): its orphans become its routes. False when it has none."""
-        owner, pairs = job_owner(job.id), job.pairs
-        paths: dict[FlowId, dict[Part | None, Path]] = {}
+        owner = job_owner(job.id)
+        paths: dict[Pair, dict[Part | None, Path]] = {}
         for pin in self.orphans:
-            if pin.owner == owner and pin.path is not None and pin.flow in pairs:
-                paths.setdefault(pin.flow, {})[pin.part] = pin.path
+            if pin.owner == owner and pin.path is not None and pin.flow.pair in job.pairs:
+                paths.setdefault(pin.flow.pair, {})[pin.part] = pin.path
         shares, claimed = self.shares, dict(self.routes)
-        for flow, of_part in paths.items():
-            known = shares.get(flow, ())
-            route = whole(of_part[None]) if None in of_part else _split(of_part, parts_of(job), known)
-            if route and len(route) >= len(claimed.get(flow, ())):  # else some of its switches are not there yet
-                claimed[flow] = route
+        for pair, of_part in paths.items():
+            for flow, route in _claimed(job, pair, of_part, shares.get(pair, ())):
+                if len(route) >= len(claimed.get(flow, ())):  # else some of its switches are not there yet
+                    claimed[flow] = route
         self.replace(claimed)
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
         return len(self.orphans) < len(before)
@@ -90,7 +92,12 @@ class RunningRoutes:
 
     def release(self, jobs: Iterable[PinnedJob]) -> None:
         """Keep only the routes that these jobs can have."""
-        most = {FlowId(*pair): job.max_subflows for job in jobs for pair in job.pairs}
+        most = {
+            flow: job.dividing.pieces(pair).max_subflows
+            for job in jobs
+            for pair in job.pairs
+            for flow in flow_ids(job.dividing, pair)
+        }
         self.replace({flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)})
 
     def forget_orphans(self) -> None:
@@ -104,9 +111,9 @@ class Pins:
     def __init__(self) -> None:
         self._back: dict[Path, Path] = {}
         self._links: Mapping[LinkId, Link] = {}
-        self._of_flow = MemoPerKey[
-            FlowId, FlowId, Route | None, tuple[Path | None, ...], Announcement, bool, tuple[Pin, ...]
-        ](both_directions)
+        self._of_pair = MemoPerKey[tuple[JobId, Pair], tuple[Way, ...], Announcement, bool, tuple[Pin, ...]](
+            both_directions
+        )
         self._learning = Memo(_learning_pins)
 
     def __call__(
@@ -114,27 +121,44 @@ class Pins:
     ) -> tuple[Pin, ...]:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
         are known."""
-        announced: dict[FlowId, Announcement] = {}
-        for job in jobs:
-            of_job = Announcement(job_owner(job.id), parts_of(job))
-            for src, dst in sorted(job.pairs):
-                if src in fabric.hosts and dst in fabric.hosts:
-                    announced[FlowId(src, dst)] = of_job
-        self._reverse(fabric, {path for flow in announced for path, _ in routes.get(flow, ()) if path})
-        of_flow = self._of_flow({flow: self._inputs(flow, routes, announced) for flow in announced})
-        pins = tuple(chain.from_iterable(of_flow.values()))
-        taken = {pin.flow for pin in pins}
-        pins += tuple(pin for pin in orphans if pin.flow not in taken and fabric.hosts.keys() >= set(pin.flow))
-        taken |= {pin.flow for pin in orphans}
+        jobs = tuple(jobs)
+        announced = {
+            (job.id, pair): job
+            for job in jobs
+            for pair in sorted(job.pairs)
+            if pair[0] in fabric.hosts and pair[1] in fabric.hosts
+        }
+        used = {path for job_id, pair in announced for path in _paths(announced[job_id, pair], pair, routes)}
+        self._reverse(fabric, used)
+        claims = _claims(announced)
+        of_pair = self._of_pair(
+            {key: self._inputs(job, key[1], routes, announced, claims) for key, job in announced.items()}
+        )
+        pins = tuple(chain.from_iterable(of_pair.values()))
+        taken = {pin.flow.pair for pin in pins}
+        pins += tuple(
+            pin for pin in orphans if pin.flow.pair not in taken and fabric.hosts.keys() >= set(pin.flow.pair)
+        )
+        taken |= {pin.flow.pair for pin in orphans}
         return pins + self._learning(fabric.hosts, tuple(job for job in jobs if job.counted), frozenset(taken))
 
     def _inputs(
-        self, flow: FlowId, routes: Routes, announced: Mapping[FlowId, Announcement]
-    ) -> tuple[FlowId, Route | None, tuple[Path | None, ...], Announcement, bool]:
-        """What the pins of a flow follow from."""
-        route = routes.get(flow)
-        back = tuple(self._back.get(path) for path, _ in route or ())
-        return flow, route, back, announced[flow], FlowId(flow.dst_ip, flow.src_ip) in announced
+        self,
+        job: PinnedJob,
+        pair: Pair,
+        routes: Routes,
+        announced: Mapping[tuple[JobId, Pair], PinnedJob],
+        claims: Mapping[Pair, JobId],
+    ) -> tuple[tuple[Way, ...], Announcement, bool]:
+        """What the pins of one pair of a job follow from."""
+        ways = tuple(
+            Way(flow, route, tuple(self._back.get(path) for path, _ in route or ()))
+            for flow, route in ((flow, routes.get(flow)) for flow in flow_ids(job.dividing, pair))
+        )
+        back = pair[1], pair[0]
+        alone = claims[pair] == job.id
+        announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)
+        return ways, announcement, (job.id, back) in announced or (alone and back in claims)
 
     def _reverse(self, fabric: Fabric, paths: Set[Path]) -> None:
         """The same cables the other way, also while one of them is not usable: acknowledgements then fail over at their
@@ -146,7 +170,7 @@ class Pins:
         self._back = kept | {path: back for path, back in fresh.items() if back}
 
 
-def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken: frozenset[FlowId]) -> tuple[Pin, ...]:
+def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken: frozenset[Pair]) -> tuple[Pin, ...]:
     """Of jobs in their order; a pair that several of them might use is counted for the first. Pairs that have other
     rules are counted there."""
     owners: dict[FlowId, int] = {}
@@ -155,23 +179,58 @@ def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken
         for src, dst in sorted(job.counted):
             if src in hosts and dst in hosts:
                 owners.setdefault(FlowId(src, dst), owner)
-    return tuple(Pin(flow, owner, None, learning=True) for flow, owner in owners.items() if flow not in taken)
+    return tuple(Pin(flow, owner, None, learning=True) for flow, owner in owners.items() if flow.pair not in taken)
 
 
-def _split(path_of: Mapping[Part | None, Path], parts: Iterable[Part], shares: tuple[float, ...]) -> Route:
-    """The subflows that are pinned, from the first class on; empty when they are not the job's. ``shares``: as last
-    known."""
-    paths = [path_of[part] for part in takewhile(path_of.__contains__, parts)]
-    if len(paths) < len(path_of):
-        return ()
+def _claims(announced: Mapping[tuple[JobId, Pair], PinnedJob]) -> dict[Pair, JobId]:
+    """Which job has the rules for all packets of a pair: the one that cannot be told apart from others, else the
+    first."""
+    claims: dict[Pair, JobId] = {}
+    for (job_id, pair), job in announced.items():
+        if not job.dividing.owner:
+            claims[pair] = job_id
+    for job_id, pair in announced:
+        claims.setdefault(pair, job_id)
+    return claims
+
+
+def _paths(job: PinnedJob, pair: Pair, routes: Routes) -> Iterator[Path]:
+    """That the pair's flows take, but the empty ones."""
+    for flow in flow_ids(job.dividing, pair):
+        yield from (path for path, _ in routes.get(flow, ()) if path)
+
+
+def _claimed(
+    job: PinnedJob, pair: Pair, path_of: Mapping[Part | None, Path], shares: tuple[float, ...]
+) -> Iterator[tuple[FlowId, Route]]:
+    """The routes that pins of a pair stand for. ``shares``: as last known."""
+    flows, parts = flow_ids(job.dividing, pair), parts_of(job, pair)
+    if None in path_of:
+        yield flows[0], whole(path_of[None])
+        return
+    firsts = [bundle[0] for bundle in parts]
+    if len(flows) > 1:
+        yield from ((flow, whole(path_of[part])) for flow, part in zip(flows, firsts, strict=True) if part in path_of)
+        return
+    paths = [path_of[part] for part in takewhile(path_of.__contains__, firsts)]
+    if not paths or any(part not in path_of for bundle in parts[: len(paths)] for part in bundle):
+        return
+    if len(set(path_of) - set(chain.from_iterable(parts[: len(paths)]))):
+        return
+    if len(set(paths)) == 1 and len(paths) == len(parts) and job.dividing.owner:
+        yield flows[0], whole(paths[0])  # the pair is shared: each connection has a pin
+        return
     if len(shares) != len(paths):
         shares = (1 / len(paths),) * len(paths)
-    return tuple(map(Subflow, paths, shares))
+    yield flows[0], tuple(map(Subflow, paths, shares))
 
 
-def parts_of(job: PinnedJob) -> tuple[Part, ...]:
-    """One per subflow that the job's flows can have; none when they stay whole."""
-    return tuple(Part(job.transport, ports) for ports in port_classes(job.max_subflows))
+def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
+    """Of each subflow or piece that the job's flow of this pair can have; none when it stays whole."""
+    return tuple(
+        tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
+        for bundle in job.dividing.bundles(pair)
+    )
 
 
 def in_place(route: Route, running: Route | None) -> Route:
@@ -202,10 +261,11 @@ def confirmed_pins(
     return tuple(confirmed)
 
 
-def confirmed_routes(routes: Routes, confirmed: Iterable[Pin]) -> dict[FlowId, Route]:
-    """The routes all of whose subflows are confirmed."""
+def confirmed_routes(routes: Routes, pins: Iterable[Pin], confirmed: Iterable[Pin]) -> dict[FlowId, Route]:
+    """The routes all of whose ``pins`` are confirmed."""
+    wanted = Counter(pin.flow for pin in pins if pin.path is not None)
     held = Counter(pin.flow for pin in confirmed)
-    return {flow: route for flow, route in routes.items() if held[flow] == len(route)}
+    return {flow: route for flow, route in routes.items() if wanted[flow] == held[flow] >= len(route)}
 
 
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:

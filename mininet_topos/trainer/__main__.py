@@ -17,8 +17,8 @@ from typing import Annotated
 import typer
 
 from controller.errors import InvalidInput
-from controller.jobs.collectives import port_classes
 from controller.jobs.spec import MAX_SUBFLOWS, Algorithm
+from controller.jobs.subflows import port_classes
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect

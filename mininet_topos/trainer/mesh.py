@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 from mininet_topos.trainer import sockets
 from mininet_topos.trainer.shares import RoundRobin
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 from mininet_topos.trainer.sockets import replace_file
 
 SHARES_FILE = "routes.json"

@@ -14,7 +14,7 @@ import socket
 import time
 from pathlib import Path
 
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 
 POLL_S = 0.02
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

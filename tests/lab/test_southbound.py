@@ -12,8 +12,8 @@ import pytest
 from controller.config import Config
 from controller.fabric.messages import LinkLost, LinkSeen, PortChanged, SwitchConnected, SwitchLeft
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.collectives import port_classes
 from controller.jobs.spec import Transport
+from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId
 from controller.tables.messages import (
     Counters,

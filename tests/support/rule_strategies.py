@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from controller.fabric.topology import PortNo
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.tables.rules import (
     COOKIE_MASK,

@@ -25,7 +25,7 @@ def all_flows() -> list[FlowId]:
 def spines_used(fabric: FakeFabric) -> dict[FlowId, str]:
     used = {}
     for flow in all_flows():
-        trace = fabric.trace(*flow)
+        trace = fabric.trace(*flow.pair)
         assert trace is not None, f"{flow} is lost"
         used[flow] = trace[1]
     return used

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from controller.api.client import Client
-from controller.jobs.collectives import port_classes
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm
+from controller.jobs.subflows import port_classes
 from mininet_topos.trainer.announcer import Announcer, announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration

@@ -70,9 +70,9 @@ def test_a_job_that_waits_for_a_host_is_counted_meanwhile(fabric: FakeFabric) ->
 def test_acknowledgements_come_back_over_the_same_spine(fabric: FakeFabric) -> None:
     for flow, spine in spines_used(fabric).items():
         assert fabric.trace(flow.dst_ip, flow.src_ip, entropy=3) == [
-            fabric.trace(*flow)[-1],  # type: ignore[index]
+            fabric.trace(*flow.pair)[-1],  # type: ignore[index]
             spine,
-            fabric.trace(*flow)[0],  # type: ignore[index]
+            fabric.trace(*flow.pair)[0],  # type: ignore[index]
         ]
 
 
@@ -104,7 +104,7 @@ def test_packets_arrive_after_every_single_rule_change(fabric: FakeFabric) -> No
     def check() -> None:
         for flow in all_flows():
             for entropy in range(4):
-                assert fabric.trace(*flow, entropy) is not None
+                assert fabric.trace(*flow.pair, entropy) is not None
 
     fabric.after_each_mod = check
     fabric.send(SetStrategy(Strategy.ECMP))
@@ -238,7 +238,7 @@ def test_ecmp_counts_and_pins_nothing(fabric: FakeFabric) -> None:
     assert status.pins == 0
     assert {job.state for job in status.jobs.values()} == {"ecmp"}
     assert 0 < status.network_efficiency < 0.7
-    assert len({tuple(fabric.trace(*all_flows()[0], entropy) or ()) for entropy in range(4)}) == 4
+    assert len({tuple(fabric.trace(*all_flows()[0].pair, entropy) or ()) for entropy in range(4)}) == 4
 
 
 def test_the_strategy_survives_a_restart(fabric: FakeFabric) -> None:
@@ -377,7 +377,7 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     assert job.routes[flow] is None
     assert job.pinned == 3
     assert [alarm.kind for alarm in status.alarms] == [AlarmKind.RULES_REFUSED]
-    assert fabric.trace(*flow) is not None
+    assert fabric.trace(*flow.pair) is not None
     fabric.forget_mods()
     fabric.run(100, step=1)
     tries = [mod for mod in fabric.mods if isinstance(mod.rule, FlowRule) and mod.rule.key == pin_key(flow)]
@@ -424,7 +424,7 @@ def test_a_spine_that_leaves_and_returns_without_rules_is_used_only_with_them(fa
 
     def check() -> None:
         for flow in all_flows():
-            assert fabric.trace(*flow) is not None
+            assert fabric.trace(*flow.pair) is not None
 
     fabric.after_each_mod = check
     fabric.send(SwitchConnected(spine.dpid, spine.name, spine.ports()))

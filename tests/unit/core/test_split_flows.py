@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from controller.config import JobsConfig, Strategy
 from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
-from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob, SavedState
 from controller.jobs.spec import JobId
+from controller.jobs.subflows import port_classes
 from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
@@ -60,7 +60,7 @@ def spine_of(path: tuple[LinkId, ...]) -> str:
 
 def data(flow: FlowId, port: int, entropy: int = 0, protocol: int = IP_TCP) -> Packet:
     dst_port = 4791 if protocol == IP_UDP else LISTENER
-    return Packet(*flow, entropy, protocol=protocol, src_port=port, dst_port=dst_port)
+    return Packet(*flow.pair, entropy, protocol=protocol, src_port=port, dst_port=dst_port)
 
 
 def answer(flow: FlowId, port: int, entropy: int = 0) -> Packet:
@@ -103,7 +103,7 @@ def test_packets_of_no_subflow_go_to_ecmp_and_are_counted(fabric: FakeFabric) ->
     flow, route = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
     unused = next(ports_in(3, 4))
     assert {via(fabric, data(flow, unused, entropy)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
-    assert {via(fabric, Packet(*flow, entropy, protocol=1)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
+    assert {via(fabric, Packet(*flow.pair, entropy, protocol=1)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
     leaf = fabric.switches[fabric.hosts[flow.src_ip].dpid]
     assert leaf.flows[pin_key(flow)].goto == Table.DEFAULT
     assert {key.priority for key in keys_of(fabric, flow)} == {PIN_PRIORITY, PIN_PRIORITY + 2}
@@ -113,7 +113,7 @@ def test_packets_of_no_subflow_go_to_ecmp_and_are_counted(fabric: FakeFabric) ->
 def keys_of(fabric: FakeFabric, flow: FlowId) -> list[FlowKey]:
     leaf = fabric.switches[fabric.hosts[flow.src_ip].dpid]
     ends = [(key, key.match.ipv4_src, key.match.ipv4_dst) for key in leaf.flows]
-    return [key for key, src, dst in ends if src and dst and (src.address, dst.address) == flow]
+    return [key for key, src, dst in ends if src and dst and (src.address, dst.address) == flow.pair]
 
 
 def test_whole_flows_have_the_rules_they_always_had() -> None:
@@ -249,7 +249,7 @@ def test_new_shares_are_told_and_saved_and_change_no_rule(fabric: FakeFabric) ->
     job = fabric.status.jobs[JobId("ring")]
     assert (job.routes[flow], fabric.mods) == (shifted, [])
     assert job.routes_generation > generation
-    assert fabric.saved.shares[flow] == (shifted[0].share, shifted[1].share)
+    assert fabric.saved.shares[flow.pair] == (shifted[0].share, shifted[1].share)
 
 
 def test_strategies_change_without_a_lost_packet(fabric: FakeFabric) -> None:
@@ -268,7 +268,7 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
     flow = next(flow for flow, route in routes_of(fabric).items() if len(route) == 2)
     fabric.send(SetStrategy(Strategy.ECMP))
     fabric.run(1)
-    second = parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])[1]
+    second = parts_of(fabric.loop.state.jobs.jobs[JobId("ring")], flow.pair)[1][0]
     fabric.switches[fabric.hosts[flow.src_ip].dpid].refuses = {pin_key(flow, second)}
     fabric.send(SetStrategy(Strategy.PLANNED))
     fabric.run(2)
@@ -277,7 +277,8 @@ def test_a_refused_class_leaves_its_flow_unconfirmed_and_its_packets_arrive(fabr
 
 
 def test_the_counters_of_a_split_flow_are_the_sum_of_its_rules_and_none_of_it_is_background(fabric: FakeFabric) -> None:
-    routes, parts = routes_of(fabric), parts_of(fabric.loop.state.jobs.jobs[JobId("ring")])
+    routes = routes_of(fabric)
+    parts = [part for (part,) in parts_of(fabric.loop.state.jobs.jobs[JobId("ring")], FLOWS[0].pair)]
     rate = 0.75 * FABRIC_BPS / 8  # as fast as the job can: its level is 4/3
     ports: dict[PortRef, float] = {}
     rules: dict[FlowKey, float] = {}

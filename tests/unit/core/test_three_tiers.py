@@ -19,9 +19,9 @@ from controller.config import Config, Strategy
 from controller.fabric.messages import SwitchConnected, SwitchLeft
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
-from controller.jobs.collectives import port_classes
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId
+from controller.jobs.subflows import port_classes
 from controller.planning.messages import SetStrategy
 from controller.planning.problem import FlowId, Route, Subflow
 from controller.scenarios.fabrics import without
@@ -58,7 +58,7 @@ class Watch:
         pieces have a pin for each class."""
         self._fabric = fabric
         self._packets = [Packet(src, dst) for src, dst in permutations(hosts, 2)]
-        for src, dst in ring_flows(hosts):
+        for src, dst in (flow.pair for flow in ring_flows(hosts)):
             self._packets += [Packet(src, dst, src_port=SECOND_CLASS), Packet(dst, src, dst_port=SECOND_CLASS)]
         self._through: dict[Packet, set[Dpid]] = {}
         self.lost: frozenset[Packet] = frozenset()
@@ -230,7 +230,7 @@ def paths_taken(fabric: FakeFabric) -> dict[FlowId, list[str]]:
     taken = {}
     for ips in RINGS.values():
         for flow in ring_flows(ips):
-            path = fabric.trace(*flow)
+            path = fabric.trace(*flow.pair)
             assert path is not None, f"{flow} is lost"
             taken[flow] = path
     return taken

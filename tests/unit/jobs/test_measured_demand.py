@@ -14,8 +14,9 @@ from controller.fabric.topology import Dpid
 from controller.jobs.measured_demand import DemandSource, JobDemand, MeasuredDemand
 from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import RuleReading
-from controller.jobs.registry import JobRegistry, Pair
+from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.subflows import Pair
 
 INTERVAL_S = 2.0
 SEGMENT, HEADERS = 1448, 66

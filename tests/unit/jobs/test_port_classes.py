@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.collectives import exactly, port_classes
 from controller.jobs.spec import MAX_SUBFLOWS
+from controller.jobs.subflows import exactly, port_classes
 
 EVERY_PORT = range(1 << 16)
 

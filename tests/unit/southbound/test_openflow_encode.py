@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from controller.fabric.topology import PortNo
-from controller.jobs.collectives import PortClass
+from controller.jobs.subflows import PortClass
 from controller.southbound import openflow_encode as encode
 from controller.southbound.framework import PROTOCOL, ofp, ofp_parser
 from controller.tables.rules import (

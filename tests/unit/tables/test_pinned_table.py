@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.fabric.topology import Dpid, LinkId, PortNo
-from controller.jobs.collectives import port_classes
 from controller.jobs.spec import Transport
+from controller.jobs.subflows import port_classes
 from controller.planning.problem import FlowId, Subflow, whole
 from controller.tables.pinned_table import (
     Announcement,
@@ -18,6 +18,7 @@ from controller.tables.pinned_table import (
     pin_key,
     pin_rule,
     read_pin_key,
+    Way,
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, RuleSet, Table, ToGroup
 
@@ -91,14 +92,15 @@ def test_a_pin_is_installed_at_the_end_of_its_path_first() -> None:
 def test_acknowledgements_ride_on_a_flow_unless_the_other_direction_is_announced() -> None:
     announced = Announcement(OWNER, ())
     back = (LinkId(Dpid(2), PortNo(1)),)
-    pins = both_directions(FLOW, whole(PATH), [back], announced, answered=False)
+    pins = both_directions([Way(FLOW, whole(PATH), (back,))], announced, answered=False)
     assert pins == (Pin(FLOW, OWNER, PATH), Pin(BACK, OWNER, back))
-    assert both_directions(FLOW, whole(PATH), [back], announced, answered=True) == pins[:1]
+    assert both_directions([Way(FLOW, whole(PATH), (back,))], announced, answered=True) == pins[:1]
 
 
 def test_a_split_flow_has_a_pin_per_subflow_and_one_that_counts_the_rest() -> None:
-    parts = tuple(PARTS[:4])
+    parts = PARTS[:4]
+    announced = Announcement(OWNER, tuple((part,) for part in parts))
     other = (LinkId(Dpid(1), PortNo(3)),)
     route = (Subflow(PATH, 0.5), Subflow(other, 0.5))
-    pins = both_directions(FLOW, route, [None, None], Announcement(OWNER, parts), answered=True)
+    pins = both_directions([Way(FLOW, route, (None, None))], announced, answered=True)
     assert pins == (Pin(FLOW, OWNER, None), Pin(FLOW, OWNER, PATH, parts[0]), Pin(FLOW, OWNER, other, parts[1]))

@@ -46,7 +46,7 @@ FIRST, SECOND, THIRD = paths()
 
 def job_of(job_id: str, max_subflows: int = 2) -> Job:
     """Announces both directions between the two hosts."""
-    return JobRegistry(10).register(ring_job(job_id, [*FLOW], max_subflows=max_subflows), 0.0)
+    return JobRegistry(10).register(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows), 0.0)
 
 
 def split(*paths: Path, shares: tuple[float, ...] = EVEN) -> Route:
@@ -102,7 +102,7 @@ def test_a_route_that_is_only_partly_there_does_not_replace_the_running_one() ->
 def test_shares_come_from_the_saved_state_if_there_are_as_many(
     saved: tuple[float, ...], shares: tuple[float, ...]
 ) -> None:
-    job, routes = job_of("job"), RunningRoutes({FLOW: saved} if saved else {})
+    job, routes = job_of("job"), RunningRoutes({FLOW.pair: saved} if saved else {})
     routes.adopt(FABRIC, installed(job, {FLOW: split(FIRST, SECOND)}), [job])
     assert routes.routes == {FLOW: split(FIRST, SECOND, shares=shares)}
 
@@ -111,16 +111,16 @@ def test_shares_come_from_the_saved_state_if_there_are_as_many(
 def test_subflows_that_leave_out_a_class_are_no_route_of_the_job(missing: int) -> None:
     job, routes = job_of("job", 4), RunningRoutes()
     rules = dict(installed(job, {FLOW: split(FIRST, SECOND, THIRD, shares=(0.2, 0.3, 0.5))}))
-    gone = pin_key(FLOW, parts_of(job)[missing])
+    gone = pin_key(FLOW, parts_of(job, FLOW.pair)[missing][0])
     rules[Dpid(1)] = replace(rules[Dpid(1)], flows={k: rule for k, rule in rules[Dpid(1)].flows.items() if k != gone})
     routes.adopt(FABRIC, rules, [job])
     assert FLOW not in routes.routes
 
 
 def test_saved_shares_are_kept_until_no_orphan_is_expected_any_more() -> None:
-    routes = RunningRoutes({FLOW: UNEVEN})
+    routes = RunningRoutes({FLOW.pair: UNEVEN})
     routes.forget_orphans()
-    assert routes.shares == {FLOW: UNEVEN}
+    assert routes.shares == {FLOW.pair: UNEVEN}
     routes.drop_orphans()
     assert routes.shares == {}
 
@@ -141,8 +141,8 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
 
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     """They fail over like the flow itself, and return to their cables with it."""
-    spec = ring_job("job", [*FLOW], max_subflows=1)
-    one_way = replace(JobRegistry(10).register(spec, 0.0), pairs=frozenset([FLOW]))
+    spec = ring_job("job", [*FLOW.pair], max_subflows=1)
+    one_way = replace(JobRegistry(10).register(spec, 0.0), pairs=frozenset([FLOW.pair]))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
     before = derive(FABRIC, [one_way], routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}
@@ -153,7 +153,7 @@ def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
 
 def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None:
     """The last cable of the path ends at another port of the same switch."""
-    one_way = replace(job_of("job", 1), pairs=frozenset([FLOW]))
+    one_way = replace(job_of("job", 1), pairs=frozenset([FLOW.pair]))
     up, down = FIRST
     port = PortRef(Dpid(2), PortNo(77))
     there = FABRIC.links[down]
@@ -188,8 +188,8 @@ def test_a_route_is_confirmed_when_all_of_its_subflows_are() -> None:
     pins = [pin for pin in Pins()(FABRIC, [job], routes, ()) if pin.flow == FLOW]
     wanted = installed(job, routes)[Dpid(1)].flows
     confirmed = confirmed_pins(pins, wanted, wanted)
-    assert confirmed_routes(routes, confirmed) == routes
-    assert confirmed_routes(routes, confirmed[:1]) == {}
+    assert confirmed_routes(routes, pins, confirmed) == routes
+    assert confirmed_routes(routes, pins, confirmed[:1]) == {}
     assert confirmed_pins(pins, wanted, {}) == ()
 
 
@@ -206,7 +206,7 @@ def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:
 
 def used(fabric: Fabric, path: Path | None) -> frozenset[LinkId]:
     uses = possible_links(fabric, [Pin(FLOW, 7, path)], CandidatePaths(fabric, 64))
-    return frozenset().union(*uses[Counted(*FLOW)])
+    return frozenset().union(*uses[Counted(*FLOW.pair)])
 
 
 def test_a_pinned_flow_may_use_its_path_and_any_other_every_candidate() -> None:
