@@ -131,7 +131,7 @@ class ControlLoop:
             return []
         s = self.state
         specs = tuple(job.spec for job in s.jobs.jobs.values())
-        s.saved = SavedState(specs, s.strategy, s.routes.shares, s.demand.measured)
+        s.saved = SavedState(specs, s.strategy, s.routes.shares, s.demand.measured, s.jobs.connections)
         return [SaveState(s.saved)]
 
     def _rules_due(self, now: float) -> bool:

@@ -43,7 +43,7 @@ class JobStatus:
     mean_communication_s: float
     routes: Mapping[FlowId, Route | None]
     routes_generation: int
-    dividing: Dividing = Dividing()
+    dividing: Dividing
 
     @property
     def pinned(self) -> int:

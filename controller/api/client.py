@@ -20,7 +20,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.analysis.requests import FailureKind
 
@@ -119,6 +119,14 @@ class Client:
     def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
         messages = [convert.message_of(pb.Iteration, iteration) for iteration in iterations]
         self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
+
+    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
+        """All connections that ``address`` has for the job; they replace those reported before."""
+        messages = [
+            pb.Connection(src=c.src_ip, src_port=c.src_port, dst=c.dst_ip, dst_port=c.dst_port) for c in connections
+        ]
+        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages)
+        self._call(self._jobs.ReportConnections, request)
 
     def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:
         """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes. Close the iterator to

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
@@ -20,12 +20,13 @@ from google.protobuf.message import Message
 
 from controller.alarms import difference_text, text
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.config import Strategy
+from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import check
 from controller.jobs.measured_demand import DemandSource, JobDemand
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
+from controller.jobs.registry import MAX_CONNECTIONS
 from controller.jobs.spec import (
     MAX_COLLECTIVES,
     MAX_ENDPOINTS,
@@ -129,6 +130,31 @@ def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]
         if not (math.isfinite(value) and value > 0)
     )
     return tuple(IterationTime(i.index, i.duration_s, i.communication_s) for i in request.iterations)
+
+
+def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
+    """The reported connections. Raises ``InvalidInput`` for other sources than the address, for one host with itself,
+    and for ports that there are not."""
+    if len(request.connections) > MAX_CONNECTIONS:
+        message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
+        raise InvalidInput.of("connections", message)
+    InvalidInput.refuse(
+        FieldProblem(f"connections[{i}].{name}", problem)
+        for i, connection in enumerate(request.connections)
+        for name, problem in _wrong_connection(connection, request.address)
+    )
+    return frozenset(Connected(c.src, c.src_port, c.dst, c.dst_port) for c in request.connections)
+
+
+def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple[str, str]]:
+    if connection.src != address:
+        yield "src", f"must be the address that reports, '{address}' (given: '{connection.src}')"
+    if connection.dst == address:
+        yield "dst", f"{address} cannot be connected with itself"
+    for name in ("src_port", "dst_port"):
+        port = getattr(connection, name)
+        if not 0 < port <= MAX_PORT:
+            yield name, f"a port from 1 to {MAX_PORT} is needed (given: {port})"
 
 
 def strategy(value: pb.Strategy) -> Strategy:

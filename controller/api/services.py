@@ -25,7 +25,7 @@ from controller.api import convert, convert_analysis
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Explain
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
@@ -227,6 +227,14 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     ) -> pb.ReportIterationsResponse:
         await self._ask(ReportIterations(JobId(request.job_id), convert.iterations(request)), ANSWER_S)
         return pb.ReportIterationsResponse()
+
+    @_answers_errors
+    async def ReportConnections(  # noqa: N802
+        self, request: pb.ReportConnectionsRequest, _: Context
+    ) -> pb.ReportConnectionsResponse:
+        report = ReportConnections(JobId(request.job_id), request.address, convert.connections(request))
+        await self._ask(report, ANSWER_S)
+        return pb.ReportConnectionsResponse()
 
     @_answers_errors
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802

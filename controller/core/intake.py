@@ -29,7 +29,15 @@ from controller.fabric.messages import (
     SwitchConnected,
     SwitchLeft,
 )
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.messages import (
+    Connected,
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+)
+from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
 from controller.planning.messages import Compared, Planned, Replan, Request, SetStrategy
 from controller.planning.problem import missing_hosts
@@ -251,6 +259,8 @@ class Intake:
                 s.jobs.report(job_id, iterations)
                 s.demand.reported(job_id, iterations, now)
                 return commands(Reply(reply, None))
+            case ReportConnections(job_id, address, connections, reply):
+                return self._connections(job_id, address, connections, now) | commands(Reply(reply, None))
             case Replan(reply):
                 s.cycle.supersede(reply)
                 return at_once(Work.PLAN)
@@ -275,6 +285,16 @@ class Intake:
         if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
             s.cycle.wait_for_plan(job.id)
         return self._changed(now) | at_once(Work.SAVE) | replied
+
+    def _connections(self, job_id: JobId, address: str, connections: frozenset[Connected], now: float) -> Effects:
+        s = self._state
+        before = s.jobs.jobs.get(job_id)
+        job = s.jobs.report_connections(job_id, address, connections)
+        if before and before.dividing == job.dividing:
+            return NOTHING
+        s.demand.connections_changed(job, now)
+        s.routes.release(self._derived.jobs().values())
+        return self._changed(now) | at_once(Work.SAVE)
 
     def _release_routes(self, now: float) -> None:
         """Jobs are gone, and their routes with them."""

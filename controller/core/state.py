@@ -95,6 +95,10 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     for spec in saved.specs:
         jobs.register(spec, now)
+    for job_id, connections in saved.connections.items():
+        for address in {connection.src_ip for connection in connections}:
+            own = frozenset(connection for connection in connections if connection.src_ip == address)
+            jobs.report_connections(job_id, address, own)
     demand.follow(jobs.jobs, now, saved.measured)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)

@@ -36,7 +36,7 @@ from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec, Transport
-from controller.jobs.subflows import Pair
+from controller.jobs.subflows import Connections, Pair
 from controller.memo import Memo, MemoPerKey
 
 HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
@@ -140,10 +140,11 @@ class MeasuredDemand:
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
         pairs = len(pairs_within(spec))
-        if spec.observed and pairs > self._max_learning_rules:
+        if spec.observed and not spec.reports_connections and pairs > self._max_learning_rules:
             message = (
                 f"{pairs} pairs of hosts would have to be counted to learn what the job sends; at most "
-                f"{self._max_learning_rules} are (jobs.max_learning_rules). Announce its collectives or transfers"
+                f"{self._max_learning_rules} are (jobs.max_learning_rules). Announce its collectives or transfers, or "
+                "report its connections"
             )
             raise InvalidInput.of("endpoints", message)
 
@@ -176,6 +177,13 @@ class MeasuredDemand:
         }
         for watched in self._jobs.values():
             watched.owners = owners
+        self.counters.connections = self._connections()
+        self._publish(now)
+
+    def connections_changed(self, job: Job, now: float) -> None:
+        """The job has reported other connections: an observed one needs no other pairs."""
+        self._jobs[job.id].connections_changed(job)
+        self.counters.connections = self._connections()
         self._publish(now)
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
@@ -185,8 +193,24 @@ class MeasuredDemand:
     def update(self, suspicious: frozenset[str], now: float) -> None:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
         for watched in self._jobs.values():
-            watched.judge(self.counters.totals(watched.pairs), suspicious, now)
+            watched.judge(self._totals(watched), suspicious, now)
         self._publish(now)
+
+    def _totals(self, watched: _Watched) -> Totals:
+        """What the job has sent. A pair that no other job has announced is all its own."""
+        job = watched.reports_as
+        if not job:
+            return self.counters.totals(watched.pairs)
+        free = np.array([pair not in watched.owners for pair in watched.pairs], bool)
+        return self.counters.totals(watched.pairs, job).with_others(self.counters.totals(watched.pairs), free)
+
+    def _connections(self) -> dict[tuple[str, str, int, int], str]:
+        return {
+            (*pair, *ports): watched.reports_as
+            for watched in self._jobs.values()
+            for pair, of_pair in watched.connections.items()
+            for ports in of_pair
+        }
 
     def _publish(self, now: float) -> None:
         """Grants learning in the order of the jobs as far as rules are left."""
@@ -297,6 +321,16 @@ class _Watched:
         self._count_pairs()
         self.demand = self._state()
 
+    @property
+    def reports_as(self) -> str:
+        """The job's id if it reports its connections, else empty."""
+        return self._job.dividing.owner
+
+    @property
+    def connections(self) -> Connections:
+        """That it has reported."""
+        return self._job.dividing.connections
+
     # ---- what is counted
 
     @property
@@ -316,9 +350,17 @@ class _Watched:
                 self._snapshots.append(_Snapshot(now, Totals(none + now, none, none)))
             self.demand = self._state()
 
+    def connections_changed(self, job: Job) -> None:
+        self._job = job
+        self._wants_learning = (job.spec.observed and self._held is None) or self._wants_learning
+        self._count_pairs()
+        self.demand = self._state()
+
     def _all_pairs(self) -> Sequence[Pair]:
-        """That no other job has announced."""
+        """That no other job has announced; of a job that reports its connections those that have any."""
         mine = self._job.id
+        if self._job.dividing.owner:
+            return list(self._job.dividing.connections)
         return [pair for pair in pairs_within(self._job.spec) if self.owners.get(pair, mine) == mine]
 
     def _count_pairs(self) -> None:

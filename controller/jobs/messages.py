@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.jobs.collectives import VirtualLink
@@ -48,16 +48,36 @@ class ReportIterations:
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
+class Connected(NamedTuple):
+    """One connection, from the host that reports it."""
+
+    src_ip: str
+    src_port: int
+    dst_ip: str
+    dst_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportConnections:
+    """All that one address of the job has."""
+
+    job_id: JobId
+    address: str
+    connections: frozenset[Connected]
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
 @dataclass(frozen=True, slots=True)
 class SavedState:
     """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
-    the subflows per split flow (source, destination), which no rule holds, and what jobs are planned for that is not in
-    their specs."""
+    the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
+    their specs, and the connections that they have reported."""
 
     specs: tuple[JobSpec, ...] = ()
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)
+    connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ counted before it was seen first is left out, unless the switch was polled befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import Counted
@@ -34,12 +35,26 @@ class Totals(NamedTuple):
     bytes: Floats
     packets: Floats
 
+    def with_others(self, others: Totals, wanted: NDArray[np.bool_]) -> Totals:
+        """And where ``wanted`` what these have counted too."""
+        return Totals(
+            np.where(wanted, np.fmax(self.at, others.at), self.at),
+            self.bytes + np.where(wanted, others.bytes, 0.0),
+            self.packets + np.where(wanted, others.packets, 0.0),
+        )
+
+
+Key = tuple[str, str, str]
+"""Source, destination, and the job that has reported the connection; empty for rules of all packets, or of classes."""
+
 
 class PairCounters:
-    """One row per pair, kept until ``keep`` drops it."""
+    """One row per key, kept until ``keep`` drops it. ``connections``: the job of each connection (addresses, then
+    ports) that was reported; what its rule counts is that job's alone."""
 
     def __init__(self) -> None:
-        self._row_of: dict[Pair, int] = {}
+        self.connections: Mapping[tuple[str, str, int, int], str] = {}
+        self._row_of: dict[Key, int] = {}
         self._at = np.zeros(0)
         self._bytes = np.zeros(0)
         self._packets = np.zeros(0)
@@ -48,7 +63,7 @@ class PairCounters:
     def count(self, dpid: Dpid, at: float, readings: Sequence[RuleReading]) -> None:
         """One poll of one switch, all its rules at once."""
         before, now = self._last.get(dpid), {}
-        rows = self._rows(reading.what[:2] for reading in readings)
+        rows = self._rows(self._key(reading.what) for reading in readings)
         more_bytes, more_packets = np.zeros(len(rows)), np.zeros(len(rows))
         for number, (what, bytes_, packets) in enumerate(readings):
             now[what] = bytes_, packets
@@ -72,18 +87,18 @@ class PairCounters:
         """What its rules count from here on is not known to go on where it was."""
         self._last.pop(dpid, None)
 
-    def keep(self, pairs: Iterable[Pair]) -> None:
+    def keep(self, pairs: Set[Pair]) -> None:
         """Forgets all others."""
-        kept = {pair: self._row_of[pair] for pair in pairs if pair in self._row_of}
+        kept = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
         if len(kept) == len(self._row_of):
             return
         rows = np.fromiter(kept.values(), np.int64, len(kept))
         self._at, self._bytes, self._packets = self._at[rows], self._bytes[rows], self._packets[rows]
-        self._row_of = {pair: row for row, pair in enumerate(kept)}
+        self._row_of = {key: row for row, key in enumerate(kept)}
 
-    def totals(self, pairs: Sequence[Pair]) -> Totals:
-        """Of these pairs, in their order."""
-        rows = np.fromiter((self._row_of.get(pair, -1) for pair in pairs), np.int64, len(pairs))
+    def totals(self, pairs: Sequence[Pair], job: str = "") -> Totals:
+        """Of these pairs, in their order: of the rules for the connections of ``job``, or of all others."""
+        rows = np.fromiter((self._row_of.get((*pair, job), -1) for pair in pairs), np.int64, len(pairs))
         if not len(self._at):
             return Totals(np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows)))
         known = rows >= 0
@@ -93,8 +108,15 @@ class PairCounters:
             np.where(known, self._packets[rows], 0.0),
         )
 
-    def _rows(self, pairs: Iterable[Pair]) -> Rows:
-        rows = np.array([self._row_of.setdefault(pair, len(self._row_of)) for pair in pairs], np.int64)
+    def _key(self, what: Counted) -> Key:
+        if isinstance(what.part, tuple):
+            src, dst = what.part
+            if src is not None and dst is not None:
+                return what.src_ip, what.dst_ip, self.connections.get((*what[:2], src.value, dst.value), "")
+        return what.src_ip, what.dst_ip, ""
+
+    def _rows(self, keys: Iterable[Key]) -> Rows:
+        rows = np.array([self._row_of.setdefault(key, len(self._row_of)) for key in keys], np.int64)
         new = len(self._row_of) - len(self._at)
         if new:
             self._at = np.concatenate([self._at, np.full(new, np.nan)])

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound
 from controller.jobs.collectives import VirtualLink, virtual_links
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
@@ -73,7 +73,7 @@ class JobRegistry:
         self._max_jobs = max_jobs
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self._announced_by: dict[Pair, JobId] = {}
-        self._reports: dict[JobId, Mapping[str, frozenset[tuple[str, int, str, int]]]] = {}
+        self._reports: dict[JobId, Mapping[str, frozenset[Connected]]] = {}
 
     def register(self, spec: JobSpec, now: float) -> Job:
         """Accept a job, or renew the lease of the one that has this spec already.
@@ -121,14 +121,14 @@ class JobRegistry:
             )
         )
 
-    def report_connections(self, job_id: JobId, address: str, reported: Iterable[tuple[str, int, str, int]]) -> Job:
+    def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
-        They carry bytes both ways. Raises ``NotFound``, ``Conflict`` when the job did not announce that it reports them,
-        ``InvalidInput`` for addresses that are not the job's and for too many."""
+        They carry bytes both ways. Raises ``NotFound``; ``Conflict`` when the job did not announce that it reports
+        them; ``InvalidInput`` for addresses that are not the job's, and for too many."""
         job = self._get(job_id)
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job_id}' was registered without reports_connections")
-        ours, reports = job.spec.addresses, {**self._reports.get(job_id, {}), address: frozenset(reported)}
+        ours, reports = job.spec.addresses, {**self._reports.get(job_id, {}), address: reported}
         problems = (
             [FieldProblem("address", f"{address} is not an address of job '{job_id}'")] if address not in ours else []
         )
@@ -144,6 +144,11 @@ class JobRegistry:
         InvalidInput.refuse(problems)
         self._reports[job_id] = reports
         return self._put(replace(job, dividing=replace(job.dividing, connections=_by_pair(reports.values()))))
+
+    @property
+    def connections(self) -> dict[JobId, frozenset[Connected]]:
+        """Of the jobs that have reported any: what a restart has to know."""
+        return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._reports.items()}
 
     def reset_measured(self, job_id: JobId) -> None:
         """Forget the recent times: they were measured on routes that have changed. Raises ``NotFound``."""
@@ -186,7 +191,7 @@ class JobRegistry:
         )
 
 
-def _by_pair(reports: Iterable[frozenset[tuple[str, int, str, int]]]) -> Connections:
+def _by_pair(reports: Iterable[frozenset[Connected]]) -> Connections:
     """Both directions of every connection, whichever end has reported it."""
     found: defaultdict[Pair, set[Connection]] = defaultdict(set)
     for src, src_port, dst, dst_port in chain.from_iterable(reports):

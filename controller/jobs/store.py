@@ -12,13 +12,14 @@ import json
 import os
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.messages import SavedState
+from controller.jobs.messages import Connected, SavedState
 from controller.jobs.spec import JobId, JobSpec
 
 log = structlog.get_logger(__name__)
@@ -91,7 +92,9 @@ class StateStore:
         with temporary.open("w", encoding="utf-8") as file:
             shares = [[*pair, *of_subflows] for pair, of_subflows in state.shares.items()]
             measured = {job_id: [astuple(link) for link in links] for job_id, links in state.measured.items()}
-            saved = {"strategy": state.strategy, "jobs": jobs, "shares": shares, "measured": measured}
+            connections = {job_id: sorted(of_job) for job_id, of_job in state.connections.items()}
+            saved: dict[str, Any] = {"strategy": state.strategy, "jobs": jobs, "shares": shares}
+            saved |= {"measured": measured, "connections": connections}
             json.dump({"format": FORMAT, **saved}, file)
             file.flush()
             os.fsync(file.fileno())
@@ -128,7 +131,15 @@ def _decode(content: bytes) -> SavedState:
     shares = {(src, dst): _shares(of_subflows) for src, dst, *of_subflows in data.get("shares", ())}
     links_of = data.get("measured", {})
     measured = {JobId(job_id): tuple(_link(*link) for link in links) for job_id, links in links_of.items()}
-    return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares, measured)
+    known = {spec.job_id for spec in specs if spec.reports_connections}
+    connections = {
+        JobId(job_id): frozenset(
+            Connected(str(src), int(src_port), str(dst), int(dst_port)) for src, src_port, dst, dst_port in of_job
+        )
+        for job_id, of_job in data.get("connections", {}).items()
+        if job_id in known
+    }
+    return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares, measured, connections)
 
 
 def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.config import Strategy
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
 from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
@@ -68,5 +68,15 @@ class Compared:
     baseline_levels: Mapping[str, float]
 
 
-Request = RegisterJob | DeregisterJob | RenewLease | ReportIterations | Replan | SetStrategy | Explain | WhatIf
+Request = (
+    RegisterJob
+    | DeregisterJob
+    | RenewLease
+    | ReportIterations
+    | ReportConnections
+    | Replan
+    | SetStrategy
+    | Explain
+    | WhatIf
+)
 """What the API asks of the control loop, which resolves ``reply`` with a value or a ``SignalboxError``."""

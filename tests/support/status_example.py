@@ -10,6 +10,7 @@ from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.measured_demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
 from controller.status import JobStatus, LinkStatus, Repair, Status, SwitchStatus
@@ -67,6 +68,7 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         mean_communication_s=2.5 if pinned else 0.0,
         routes={FlowId("10.0.1.1", "10.0.2.1"): whole(path), FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
         routes_generation=1,
+        dividing=Dividing.of(spec),
     )
 
 

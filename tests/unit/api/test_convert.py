@@ -13,6 +13,7 @@ from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
+from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Subflow, whole
@@ -80,7 +81,7 @@ def job_status(**changes: Any) -> JobStatus:
     spec = JobSpec.parse(
         {
             "job_id": "job",
-            "endpoints": FLOW,
+            "endpoints": FLOW.pair,
             "groups": [{"name": "dp", "ranks": [0, 1]}],
             "collectives": [{"algorithm": "broadcast", "groups": ["dp"], "bytes_per_iteration": 1}],
         }
@@ -97,6 +98,7 @@ def job_status(**changes: Any) -> JobStatus:
         "mean_communication_s": 4.0,
         "routes": {FLOW: None},
         "routes_generation": 9,
+        "dividing": Dividing(),
     }
     return JobStatus(**{**fields, **changes})
 
@@ -211,8 +213,7 @@ def test_routes_name_the_switches_of_pinned_paths_only() -> None:
 def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None:
     over = (LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(12), PortNo(2)))
     route = (Subflow((UP, DOWN), 0.75), Subflow(over, 0.25))
-    job = job_status(routes={FLOW: route})
-    split = replace(job, spec=job.spec.model_copy(update={"max_subflows": 3}))
+    split = job_status(routes={FLOW: route}, dividing=Dividing(max_subflows=3))
     (message,) = convert.routes_message(split, TWO_SPINES).routes
     assert (message.pinned, list(message.switches)) == (True, [])
     assert [(s.share, list(s.switches), s.port_value, s.port_mask) for s in message.subflows] == [

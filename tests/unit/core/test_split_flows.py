@@ -103,7 +103,11 @@ def test_packets_of_no_subflow_go_to_ecmp_and_are_counted(fabric: FakeFabric) ->
     flow, route = next((flow, route) for flow, route in routes_of(fabric).items() if len(route) == 2)
     unused = next(ports_in(3, 4))
     assert {via(fabric, data(flow, unused, entropy)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
-    assert {via(fabric, Packet(*flow.pair, entropy, protocol=1)) for entropy in range(3)} == {"spine1", "spine2", "spine3"}
+    assert {via(fabric, Packet(*flow.pair, entropy, protocol=1)) for entropy in range(3)} == {
+        "spine1",
+        "spine2",
+        "spine3",
+    }
     leaf = fabric.switches[fabric.hosts[flow.src_ip].dpid]
     assert leaf.flows[pin_key(flow)].goto == Table.DEFAULT
     assert {key.priority for key in keys_of(fabric, flow)} == {PIN_PRIORITY, PIN_PRIORITY + 2}

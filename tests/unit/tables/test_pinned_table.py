@@ -12,13 +12,13 @@ from controller.tables.pinned_table import (
     Announcement,
     Part,
     Pin,
+    Way,
     both_directions,
     miss_rule,
     on_ecmp,
     pin_key,
     pin_rule,
     read_pin_key,
-    Way,
 )
 from controller.tables.rules import FlowKey, FlowRule, Match, RuleSet, Table, ToGroup
 
