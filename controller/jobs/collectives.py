@@ -24,6 +24,9 @@ from controller.jobs.formulas import Formula, Sent
 from controller.jobs.library_profiles import formula
 from controller.jobs.spec import MAX_VIRTUAL_LINKS, Collective, JobSpec, Library
 
+MAX_JOB_BYTES = (1 << 63) - 1
+"""Per iteration; sums of bytes fit into the API's fields."""
+
 Steps = list[list[Sent]]
 """What one sequence of steps sends, by rank."""
 
@@ -40,7 +43,7 @@ class VirtualLink:
 
 def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
-    Raises ``InvalidInput`` with what ``check`` finds."""
+    Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
     InvalidInput.refuse(check(spec))
     nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
     total: defaultdict[tuple[int, int], Counter[tuple[str, str]]] = defaultdict(Counter)
@@ -54,6 +57,10 @@ def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
                         total[place][nic[src], nic[dst]] += -(-size // len(nics))
     in_order = enumerate(total[place] for place in sorted(total))
     links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
+    in_all = sum(map(Counter.total, total.values()))
+    if in_all > MAX_JOB_BYTES:
+        where = "collectives" if spec.collectives else "transfers"
+        raise InvalidInput.of(where, f"the job sends {in_all} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")
     return tuple(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
 
 

@@ -72,7 +72,7 @@ _OPENMPI: Mapping[Algorithm, Mapping[int, _Row]] = {
         512: ((4096, None), (_ANY, _HALVING)),
         2048: ((2048, None), (16384, _DOUBLING), (_ANY, _HALVING)),
         4096: ((2048, None), (4096, _RING), (16384, _DOUBLING), (_ANY, _HALVING)),
-        _REST: ((2048, None), (16384, _RING), (32768, _DOUBLING), (_ANY, _RING)),
+        _REST: ((2048, None), (16384, _RING), (32768, _DOUBLING), (_ANY, _HALVING)),
     },
     # MPI_Reduce_scatter by M. Not known: butterfly, and a reduce and then a scatter.
     Algorithm.REDUCE_SCATTER: {

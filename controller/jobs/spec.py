@@ -1,7 +1,7 @@
 """What a job announces, validated: endpoints, parallel groups, collectives, transfers, and how it divides its bytes.
 
 Owns the meaning of a job spec. In: plain data (from protobuf, JSON or a test). Out: a frozen ``JobSpec``, or
-``InvalidInput`` with every wrong field by path.
+``InvalidInput`` with the wrong fields by their paths.
 """
 
 from __future__ import annotations

@@ -276,6 +276,20 @@ def test_too_many_virtual_links_are_refused_before_they_are_made() -> None:
     ]
 
 
+def test_every_group_counts_towards_the_limit() -> None:
+    groups = [{"name": name, "ranks": range(200)} for name in ("a", "b")]
+    assert check(job(200, groups=groups, collectives=[collective("all_to_all", 1, "a")])) == []
+    both = job(200, groups=groups, collectives=[collective("all_to_all", 1, "a", "b")])
+    assert [p.path for p in check(both)] == ["collectives"]
+
+
+def test_a_job_sends_no_more_than_the_api_can_tell() -> None:
+    sent = [transfer(0, 1, 1 << 50, phase) for phase in range(1000)] * 8
+    assert len(virtual_links(job(transfers=sent))) == 1000
+    with pytest.raises(InvalidInput, match="transfers: the job sends 9223372036854775808 bytes per iteration"):
+        virtual_links(job(transfers=[*sent, *sent[:192]]))
+
+
 def test_transfers_and_nics_count_towards_the_limit() -> None:
     rails = [{"endpoints": [f"10.1.0.{1 + rank}" for rank in range(4)]}]
     sent = [transfer(0, 1, 1)] * (MAX_VIRTUAL_LINKS // 2)
