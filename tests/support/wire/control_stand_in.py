@@ -19,6 +19,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, P
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
+from controller.jobs.subflows import Dividing
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
@@ -138,6 +139,7 @@ class ControlStandIn:
             last_communication_s=job.last_communication_s,
             mean_communication_s=job.mean_communication_s,
             routes=routes,
+            dividing=Dividing(),
             routes_generation=self.routes_generation,
         )
 
