@@ -310,7 +310,7 @@ class Intake:
         effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
-            s.load.update(now, self._derived.nominal_bps())
+            s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links())
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
     def _adopt_if_complete(self, now: float) -> Effects:
