@@ -218,8 +218,9 @@ class RecentFigures:
         new = len(self._links.row_of) - len(self._rates_bps)
         self._rates_bps = np.append(self._rates_bps, np.zeros(new))
         if self._counted:
-            counted = np.unique(np.concatenate(self._counted))
-            self._counted = []
+            is_new = np.zeros(len(self._rates_bps), bool)
+            is_new[np.concatenate(self._counted)] = True
+            self._counted, counted = [], np.flatnonzero(is_new)
             self._rates_bps[counted] = self._links.recent_bps(counted, self._window_s)
         return self._rates_bps
 
