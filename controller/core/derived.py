@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm
@@ -16,15 +17,18 @@ from controller.config import Config
 from controller.core.sending import ConfirmedPins
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, raised_alarms, status
+from controller.fabric.background import background
+from controller.fabric.link_load import Measured, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.measured_demand import MeasuredJobs
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey
-from controller.planning.problem import Flow, Flows, Problem, capacities, missing_hosts
+from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
+from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
@@ -52,12 +56,14 @@ class Row(Generic[*Inputs, Value]):
 
 class Derived:
     """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: per job
-    the addresses of hosts that are not known. ``ready``: the jobs without any. ``with_rules``: the jobs that have
-    rules. ``rules``: what every switch should hold; ``rules_and_unknown``: with the installed rules that lead to
-    unknown hosts; ``adopting_rules``: while what switches hold is adopted. ``counted_links``: per rule that counts the
-    links that its packets may use. ``confirmed_pins`` and ``confirmed_routes``: what switches hold of those that are
-    wanted. ``routed_lost_links``: lost links of routes. ``alarms`` are without their times; ``status`` takes them
-    dated."""
+    the addresses of hosts that are not known. ``ready``: the jobs without any.
+    ``with_rules``: the jobs that have rules. ``uncounted``: the announced flows that are not counted yet;
+    ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
+    ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
+    the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
+    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
+    ``confirmed_routes``: what switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
         max_paths = config.planning.max_paths
@@ -73,8 +79,12 @@ class Derived:
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
-        self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts,
-                                                                  s.load.background))
+        self.uncounted = Row(       _uncounted,          lambda: (self.jobs(), s.routes.orphans, s.fabric.hosts,
+                                                                  s.load.measured))
+        self.uncounted_links = Row( _uncounted_links,    lambda: (s.fabric, self.uncounted(), self.paths()))
+        self.background = Row(      background,          lambda: (s.load.measured, self.uncounted_links(),
+                                                                  s.fabric.hosts))
+        self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts, self.background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
@@ -95,7 +105,9 @@ class Derived:
         # fmt: on
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Iterator[Alarm]] = lambda now: raised_alarms(s, self.missing(), now)
-        self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(s, self.job_statuses(), alarms)
+        self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(
+            s, self.job_statuses(), self.background(), alarms
+        )
 
 
 class MissingHosts:
@@ -114,6 +126,19 @@ def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) 
 
 def _with_rules(jobs: Mapping[JobId, Job], unplanned: frozenset[JobId]) -> tuple[Job, ...]:
     return tuple(job for job_id, job in jobs.items() if job_id not in unplanned)
+
+
+def _uncounted(
+    jobs: Mapping[JobId, Job], orphans: tuple[Pin, ...], hosts: Mapping[str, Host], measured: Measured
+) -> Pairs:
+    """A new job is among them from its registration on, before it has rules."""
+    left = ((job.pairs | job.counted) - measured.counted for job in jobs.values())
+    pairs = chain(chain.from_iterable(left), {pin.flow.pair for pin in orphans} - measured.counted)
+    return frozenset((src, dst) for src, dst in pairs if src in hosts and dst in hosts)
+
+
+def _uncounted_links(fabric: Fabric, uncounted: Pairs, paths: CandidatePaths) -> Uses:
+    return possible_links(fabric, (Pin(FlowId(*pair), 0, None) for pair in sorted(uncounted)), paths)
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

@@ -335,7 +335,7 @@ class Intake:
         effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
-            s.load.update(now, self._derived.nominal_bps())
+            s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links())
             effects |= self._judge_demand(now)
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
@@ -343,8 +343,8 @@ class Intake:
         """What jobs really send may change what is planned for, and what is counted."""
         s = self._state
         before = self._derived.jobs()
-        hosts = s.fabric.hosts.items()
-        s.demand.update(frozenset(ip for ip, host in hosts if host.uplink in s.load.background), now)
+        background = self._derived.background()
+        s.demand.update(frozenset(ip for ip, host in s.fabric.hosts.items() if host.uplink in background), now)
         jobs = self._derived.jobs()
         if jobs is before:
             return NOTHING

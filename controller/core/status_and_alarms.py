@@ -26,14 +26,16 @@ _LLDP_KINDS = {
 """By why a packet was refused. Other reasons raise no alarm: LLDP of hosts, and of ports that go down, is common."""
 
 
-def status(s: State, jobs: Mapping[JobId, JobStatus], alarms: tuple[Alarm, ...]) -> Status:
+def status(
+    s: State, jobs: Mapping[JobId, JobStatus], background_bps: Mapping[LinkId, float], alarms: tuple[Alarm, ...]
+) -> Status:
     """Everything that others may see, as of now."""
     return Status(
         fabric=s.fabric,
         strategy=s.strategy,
         adopting=s.phases.adopting,
         switches=_switches(s.sync, s.fabric),
-        links=s.load.figures(s.fabric),
+        links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
         demands=s.demand.demands,
         plan=s.cycle.plan,

@@ -87,6 +87,12 @@ class Samples(Generic[Key]):
         """-1 for counters that were never read."""
         return np.fromiter((self.row_of.get(key, -1) for key in keys), np.int64, len(keys))
 
+    def first_at(self, rows: Rows) -> Floats:
+        """When the oldest samples that are kept of each counter were read."""
+        times = self._times[rows]
+        oldest: Floats = np.where(times > _MISSING, times, np.inf).min(axis=1, initial=np.inf)
+        return oldest
+
     def last_at(self, rows: Rows) -> Floats:
         """When each counter was read last."""
         newest: Floats = self._times[rows, -1]
@@ -105,10 +111,8 @@ class Samples(Generic[Key]):
 
     def recent_bps(self, rows: Rows, window_s: float) -> Floats:
         """Over the last ``window_s`` of samples, or as much of it as there are; 0 before two samples."""
-        times = self._times[rows]
-        oldest = np.where(times > _MISSING, times, np.inf).min(axis=1, initial=np.inf)
-        end = times[:, -1]
-        start = np.maximum(oldest, end - window_s)
+        end = self.last_at(rows)
+        start = np.maximum(self.first_at(rows), end - window_s)
         enough = start < end
         instants = np.stack([start[enough], end[enough]], axis=1)
         rates = np.zeros(len(rows))
@@ -209,6 +213,17 @@ class RecentFigures:
         self._counted = [np.arange(len(self._links.row_of))]
         self._readings += 1
 
+    def rates_bps(self) -> Floats:
+        """Of every row of samples, over the window or as much of it as there are samples; 0 before two."""
+        new = len(self._links.row_of) - len(self._rates_bps)
+        self._rates_bps = np.append(self._rates_bps, np.zeros(new))
+        if self._counted:
+            is_new = np.zeros(len(self._rates_bps), bool)
+            is_new[np.concatenate(self._counted)] = True
+            self._counted, counted = [], np.flatnonzero(is_new)
+            self._rates_bps[counted] = self._links.recent_bps(counted, self._window_s)
+        return self._rates_bps
+
     def of(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
         """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever
         it changes. The same object as before when nothing has changed."""
@@ -217,16 +232,10 @@ class RecentFigures:
         return self._figures(place, rows, self._spread(background_bps, place), self._readings)
 
     def _make(self, place: Mapping[LinkId, int], rows: Rows, background_bps: Floats, _readings: int) -> LinkFigures:
-        new = len(self._links.row_of) - len(self._rates_bps)
-        self._rates_bps = np.append(self._rates_bps, np.zeros(new))
-        if self._counted:
-            counted = np.unique(np.concatenate(self._counted))
-            self._counted = []
-            self._rates_bps[counted] = self._links.recent_bps(counted, self._window_s)
         known = rows >= 0
         totals, rates_bps = np.zeros(len(known), np.uint64), np.zeros(len(known))
         totals[known] = self._links.last(rows[known])
-        rates_bps[known] = self._rates_bps[rows[known]]
+        rates_bps[known] = self.rates_bps()[rows[known]]
         return LinkFigures(place, totals, rates_bps, background_bps)
 
 

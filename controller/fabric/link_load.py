@@ -1,14 +1,16 @@
-"""How busy each link is, and with what: counters in, rates and background out.
+"""How busy each link is, and with what: counters in, rates out, and what links carry beyond counted flows.
 
-*Background* of a link is what its port sent beyond the announced flows that may have used it. A job's own bytes are
-never taken for background, at the price of underestimating it:
+That is what a link's port sent beyond the announced flows that may have used it. ``background`` takes off what flows
+may be of it that nothing has counted yet. A job's own bytes are never taken for background, at the price of
+underestimating it:
 
 - a flow whose path is not known (ECMP), or changed within the window, counts in full on every link it may have used;
 - a flow that is split is counted by a rule per subflow, each on its own path, and one for the rest;
 - port and flow counters come from different switches at different times, so both are interpolated to common instants;
 - OVS collects flow counters from its datapath twice a second, so they lag: the window is cut into ``PARTS`` and only
   what is there in every part counts, beyond a small share of the capacity;
-- while a flow has no counters for the whole window, the links that it may use have no background.
+- a flow is counted when its counters reach back a whole window. Then the links that it may use are measured anew:
+  what was smoothed before held its bytes.
 
 Thousands of links are evaluated together, in arrays. Pure: monotonic times come with the samples.
 """
@@ -16,9 +18,11 @@ Thousands of links are evaluated together, in arrays. Pure: monotonic times come
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Set
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
 from controller.fabric.topology import Fabric, LinkId, PortRef
@@ -40,18 +44,48 @@ Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
 """Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one."""
 
 
-class _Users(NamedTuple):
-    """Which flow may have used which link: a pair of rows of samples each, by link. ``unknown``: rows of links that a
-    flow without samples may have used."""
+NO_USES: Uses = {}
+
+Pair = tuple[str, str]
+"""Source and destination address."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """What ``update`` has found. Arrays hold a value per link, at its ``place``, in bit/s. ``beyond_bps``: what lasts
+    beyond the flows that are counted. ``sent_bps``: of the links of hosts the mean beyond these flows, lasting or not;
+    infinite where it is not known. ``noise_bps``: less than this is none. ``counted``: flows whose bytes are known for
+    the whole window."""
+
+    place: Mapping[LinkId, int]
+    beyond_bps: Floats
+    sent_bps: Floats
+    noise_bps: Floats
+    counted: frozenset[Pair]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Users:
+    """Which rule's packets may have used which link: a pair of rows of samples each. ``rules``: all that counted within
+    the window, with their rows of samples; -1 without any."""
 
     links: Rows
     flows: Rows
-    unknown: Rows
+    rules: tuple[tuple[Pair, int], ...]
+
+
+class _Sized(NamedTuple):
+    """``place``: of each link in the arrays. ``at_host``: whether a host is at one end."""
+
+    place: Mapping[LinkId, int]
+    bps: Floats
+    at_host: NDArray[np.bool_]
 
 
 class LinkLoad:
-    """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``background``: bit/s of
-    every link that has any, another object whenever it was measured anew, which it was at ``measured_at``."""
+    """Counters of all links and announced flows over a sliding window of ``window_s`` seconds. ``measured``: another
+    object whenever it was measured anew, which it was at ``measured_at``. ``background``: bit/s of every link that
+    carries more than the flows that are counted."""
 
     def __init__(self, window_s: float, noise_fraction: float, now: float = 0.0) -> None:
         self._window_s = window_s
@@ -62,12 +96,16 @@ class LinkLoad:
         self._announced: tuple[float, float, Callable[[], Uses]] | None = None
         self._uses: tuple[tuple[float, Uses], ...] = ()
         self._users = Memo(self._find_users)
+        self._counted = Memo(_counted)
         self._sized = Memo(_sized)
         self._rows = Memo(lambda links, _numbering: self._links.rows_of(links))
         self._keep_links = Memo(self._keep_links_at)
-        self._smoothed: tuple[tuple[LinkId, ...], Floats] = (), np.zeros(0)
-        self.background: Mapping[LinkId, float] = {}
+        self.measured = Measured({}, np.zeros(0), np.zeros(0), np.zeros(0), frozenset())
         self.measured_at = now
+
+    @property
+    def background(self) -> Mapping[LinkId, float]:
+        return in_use(self.measured, self.measured.beyond_bps)
 
     def count_links(self, at: float, totals: Mapping[LinkId, int]) -> None:
         if totals:
@@ -85,10 +123,11 @@ class LinkLoad:
         if not all(link.at in ports for link in self._links.row_of):
             self._links.keep(lambda link: link.at in ports)
             self._recent.renumbered()
-            known, bps = self._smoothed
-            kept = np.array([link.at in ports for link in known], bool)
-            self._smoothed = tuple(link for link in known if link.at in ports), bps[kept]
-            self.background = {link: bps for link, bps in self.background.items() if link.at in ports}
+            m = self.measured
+            kept = [link for link in m.place if link.at in ports]
+            rows = np.array([m.place[link] for link in kept], np.int64)
+            place = {link: number for number, link in enumerate(kept)}
+            self.measured = Measured(place, m.beyond_bps[rows], m.sent_bps[rows], m.noise_bps[rows], m.counted)
 
     def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
@@ -123,34 +162,39 @@ class LinkLoad:
         row = self._links.row_of.get(link)
         return 0.0 if row is None else float(self._links.recent_bps(np.array([row]), self._window_s)[0])
 
-    def figures(self, fabric: Fabric) -> LinkFigures:
-        """Of every link of the fabric, host links too. The same object while nothing new was counted."""
-        return self._recent.of(fabric, self.background)
+    def figures(self, fabric: Fabric, background_bps: Mapping[LinkId, float]) -> LinkFigures:
+        """Of every link of the fabric, host links too. ``background_bps``: where there is any; another object whenever
+        it changes. The same object while nothing new was counted."""
+        return self._recent.of(fabric, background_bps)
 
-    # ---- background
+    # ---- what is carried beyond counted flows
 
-    def update(self, now: float, capacity_bps: Mapping[LinkId, float]) -> Mapping[LinkId, float]:
-        """Take the windows' rates into the smoothed background; returns it for every link that has any.
-        ``capacity_bps``: another object whenever it changes."""
+    def update(self, now: float, capacity_bps: Mapping[LinkId, float], uncounted: Uses = NO_USES) -> None:
+        """Take the windows' rates into what is ``measured``, smoothed. ``capacity_bps``: another object whenever it
+        changes. ``uncounted``: the announced flows that were not counted so far, with all links that they may use."""
         self.measured_at = now
         self._take_announced()
         self._forget_flows(now)
-        links, bps = self._sized(capacity_bps)
-        measured = self._lasting_excess_bps(self._rows(links, self._links.numbering), self._noise_fraction * bps)
-        before = self._smoothed_of(links)
-        mixed = SMOOTHING * measured + (1 - SMOOTHING) * np.where(np.isnan(before), measured, before)
-        smoothed = np.where(mixed > 0.01 * bps, mixed, 0.0)
-        self._smoothed = links, smoothed
-        self.background = {links[number]: float(smoothed[number]) for number in np.flatnonzero(smoothed)}
-        return self.background
+        sized = self._sized(capacity_bps)
+        noise_bps = self._noise_fraction * sized.bps
+        lasting, sent, counted = self._excess_bps(now, sized, noise_bps)
+        anew = np.zeros(len(lasting), bool)
+        for links in {links for what, sets in uncounted.items() if what[:2] in counted for links in sets}:
+            anew[[sized.place[link] for link in links if link in sized.place]] = True
+        before, sent_before = self._measured_of(sized.place)
+        mixed = _mixed(lasting, before, anew)
+        # What hosts send more is known at once: smoothing must not turn it into background of the links that it takes.
+        sent = np.maximum(sent, _mixed(sent, sent_before, anew))
+        beyond = np.where(mixed > 0.01 * sized.bps, mixed, 0.0)
+        self.measured = Measured(sized.place, beyond, sent, noise_bps, counted)
 
-    def _smoothed_of(self, links: tuple[LinkId, ...]) -> Floats:
-        """NaN for links that have no smoothed background yet."""
-        known, bps = self._smoothed
-        if known is links:
-            return bps
-        of = dict(zip(known, bps.tolist(), strict=True))
-        return np.array([of.get(link, np.nan) for link in links])
+    def _measured_of(self, place: Mapping[LinkId, int]) -> tuple[Floats, Floats]:
+        """Beyond counted flows, and sent by hosts; infinite for links of which nothing is known yet."""
+        known = self.measured
+        if known.place is place:
+            return known.beyond_bps, known.sent_bps
+        rows = np.array([known.place.get(link, -1) for link in place], np.int64)
+        return np.append(known.beyond_bps, np.inf)[rows], np.append(known.sent_bps, np.inf)[rows]
 
     def _forget_flows(self, now: float) -> None:
         """Those that were used last before the window."""
@@ -163,10 +207,12 @@ class LinkLoad:
             known = {what for _, uses in kept for what in uses}
             self._flows.keep(known.__contains__)
 
-    def _lasting_excess_bps(self, rows: Rows, noise_bps: Floats) -> Floats:
-        """Per link what it carried in every part of the window beyond all of its possible users; 0 when that is not
-        known for one of them, and when it is noise. Only links that carry more than noise are evaluated."""
-        excess = np.zeros(len(rows))
+    def _excess_bps(self, now: float, sized: _Sized, noise_bps: Floats) -> tuple[Floats, Floats, frozenset[Pair]]:
+        """Per link what it carried in every part of the window beyond all of its possible users that are counted; 0
+        when that is not known, and when it is noise. Per link at a host the mean beyond them. And which are counted.
+        Only links that carry more than noise are evaluated; of the others all that they carry is taken for sent."""
+        rows = self._rows(sized.place, self._links.numbering)
+        lasting, sent = np.zeros(len(rows)), np.append(self._recent.rates_bps(), np.inf)[rows]
         place = np.full(len(self._links.row_of), -1)
         place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
         users = self._users(self._uses, self._links.numbering, self._flows.numbering)
@@ -176,18 +222,17 @@ class LinkLoad:
         end = np.full(len(rows), -np.inf)
         end[rows >= 0] = self._links.last_at(rows[rows >= 0])
         np.minimum.at(end, pairs, self._flows.last_at(flows))
-        noise_bps = noise_bps.copy()
-        unknown = place[users.unknown]
-        noise_bps[unknown[unknown >= 0]] = np.inf
+        known = self._reach_back(pairs, flows, np.where(end > now - self._window_s, end, np.inf))
+        counted = self._counted(users, tuple(np.flatnonzero(~known).tolist()))
 
         left = np.flatnonzero(rows >= 0)
         left = left[self._links.most_bps(rows[left], self._window_s) > noise_bps[left]]
         links_bps = self._links.rates_bps(rows[left], self._instants(end[left]))
-        loud = links_bps.min(axis=1) > noise_bps[left]  # not where a rate is NaN
+        loud = (links_bps.min(axis=1) > noise_bps[left]) | sized.at_host[left]  # not where a rate is NaN
         left, links_bps = left[loud], links_bps[loud]
         number = np.full(len(rows), -1)
         number[left] = np.arange(len(left))
-        on = number[pairs] >= 0
+        on = (number[pairs] >= 0) & known[flows]
         pairs, flows = pairs[on], flows[on]
         # Links of one switch were read together: most pairs of a flow ask for the same instants.
         ends, which_end = np.unique(end[pairs], return_inverse=True)
@@ -195,9 +240,18 @@ class LinkLoad:
         flows_bps = self._flows.rates_bps(asked // max(len(ends), 1), self._instants(ends[asked % max(len(ends), 1)]))
         for part in range(PARTS):
             links_bps[:, part] -= np.bincount(number[pairs], flows_bps[which, part], len(left))
-        lasting = links_bps.min(axis=1)
-        excess[left] = np.where(lasting > noise_bps[left], lasting, 0.0)  # nor where a flow's rate is NaN
-        return excess
+        least, mean = links_bps.min(axis=1), links_bps.mean(axis=1)
+        lasting[left] = np.where(least > noise_bps[left], least, 0.0)  # nor where a flow's rate is NaN
+        sent[left] = np.where(np.isnan(mean), np.inf, np.maximum(mean, 0.0))
+        return lasting, sent, counted
+
+    def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
+        """Of every counter of a flow whether it reaches back a whole window on all links that it may have used.
+        ``end``: of each link's window, infinite where the link is not read any more."""
+        earliest = np.full(len(self._flows.row_of), np.inf)
+        np.minimum.at(earliest, flows, end[pairs])
+        reach: NDArray[np.bool_] = self._flows.first_at(np.arange(len(earliest))) <= earliest - self._window_s
+        return reach
 
     def _instants(self, end: Floats) -> Floats:
         """Where the parts of the windows that end there begin and end."""
@@ -216,28 +270,49 @@ class LinkLoad:
                     by_flow[what] = (*known, *(links for links in sets if links not in known))
                     twice = True
         rows_of: dict[frozenset[LinkId], Rows] = {}
-        links, flows, unknown = [], [], []
+        links, flows, rules = [], [], []
         for what, sets in by_flow.items():
-            flow = self._flows.row_of.get(what)
-            for some in sets:
+            flow = self._flows.row_of.get(what, -1)
+            rules.append((what[:2], flow))
+            for some in sets if flow >= 0 else ():
                 rows = rows_of.get(some)
                 if rows is None:
                     rows = self._links.rows_of(some)
                     rows = rows_of[some] = rows[rows >= 0]
-                if flow is None:
-                    unknown.append(rows)
-                else:
-                    links.append(rows)
-                    flows.append(flow)
+                links.append(rows)
+                flows.append(flow)
         sizes = np.fromiter(map(len, links), np.int64, len(links))
         pairs = np.stack([_joined(links), np.repeat(np.array(flows, np.int64), sizes)])
         if twice:
             pairs = np.unique(pairs, axis=1)
-        return _Users(pairs[0], pairs[1], _joined(unknown))
+        return _Users(pairs[0], pairs[1], tuple(rules))
 
 
-def _sized(capacity_bps: Mapping[LinkId, float]) -> tuple[tuple[LinkId, ...], Floats]:
-    return tuple(capacity_bps), np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps))
+def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
+    """The links that have any of these."""
+    links = tuple(measured.place)
+    return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
+
+
+def _counted(users: _Users, partly: tuple[int, ...]) -> frozenset[Pair]:
+    """The flows all of whose rules have counted for long enough. ``partly``: rows of those that have not."""
+    missing = {-1, *partly}
+    return frozenset(pair for pair, _ in users.rules) - {pair for pair, row in users.rules if row in missing}
+
+
+def _mixed(new: Floats, before: Floats, anew: NDArray[np.bool_]) -> Floats:
+    """Smoothed, but for links that are measured anew."""
+    mixed: Floats = np.where(anew | np.isinf(before), new, SMOOTHING * new + (1 - SMOOTHING) * before)
+    return mixed
+
+
+def _sized(capacity_bps: Mapping[LinkId, float]) -> _Sized:
+    at_host = {link.at for link in capacity_bps if link.direction == "in"}
+    return _Sized(
+        {link: number for number, link in enumerate(capacity_bps)},
+        np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps)),
+        np.array([link.at in at_host for link in capacity_bps], bool),
+    )
 
 
 def _joined(rows: list[Rows]) -> Rows:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from controller.config import Config
@@ -181,12 +182,21 @@ class FakeFabric:
         """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules by (src, dst)."""
         self.count_rules(ports, {pin_key(FlowId(*pair)): total for pair, total in flows.items()})
 
-    def count_rules(self, ports: dict[PortRef, int], rules: dict[FlowKey, int]) -> None:
-        """Counters of every switch: cumulative bytes sent out of ports, and of pinned-table rules, in full packets."""
-        for switch in self.switches.values():
-            tx = {port: PortCount(ports.get(PortRef(switch.dpid, port), 0), 0) for port in switch.peers}
+    def count_rules(
+        self,
+        ports: Mapping[PortRef, int],
+        rules: Mapping[FlowKey, int],
+        received: Mapping[PortRef, int] = MappingProxyType({}),
+        of: Iterable[Dpid] | None = None,
+    ) -> None:
+        """Counters of every switch, or of some: cumulative bytes sent out of ports and received by them, and of
+        pinned-table rules, in full packets."""
+        for dpid in self.switches if of is None else of:
+            switch = self.switches[dpid]
+            at = {port: PortRef(dpid, port) for port in switch.peers}
+            counts = {port: PortCount(ports.get(ref, 0), received.get(ref, 0)) for port, ref in at.items()}
             pinned = [key for key in switch.flows if key.table == Table.PINNED and key.match.ipv4_src]
-            self.send(Counters(switch.dpid, self.now, tx, {key: packets_of(rules.get(key, 0)) for key in pinned}))
+            self.send(Counters(dpid, self.now, counts, {key: packets_of(rules.get(key, 0)) for key in pinned}))
 
     # ---- what can be seen
 

@@ -30,7 +30,7 @@ def test_background_is_measured_once_per_interval() -> None:
     for total in range(200):
         fabric.count({UPLINK: total * 50_000}, {})
         fabric.run(0.1)
-        measured.append(fabric.loop.state.load.background)
+        measured.append(fabric.loop.derived.background())
     changes = sum(before is not after for before, after in pairwise(measured))
     assert abs(changes - 20 / CONFIG.counters.interval_s) <= 1
     assert measured[-1][LinkId(*UPLINK)] > 0

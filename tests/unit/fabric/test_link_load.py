@@ -10,25 +10,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.fabric.background import background
 from controller.fabric.counter_samples import LinkStatus
-from controller.fabric.link_load import Counted, LinkLoad
-from controller.fabric.topology import Dpid, LinkId, PortNo, PortRef
+from controller.fabric.link_load import Counted, LinkLoad, Uses
+from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from controller.scenarios.fabrics import leaf_spine
 
 LINK, OTHER = LinkId(Dpid(1), PortNo(1)), LinkId(Dpid(1), PortNo(2))
 FLOW = Counted("10.0.0.1", "10.0.0.2")
 CAPACITY = {LINK: 1e6, OTHER: 1e6}
+HOSTS = {ip: Host(ip, None, PortRef(Dpid(1), PortNo(8)), 1e6) for ip in FLOW[:2]}
+"""Nothing counts what they send."""
+ON_LINK: Uses = {FLOW: (frozenset([LINK]),)}
 
 
-def run(load: LinkLoad, seconds: range, link_bps: float, flow_bps: float) -> dict[LinkId, float]:
+def updated(
+    load: LinkLoad, now: float, announced: Uses = ON_LINK, capacity: Mapping[LinkId, float] = CAPACITY
+) -> dict[LinkId, float]:
+    """The background by what was counted until now."""
+
+    def uncounted() -> Uses:
+        return {what: links for what, links in announced.items() if what[:2] not in load.measured.counted}
+
+    load.update(now, capacity, uncounted())
+    return dict(background(load.measured, uncounted(), HOSTS))
+
+
+def run(
+    load: LinkLoad, seconds: range, link_bps: float, flow_bps: float, announced: Uses = ON_LINK
+) -> dict[LinkId, float]:
     """Counters every two seconds at constant rates; the background after the last."""
-    background: dict[LinkId, float] = {}
+    found: dict[LinkId, float] = {}
     for now in seconds:
         if now % 2 == 0:
             load.count_links(now, {LINK: int(link_bps / 8 * now)})
             load.count_flows(now, {FLOW: int(flow_bps / 8 * now)})
-            background = dict(load.update(now, CAPACITY))
-    return background
+            found = updated(load, now, announced)
+    return found
 
 
 @pytest.fixture
@@ -68,8 +86,8 @@ def test_links_that_a_flow_without_counters_may_use_have_no_background() -> None
     load.routes_changed(0, lambda: {FLOW: (frozenset([LINK]),)})
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: 100_000 * now, OTHER: 100_000 * now})
-        background = load.update(now, CAPACITY)
-    assert set(background) == {OTHER}
+        found = updated(load, now)
+    assert set(found) == {OTHER}
 
 
 def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -> None:
@@ -89,7 +107,7 @@ def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_mea
     def read(now: int) -> Mapping[LinkId, float]:
         load.count_links(now, {LINK: 0, OTHER: int(8e5 / 8 * (now - 20))})
         load.count_flows(now, {FLOW: int(8e5 / 8 * (now - 20))})
-        return load.update(now, CAPACITY)
+        return updated(load, now)
 
     assert [dict(read(now)) for now in range(20, 34, 2)] == [{}] * 7
     load.routes_changed(34, lambda: {FLOW: (frozenset([LINK]),)})
@@ -103,19 +121,17 @@ def test_a_flow_that_speeds_up_is_not_background_though_switches_are_read_at_dif
     for now in range(0, 60, 2):
         load.count_links(now, {LINK: sent(now)})
         load.count_flows(now + 1.9, {FLOW: sent(now + 1.9 - 0.5)})  # late, and half a second behind
-        assert load.update(now + 1.9, CAPACITY) == {}
+        assert updated(load, now + 1.9) == {}
 
 
 def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoad) -> None:
-    background: dict[LinkId, float] = {}
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: 100_000 * now})
         if now == 20:
             load.routes_changed(now, lambda: {FLOW: (frozenset([LINK]),)})
         if now >= 20:
             load.count_flows(now, {FLOW: 100_000 * (now - 20)})
-            background = dict(load.update(now, CAPACITY))
-            assert background == {}
+            assert updated(load, now) == {}
 
 
 def test_background_fades_when_it_stops(load: LinkLoad) -> None:
@@ -136,7 +152,7 @@ def test_background_follows_what_is_measured_by_half_each_time(load: LinkLoad) -
     for now in range(40, 48, 2):
         load.count_links(now, {LINK: totals})
         load.count_flows(now, {FLOW: 0})
-        faded.append(load.update(now, CAPACITY)[LINK])
+        faded.append(updated(load, now)[LINK])
     assert faded == pytest.approx([before / 2, before / 4, before / 8, before / 16])
 
 
@@ -161,30 +177,30 @@ PIECES = Counted(FLOW.src_ip, FLOW.dst_ip, "first class"), Counted(FLOW.src_ip, 
 def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) -> dict[LinkId, float]:
     """The flow is split over both links, 2:1, ``LINK`` carries ``stray_bps`` of background; counters of the two
     rules began at ``at_zero``."""
-    background: dict[LinkId, float] = {}
+    found: dict[LinkId, float] = {}
     for now in seconds[::2]:
         load.count_links(now, {LINK: int((4e5 + stray_bps) / 8 * now), OTHER: int(2e5 / 8 * now)})
         since = max(0, now - at_zero)
         load.count_flows(now, {PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since), FLOW: 0})
-        background = dict(load.update(now, CAPACITY))
-    return background
+        found = updated(load, now)
+    return found
 
 
 def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     both = frozenset([LINK, OTHER])
     load.routes_changed(0, lambda: {FLOW: (both,), PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)})
-    background = count_split(load, range(40), stray_bps=3e5, at_zero=0)
-    assert background == {LINK: pytest.approx(3e5, rel=0.02)}
+    found = count_split(load, range(40), stray_bps=3e5, at_zero=0)
+    assert found == {LINK: pytest.approx(3e5, rel=0.02)}
 
 
 def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
-    background = {}
+    found = {}
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: 0})
         load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
-        background = dict(load.update(now, CAPACITY))
-    assert background[LINK] == pytest.approx(3e5, rel=0.02)
+        found = updated(load, now)
+    assert found[LINK] == pytest.approx(3e5, rel=0.02)
     on_its_own = {PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}
     load.routes_changed(38, lambda: {FLOW: (frozenset([LINK]),), **on_its_own})
     for now in range(40, 80, 2):
@@ -192,27 +208,26 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
         load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
         whole = int(6e5 / 8 * 38)
         load.count_flows(now, {FLOW: whole, PIECES[0]: int(4e5 / 8 * since), PIECES[1]: int(2e5 / 8 * since)})
-        background = dict(load.update(now, CAPACITY))
-        assert background == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
+        assert updated(load, now) == {LINK: pytest.approx(3e5, rel=0.15)}, f"at {now}"
 
 
 def test_rules_that_are_gone_count_until_the_window_has_passed_them(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
     load.routes_changed(20, dict)
-    assert run(load, range(20, 28), 8e5, 8e5) == {}
-    assert run(load, range(28, 50), 8e5, 0)[LINK] == pytest.approx(8e5, rel=0.1), "it is not announced any more"
+    assert run(load, range(20, 28), 8e5, 8e5, announced={}) == {}
+    assert run(load, range(28, 50), 8e5, 0, announced={})[LINK] == pytest.approx(8e5, rel=0.1)
 
 
 def test_a_link_whose_counter_wraps_around_keeps_its_rate_and_background(load: LinkLoad) -> None:
     start = (1 << 64) - int(9e5 / 8 * 19)
-    background: dict[LinkId, float] = {}
+    found: dict[LinkId, float] = {}
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: (start + int(9e5 / 8 * now)) % (1 << 64)})
         load.count_flows(now, {FLOW: int(4e5 / 8 * now)})
-        background = dict(load.update(now, CAPACITY))
+        found = updated(load, now)
         if now:
             assert load.rate_bps(LINK) == pytest.approx(9e5, rel=1e-3)
-    assert background[LINK] == pytest.approx(5e5, rel=0.02)
+    assert found[LINK] == pytest.approx(5e5, rel=0.02)
 
 
 def test_what_a_change_of_routes_means_is_worked_out_with_the_next_update(load: LinkLoad) -> None:
@@ -240,7 +255,7 @@ def test_a_path_that_lasted_for_a_moment_is_no_background(load: LinkLoad) -> Non
     load.routes_changed(20.5, lambda: {FLOW: (frozenset([LINK]),)})
     for now in range(20, 40, 2):
         load.count_links(now, {OTHER: int(8e5 / 8 * 0.5) if now > 20 else 0})
-        assert load.update(now, CAPACITY) == {}
+        assert updated(load, now) == {}
 
 
 def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_once() -> None:
@@ -252,9 +267,9 @@ def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_onc
             load.routes_changed(now, lambda: {FLOW: (shared | own,)})
         load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: int(6e5 / 8 * now)})
         load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
-        background = load.update(now, CAPACITY)
+        found = updated(load, now)
         if now > 16:
-            assert background == {LINK: pytest.approx(3e5, rel=0.02)}, f"at {now}"
+            assert found == {LINK: pytest.approx(3e5, rel=0.02)}, f"at {now}"
 
 
 def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> None:
@@ -262,9 +277,11 @@ def test_another_fabric_keeps_the_background_of_its_links(load: LinkLoad) -> Non
     totals = {LINK: int(9e5 / 8 * 40)}
     load.count_links(40, totals)
     load.count_flows(40, {FLOW: int(4e5 / 8 * 40)})
-    assert load.update(40, {LINK: 1e6})[LINK] == pytest.approx(5e5, rel=0.02)
-    assert load.update(40, {OTHER: 1e6}) == {}
-    assert load.update(40, dict(CAPACITY))[LINK] == pytest.approx(5e5, rel=0.02), "known at once when it is back"
+    assert updated(load, 40, capacity={LINK: 1e6})[LINK] == pytest.approx(5e5, rel=0.02)
+    assert updated(load, 40, capacity={OTHER: 1e6}) == {}
+    assert updated(load, 40, capacity=dict(CAPACITY))[LINK] == pytest.approx(5e5, rel=0.02), (
+        "known at once when it is back"
+    )
 
 
 FABRIC = leaf_spine(2, 2, 2, 1e6, 1e6)
@@ -300,15 +317,16 @@ def test_figures_are_those_of_each_link(steps: list[tuple[str, Dpid, int]]) -> N
                 {PortRef(d, port) for d, switch in FABRIC.switches.items() for port in switch.ports if d != dpid}
             )
         else:
-            assert dict(load.figures(FABRIC)) == figures_one_by_one(load)
-    assert dict(load.figures(FABRIC)) == figures_one_by_one(load)
-    assert load.figures(FABRIC) is load.figures(FABRIC)
+            assert dict(load.figures(FABRIC, load.background)) == figures_one_by_one(load)
+    known = load.background
+    assert dict(load.figures(FABRIC, known)) == figures_one_by_one(load)
+    assert load.figures(FABRIC, known) is load.figures(FABRIC, known)
 
 
 def test_figures_of_another_fabric_are_of_its_links(load: LinkLoad) -> None:
     run(load, range(20), 9e5, 4e5)
-    before = load.figures(FABRIC)
+    before = load.figures(FABRIC, load.background)
     fewer = replace(FABRIC, hosts={})
-    assert set(load.figures(fewer)) == set(FABRIC.links)
+    assert set(load.figures(fewer, load.background)) == set(FABRIC.links)
     assert set(before) > set(FABRIC.links), "what was published stays as it was"
-    assert load.figures(fewer)[LINK].bytes_total == int(9e5 / 8 * 18)
+    assert load.figures(fewer, load.background)[LINK].bytes_total == int(9e5 / 8 * 18)

@@ -1,0 +1,116 @@
+"""A fake fabric whose hosts send: rings of jobs, announced or not, and traffic that no job announces.
+
+Bytes take the paths that packets take, and are counted by ports and by the rules that are there; the switches are
+polled one after the other, as by the poller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from controller.config import CountersConfig
+from controller.fabric.messages import ArpSeen
+from controller.fabric.topology import Dpid, LinkId, PortRef
+from controller.planning.problem import FlowId
+from controller.tables.pinned_table import pin_key
+from controller.tables.rules import FlowKey
+from tests.support.fake_fabric import FABRIC_BPS, FakeFabric
+from tests.support.fake_switch import Packet
+
+STEP_S = 0.25
+COUNTERS = CountersConfig()
+
+
+def always(_now: float) -> float:
+    return 1.0
+
+
+@dataclass
+class Ring:
+    """A job that trains: all of its flows send at one rate, as much as its fullest link leaves it, and no more than
+    ``most_bps``. ``duty``: which share of that at a time."""
+
+    ips: Sequence[str]
+    most_bps: float = FABRIC_BPS
+    duty: Callable[[float], float] = always
+
+    @property
+    def flows(self) -> list[FlowId]:
+        return [FlowId(ip, self.ips[(rank + 1) % len(self.ips)]) for rank, ip in enumerate(self.ips)]
+
+
+class BusyFabric(FakeFabric):
+    """``rings``: jobs that train. ``stray_bps``: unannounced traffic, which gives way to nobody. ``seed``: of where
+    ECMP sends flows."""
+
+    def __init__(self, *args: Any, seed: int = 0, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.rings: list[Ring] = []
+        self.stray_bps: dict[FlowId, float] = {}
+        self.seed = seed
+        self._sent: Counter[PortRef] = Counter()
+        self._received: Counter[PortRef] = Counter()
+        self._rules: defaultdict[Dpid, Counter[FlowKey]] = defaultdict(Counter)
+        self._polled: dict[Dpid, float] = {}
+
+    def all_speak(self) -> None:
+        """Every host is heard."""
+        for ip, at in self.hosts.items():
+            self.send(ArpSeen(at, "reply", ip, self.mac(ip), "0.0.0.0"))
+        self.run(1)
+
+    def carry(self, seconds: float) -> None:
+        """Time passes, and everybody sends."""
+        for _ in range(round(seconds / STEP_S)):
+            self.run(STEP_S, step=STEP_S)
+            for flow, bps in self.rates_bps().items():
+                self._count(flow, int(bps * STEP_S / 8))
+            self._poll(COUNTERS.interval_s)
+
+    def rates_bps(self) -> Mapping[FlowId, float]:
+        """What every flow sends now."""
+        taken: Counter[PortRef] = Counter()
+        for flow, bps in self.stray_bps.items():
+            taken.update(dict.fromkeys(self.ports_on(flow), int(bps)))
+        sharing = Counter(port for ring in self.rings for flow in ring.flows for port in self.ports_on(flow))
+        rates = dict(self.stray_bps)
+        for ring in self.rings:
+            used = {port for flow in ring.flows for port in self.ports_on(flow)}
+            left = min(max(0.05 * FABRIC_BPS, FABRIC_BPS - taken[port]) / sharing[port] for port in used)
+            rates |= dict.fromkeys(ring.flows, min(ring.most_bps, left) * ring.duty(self.now))
+        return rates
+
+    def ports_on(self, flow: FlowId) -> list[PortRef]:
+        """The ports that a flow leaves, in order."""
+        packet = Packet(*flow.pair, entropy=Random(f"{self.seed} {flow}").getrandbits(16))
+        at = self.hosts[flow.src_ip]
+        ports: list[PortRef] = []
+        while not ports or ports[-1] != self.hosts[flow.dst_ip]:
+            out = self.switches[at.dpid].forward(at.port, packet)
+            assert out is not None, f"{flow} is lost"
+            ports.append(PortRef(at.dpid, out))
+            at = self.switches[at.dpid].peers[out] or at
+        return ports
+
+    def _count(self, flow: FlowId, total: int) -> None:
+        src = self.hosts[flow.src_ip]
+        self._received[src] += total
+        self._sent.update(dict.fromkeys(self.ports_on(flow), total))
+        if pin_key(flow) in self.switches[src.dpid].flows:
+            self._rules[src.dpid][pin_key(flow)] += total
+
+    def _poll(self, interval_s: float) -> None:
+        for number, (dpid, switch) in enumerate(self.switches.items()):
+            for key in self._rules[dpid].keys() - switch.flows.keys():
+                del self._rules[dpid][key]
+            if self.now >= self._polled.setdefault(dpid, self.now + interval_s * number / len(self.switches)):
+                self._polled[dpid] += interval_s
+                self.count_rules(self._sent, self._rules[dpid], self._received, [dpid])
+
+    def background_bps(self) -> dict[LinkId, float]:
+        """As the controller publishes it, where there is any."""
+        return {link: found.background_bps for link, found in self.status.links.items() if found.background_bps}

@@ -1,0 +1,138 @@
+"""Jobs that train already when they are registered: their own earlier bytes are no background."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.config import Strategy
+from controller.fabric.topology import LinkId
+from controller.jobs.messages import DeregisterJob, RegisterJob
+from controller.jobs.spec import JobId
+from controller.planning.messages import SetStrategy
+from controller.planning.plan import Plan
+from controller.planning.problem import FlowId
+from tests.support.busy_fabric import BusyFabric, Ring
+from tests.support.fake_fabric import FABRIC_BPS, ring_job
+from tests.support.three_rings import CONFIG, RINGS
+
+STRAY = FlowId("10.0.1.4", "10.0.2.4")
+
+
+def training(most_bps: float = FABRIC_BPS, seed: int = 1) -> BusyFabric:
+    """Three rings train and no job is registered; with some seeds ECMP lets their flows collide."""
+    fabric = BusyFabric(hosts_per_leaf=4, seed=seed)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.all_speak()
+    fabric.rings = [Ring(ips, most_bps) for ips in RINGS]
+    return fabric
+
+
+def register(fabric: BusyFabric, *numbers: int) -> None:
+    for number in numbers:
+        fabric.send(RegisterJob(ring_job(f"job{number}", RINGS[number], lease_s=600)))
+
+
+def plan_of(fabric: BusyFabric) -> Plan:
+    plan = fabric.status.plan
+    assert plan is not None
+    return plan
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("moment", [0.0, 0.5, 1.0, 1.5])
+def test_the_first_plan_is_that_of_an_idle_fabric(seed: int, moment: float) -> None:
+    """At any time since counters were read last."""
+    fabric = training(seed=seed)
+    fabric.carry(16 + moment)
+    assert len(fabric.background_bps()) > 30
+    register(fabric, 0, 1, 2)
+    assert fabric.background_bps() == {}
+    fabric.carry(0.5)
+    first = plan_of(fabric)
+    assert (first.bound, first.max_level) == (1.0, 1.0)
+    assert set(fabric.rates_bps().values()) == {FABRIC_BPS}, "the plan is in force"
+    for _ in range(50):
+        fabric.carry(0.5)
+        assert fabric.background_bps() == {}
+        assert plan_of(fabric).max_level == 1.0
+    assert fabric.status.moved_flows_total == 0
+
+
+@pytest.mark.parametrize("pause_s", [1.0, 3.0, 9.0])
+def test_jobs_that_are_registered_one_after_the_other_end_on_the_same_plan(pause_s: float) -> None:
+    fabric = training()
+    fabric.carry(16)
+    for number in (0, 1, 2):
+        register(fabric, number)
+        fabric.carry(pause_s)
+    for _ in range(30):
+        fabric.carry(0.5)
+        assert fabric.background_bps() == {}
+    assert plan_of(fabric).max_level == 1.0
+
+
+def test_a_registration_under_ecmp_leaves_no_background_either() -> None:
+    fabric = training()
+    fabric.send(SetStrategy(Strategy.ECMP))
+    fabric.carry(16)
+    register(fabric, 0, 1, 2)
+    for _ in range(30):
+        assert fabric.background_bps() == {}
+        fabric.carry(0.5)
+
+
+def test_a_link_that_others_fill_is_still_avoided() -> None:
+    fabric = training(most_bps=0.2 * FABRIC_BPS)
+    fabric.stray_bps = {STRAY: 0.95 * FABRIC_BPS}
+    fabric.carry(16)
+    ports = [LinkId(*port) for port in fabric.ports_on(STRAY)[:2]]
+    before = {link: fabric.background_bps()[link] for link in ports}
+    register(fabric, 0, 1, 2)
+    for _ in range(30):
+        found = fabric.background_bps()
+        for link, bps in before.items():
+            assert found[link] >= bps - 3 * 0.2 * FABRIC_BPS - 1
+        fabric.carry(0.5)
+        routes = [route for job in fabric.status.jobs.values() for route in job.routes.values() if route]
+        used = {link for route in routes for piece in route for link in piece.path}
+        assert len(routes) == 12
+        assert used.isdisjoint(ports)
+    assert fabric.background_bps() == {
+        link: pytest.approx(0.95 * FABRIC_BPS, rel=0.01)
+        for link in (*ports, LinkId(*fabric.hosts[STRAY.dst_ip]), LinkId(*fabric.hosts[STRAY.src_ip], "in"))
+    }
+
+
+def test_what_others_send_is_known_again_as_soon_as_the_job_is_counted() -> None:
+    """Not half of it, and half of the rest with every further reading."""
+    fabric = training()
+    fabric.carry(16)
+    fabric.stray_bps = {STRAY: 0.9 * FABRIC_BPS}
+    register(fabric, 0)
+    fabric.rings = fabric.rings[:1]
+    link = LinkId(*fabric.ports_on(STRAY)[0])
+    seen = []
+    for _ in range(30):
+        fabric.carry(0.5)
+        seen.append(fabric.background_bps().get(link, 0.0))
+    known = next(bps for bps in seen if bps)
+    assert known == pytest.approx(0.9 * FABRIC_BPS, rel=0.01)
+
+
+def test_the_bytes_of_a_job_that_leaves_are_background_when_they_go_on() -> None:
+    fabric = training()
+    register(fabric, 0, 1, 2)
+    fabric.carry(20)
+    assert fabric.background_bps() == {}
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.carry(40)
+    link = LinkId(*fabric.ports_on(fabric.rings[0].flows[0])[0])
+    assert fabric.background_bps()[link] > 0.4 * FABRIC_BPS
+    register(fabric, 0)
+    assert fabric.background_bps() == {}
+    fabric.carry(0.5)
+    assert plan_of(fabric).max_level == 1.0
+    for _ in range(30):
+        fabric.carry(0.5)
+        assert fabric.background_bps() == {}

@@ -1,0 +1,254 @@
+"""What announced flows may be of what links carry, before they are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.fabric.background import background
+from controller.fabric.link_load import Counted, LinkLoad, Measured, Uses
+from controller.fabric.shortest_paths import CandidatePaths
+from controller.fabric.topology import LinkId
+from controller.planning.problem import FlowId, capacities
+from controller.scenarios.fabrics import leaf_spine
+from controller.tables.pinned_table import Pin
+from controller.tables.running_routes import possible_links
+
+RATE = 1e6
+FABRIC = leaf_spine(2, 2, 3, RATE, RATE)
+A, B, C = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+X, Y, Z = "10.0.1.1", "10.0.1.2", "10.0.1.3"
+HOSTS = FABRIC.hosts
+CAPACITY = capacities(FABRIC.links, HOSTS, {})
+PATHS = CandidatePaths(FABRIC, 64)
+FIRST, SECOND = PATHS.between(HOSTS[A].at.dpid, HOSTS[X].at.dpid)
+UP, OTHER_UP = FIRST[0], SECOND[0]
+BACK = PATHS.between(HOSTS[X].at.dpid, HOSTS[A].at.dpid)[0]
+NOISE = 0.1
+
+
+def may_use(*flows: tuple[str, str]) -> Uses:
+    """These flows with all links of their candidate paths, and their hosts' links."""
+    return possible_links(FABRIC, (Pin(FlowId(*flow), 0, None) for flow in flows), PATHS)
+
+
+def left(
+    beyond_bps: Mapping[LinkId, float],
+    sent_bps: Mapping[str, float],
+    received_bps: Mapping[str, float],
+    *flows: tuple[str, str],
+) -> dict[LinkId, float]:
+    """The background where links carry so much beyond counted flows, hosts send and receive so much, and these flows
+    are not counted yet."""
+    place = {link: number for number, link in enumerate(CAPACITY)}
+    beyond, sent = np.zeros(len(place)), np.full(len(place), np.inf)
+    for link, bps in beyond_bps.items():
+        beyond[place[link]] = bps
+    for ip, bps in sent_bps.items():
+        sent[place[HOSTS[ip].uplink]] = bps
+    for ip, bps in received_bps.items():
+        sent[place[HOSTS[ip].downlink]] = bps
+    measured = Measured(place, beyond, sent, np.full(len(place), NOISE * RATE), frozenset())
+    return dict(background(measured, may_use(*flows), HOSTS))
+
+
+def test_what_the_sources_cannot_have_sent_stays() -> None:
+    assert left({UP: 8e5}, {A: 3e5}, {X: 9e5}, (A, X)) == {UP: pytest.approx(5e5)}
+    assert left({UP: 8e5}, {A: 2e5, B: 3e5}, {X: 9e5, Y: 9e5}, (A, X), (B, Y)) == {UP: pytest.approx(3e5)}
+    assert left({UP: 8e5}, {A: 9e5}, {X: 9e5}, (A, X)) == {}
+
+
+def test_a_source_counts_once_however_many_flows_it_has() -> None:
+    assert left({UP: 8e5}, {A: 3e5}, {X: 9e5, Y: 9e5, Z: 9e5}, (A, X), (A, Y), (A, Z)) == {UP: pytest.approx(5e5)}
+
+
+def test_what_the_destinations_cannot_have_received_stays() -> None:
+    assert left({UP: 8e5}, {A: 9e5, B: 9e5}, {X: 3e5}, (A, X), (B, X)) == {UP: pytest.approx(5e5)}
+
+
+def test_a_flow_is_no_more_than_its_source_sent_and_its_destination_received() -> None:
+    assert left({UP: 8e5}, {A: 9e5, B: 1e5}, {X: 1e5, Y: 9e5}, (A, X), (B, Y)) == {UP: pytest.approx(6e5)}
+
+
+def test_the_links_of_hosts_are_no_exception() -> None:
+    uplink, downlink = HOSTS[A].uplink, HOSTS[X].downlink
+    assert left({uplink: 3e5, downlink: 8e5}, {A: 3e5}, {X: 8e5}, (A, X)) == {downlink: pytest.approx(5e5)}
+
+
+def test_links_that_the_flows_cannot_use_keep_all() -> None:
+    assert left({BACK[0]: 8e5, HOSTS[B].uplink: 5e5}, {A: 9e5}, {X: 9e5}, (A, X)) == {
+        BACK[0]: 8e5,
+        HOSTS[B].uplink: 5e5,
+    }
+
+
+def test_nothing_is_left_where_it_is_not_known_what_the_hosts_send() -> None:
+    assert left({UP: 8e5}, {}, {}, (A, X)) == {}
+    assert left({UP: 8e5}, {}, {X: 3e5}, (A, X)) == {UP: pytest.approx(5e5)}, "it received no more"
+
+
+def test_little_that_is_left_is_noise() -> None:
+    assert left({UP: 8e5}, {A: 7.5e5}, {X: 9e5}, (A, X)) == {}
+    assert left({UP: 0.5e5}, {A: 0.0}, {X: 9e5}, (A, X)) == {UP: 0.5e5}, "but hosts that send nothing hide nothing"
+
+
+def test_without_flows_all_of_it_is_background() -> None:
+    assert left({UP: 8e5}, {A: 8e5}, {X: 8e5}) == {UP: 8e5}
+
+
+# ---- measured, from before the registration until the flows are counted
+
+JOB = (Counted(A, X), Counted(X, B), Counted(B, Y))
+STRAY = (Counted(C, Y), Counted(Z, C), Counted(C, X), Counted(Z, B))
+INTERVAL_S, WINDOW_S = 2, 6
+
+
+@dataclass
+class Run:
+    """Flows send, and all counters are read every two seconds. The rules of the job count from ``registered`` on, one
+    interval late."""
+
+    load: LinkLoad = field(default_factory=lambda: LinkLoad(WINDOW_S, NOISE))
+    now: int = 0
+    registered: bool = False
+    links: dict[LinkId, int] = field(default_factory=lambda: dict.fromkeys(CAPACITY, 0))
+    rules: dict[Counted, int] = field(default_factory=dict)
+    sent: dict[str, list[float]] = field(default_factory=lambda: {ip: [] for ip in HOSTS})
+
+    def interval(self, bps: Mapping[Counted, float], spine: Mapping[Counted, int]) -> None:
+        sent = dict.fromkeys(HOSTS, 0.0)
+        for flow, rate in bps.items():
+            for link in self.links.keys() & on_path(flow, spine[flow]):
+                self.links[link] += int(rate * INTERVAL_S / 8)
+            sent[flow.src_ip] += rate
+            if flow in self.rules:
+                self.rules[flow] += int(rate * INTERVAL_S / 8)
+        for ip, rate in sent.items():
+            self.sent[ip].append(rate)
+        self.now += INTERVAL_S
+        self.load.count_links(self.now, self.links)
+        self.load.count_flows(self.now, self.rules)
+        if self.registered and not self.rules:
+            self.rules = dict.fromkeys(JOB, 0)
+            pinned = {flow: (frozenset(on_path(flow, spine[flow])),) for flow in JOB}
+            self.load.routes_changed(self.now, lambda: pinned)
+        self.load.update(self.now, CAPACITY, self.uncounted())
+
+    def uncounted(self) -> Uses:
+        flows = [flow for flow in JOB if self.registered and flow[:2] not in self.load.measured.counted]
+        return may_use(*((flow.src_ip, flow.dst_ip) for flow in flows))
+
+    def background(self) -> Mapping[LinkId, float]:
+        return background(self.load.measured, self.uncounted(), HOSTS)
+
+    def most_sent_bps(self, ips: Iterable[str]) -> float:
+        """By these hosts, each in its busiest window so far."""
+        parts = WINDOW_S // INTERVAL_S
+        return sum(
+            max((sum(rates[n : n + parts]) / parts for n in range(len(rates) - parts + 1)), default=0.0)
+            for rates in (self.sent[ip] for ip in ips)
+        )
+
+
+def on_path(flow: Counted, spine: int) -> list[LinkId]:
+    src, dst = HOSTS[flow.src_ip], HOSTS[flow.dst_ip]
+    return [src.uplink, *(PATHS.between(src.at.dpid, dst.at.dpid) * 2)[spine], dst.downlink]
+
+
+rates = st.sampled_from([0.0, 0.03, 0.08, 0.2, 0.5, 0.9]).map(lambda share: share * RATE)
+job_bps = st.fixed_dictionaries(dict.fromkeys(JOB, rates))
+stray_bps = st.fixed_dictionaries(dict.fromkeys(STRAY, rates))
+spines = st.fixed_dictionaries(dict.fromkeys((*JOB, *STRAY), st.integers(0, 1)))
+
+
+@given(st.lists(st.tuples(job_bps, stray_bps), min_size=3, max_size=12), st.data())
+def test_registering_a_job_takes_off_no_more_than_its_hosts_sent(
+    intervals: list[tuple[dict[Counted, float], dict[Counted, float]]], data: st.DataObject
+) -> None:
+    before, after = data.draw(spines), data.draw(spines)
+    run, at = Run(), data.draw(st.integers(1, len(intervals)))
+    for number, (job, stray) in enumerate(intervals):
+        run.interval(job | stray, before if number < at else before | {flow: after[flow] for flow in JOB})
+        if number + 1 == at:
+            assert dict(run.background()) == dict(run.load.background)
+            run.registered = True
+        if number + 1 >= at and run.uncounted():
+            found, most = run.background(), run.most_sent_bps((A, B, X))
+            for link, bps in run.load.background.items():
+                rest = bps - most - 1
+                assert found.get(link, 0.0) >= (rest if rest > NOISE * RATE else 0.0)
+
+
+@given(st.lists(job_bps, min_size=3, max_size=14), st.data())
+def test_a_jobs_own_bytes_are_no_background_from_its_registration_on(
+    intervals: list[dict[Counted, float]], data: st.DataObject
+) -> None:
+    before, after = data.draw(spines), data.draw(spines)
+    run, at = Run(), data.draw(st.integers(1, len(intervals)))
+    for number, job in enumerate(intervals):
+        run.interval(job, before if number < at else after)
+        run.registered |= number + 1 == at
+        if run.registered:
+            assert dict(run.background()) == {}, f"after {number + 1} of {len(intervals)}"
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        pytest.param([(0.5, 0.0, 0.5)] * 6 + [(0.0, 0.0, 0.0)] * 3, id="it pauses"),
+        pytest.param([(0.08, 0.0, 0.08)] * 40, id="each host sends little"),
+        pytest.param([(0.6, 0.0, 0.0), (0.0, 0.0, 0.6)] * 4, id="its hosts take turns"),
+    ],
+)
+def test_own_bytes_are_no_background_though(shares: list[tuple[float, float, float]]) -> None:
+    run, spine = Run(), dict.fromkeys(JOB, 0)
+    for of_flow in shares:
+        run.interval({flow: share * RATE for flow, share in zip(JOB, of_flow, strict=True)}, spine)
+    assert run.background(), "nobody has announced it"
+    run.registered = True
+    assert dict(run.background()) == {}
+
+
+def test_what_a_host_sends_beyond_counted_flows_is_little_when_these_come_in_bursts() -> None:
+    run, spine = Run(registered=True), dict.fromkeys(JOB, 0)
+    for number in range(12):
+        run.interval(dict.fromkeys(JOB, 0.6 * RATE * (number % 2)), spine)
+    measured = run.load.measured
+    assert measured.counted == {flow[:2] for flow in JOB}
+    assert measured.sent_bps[measured.place[HOSTS[A].uplink]] < 0.02 * RATE
+
+
+def test_a_link_that_is_not_read_any_more_does_not_keep_flows_from_being_counted() -> None:
+    run, spine = Run(), dict.fromkeys(JOB, 0)
+    for _ in range(6):
+        run.interval({}, spine)
+    del run.links[on_path(JOB[0], 0)[1]]
+    run.registered = True
+    for _ in range(8):
+        run.interval(dict.fromkeys(JOB, 0.4 * RATE), spine)
+    assert not run.uncounted()
+
+
+@given(stray_bps, job_bps, st.data())
+def test_all_that_others_send_is_background_as_soon_as_the_job_is_counted(
+    stray: dict[Counted, float], job: dict[Counted, float], data: st.DataObject
+) -> None:
+    before, after = data.draw(spines), data.draw(spines)
+    run = Run()
+    for _ in range(6):
+        run.interval(job | stray, before)
+    run.registered = True
+    while run.uncounted():
+        run.interval(job | stray, before | {flow: after[flow] for flow in JOB})
+    others = dict.fromkeys(CAPACITY, 0.0)
+    for flow in STRAY:
+        for link in on_path(flow, before[flow]):
+            others[link] += stray[flow]
+    assert dict(run.background()) == {
+        link: pytest.approx(bps, rel=0.01) for link, bps in others.items() if bps > NOISE * RATE
+    }
