@@ -1,7 +1,7 @@
 """The commands that start ranks in network namespaces, and where their programs are.
 
 Owns which interpreter runs which library: PyTorch's environment is ``.venv-torch`` or what ``SIGNALBOX_TORCH`` names
-(``scripts/joining.sh`` makes it), Open MPI's Python package is the system's.
+(``scripts/bootstrap.sh --libraries`` makes it), Open MPI's Python package is the system's.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def missing() -> Mapping[str, str]:
     """Per library (``gloo``, ``open-mpi``) why it cannot run here; empty when both can."""
     found = {}
     if not torch_python().exists():
-        found["gloo"] = f"there is no {torch_python()}; run scripts/joining.sh"
+        found["gloo"] = f"there is no {torch_python()}; run scripts/bootstrap.sh --libraries"
     if not shutil.which("mpirun") or subprocess.run([SYSTEM_PYTHON, "-c", "import mpi4py, numpy"]).returncode:
-        found["open-mpi"] = "there is no Open MPI with mpi4py; run scripts/joining.sh"
+        found["open-mpi"] = "there is no Open MPI with mpi4py; run scripts/bootstrap.sh --libraries"
     return found
 
 
@@ -56,8 +56,9 @@ def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
 def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: Mapping[str, int]) -> list[str]:
     """One rank in each namespace, in their order; to be run in the first one. ``subnet``: of the addresses that MPI
     uses. ``tuned``: see ``TUNED``."""
+    nodes = ",".join(f"n{rank}" for rank in range(len(namespaces)))
     settings = {
-        "plm_rsh_agent": ENTER,
+        "plm_rsh_agent": f"{ENTER} {','.join(namespaces)}",
         "pml": "ob1",
         "btl": "tcp,self",
         "btl_tcp_if_include": subnet,
@@ -72,7 +73,7 @@ def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: 
     return [
         "mpirun",
         "--allow-run-as-root",
-        *("--host", ",".join(namespaces), "--map-by", "node", "--bind-to", "none", "-np", str(len(namespaces))),
+        *("--host", nodes, "--map-by", "node", "--bind-to", "none", "-np", str(len(namespaces))),
         *(word for name, value in settings.items() for word in ("--mca", name, str(value))),
         *(word for name in ENVIRONMENT for word in ("-x", name)),
         *(SYSTEM_PYTHON, "-m", "mininet_topos.joining.mpi_rank", *words),
