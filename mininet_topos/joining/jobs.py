@@ -19,7 +19,7 @@ from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, mpirun
 from mininet_topos.joining.rank import go, log_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
-from mininet_topos.trainer.log import RankLog, read_rank_log
+from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
 
 Library = Literal["gloo", "open-mpi"]
 SUBNET = "10.0.0.0/16"
@@ -51,7 +51,7 @@ class LibraryJob:
 @dataclass
 class RunningJobs:
     """``folder``: for the ranks' logs and outputs. ``iterations``: per round; without it a round lasts until
-    ``end_round``. Open MPI has one round."""
+    ``end_round``. ``rounds``: how many there will be."""
 
     lab: Lab
     jobs: Sequence[LibraryJob]
@@ -61,20 +61,26 @@ class RunningJobs:
     _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start every rank; they wait for the first round."""
+        """Start every rank of Gloo; they wait for the first round. Ranks of MPI start with each round."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for job in self.jobs:
-            words = ["--job", job.job_id, "--peers", ",".join(job.peers), "--collective", job.collective]
-            words += ["--elements", str(job.elements), "--rounds", str(self.rounds), "--out", str(self.folder)]
-            words += ["--control", str(self._control(job))]
-            words += ["--iterations", str(self.iterations)] if self.iterations else []
             if job.library == "gloo":
+                words = [*self._words(job), "--rounds", str(self.rounds)]
                 for rank, host in enumerate(job.hosts):
                     interface = self.lab.topo.interface(host.name, 0)
                     self._start(f"{job.job_id}-rank{rank}", host, gloo_rank(rank, interface, words))
-            else:
-                names = [self.lab.namespace(host) for host in job.hosts]
-                self._start(f"{job.job_id}-mpirun", job.hosts[0], mpirun(names, SUBNET, words, TUNED[job.variant]))
+
+    def _words(self, job: LibraryJob) -> list[str]:
+        options = {
+            "--job": job.job_id,
+            "--peers": ",".join(job.peers),
+            "--collective": job.collective,
+            "--elements": job.elements,
+            "--out": self.folder,
+            "--control": self._control(job),
+            **({"--iterations": self.iterations} if self.iterations else {}),
+        }
+        return [str(word) for pair in options.items() for word in pair]
 
     def _start(self, name: str, host: Host, argv: Sequence[str]) -> None:
         with (self.folder / f"{name}.log").open("w") as output:
@@ -102,10 +108,17 @@ class RunningJobs:
         """All jobs connect anew and train."""
         for job in self.jobs:
             go(self._control(job), number)
+            if job.library == "open-mpi":
+                names = [self.lab.namespace(host) for host in job.hosts]
+                words = [*self._words(job), "--round", str(number)]
+                argv = mpirun(names, SUBNET, words, TUNED[job.variant])
+                self._start(f"{job.job_id}-mpirun{number}", job.hosts[0], argv)
 
     def wait_for_iterations(self, count: int, number: int = 0, deadline_s: float = START_S) -> None:
         """Return when each job has finished so many in the round."""
-        self._wait(lambda: all(len(self._log(job, 0, number)) >= count for job in self.jobs), "iterations", deadline_s)
+        self._wait(
+            lambda: all(len(self.iterations_of(job, number)) >= count for job in self.jobs), "iterations", deadline_s
+        )
 
     def end_round(self, number: int = 0) -> None:
         """Ask each job to stop after the iteration that it starts next, and wait for that."""
@@ -125,6 +138,11 @@ class RunningJobs:
     def logs(self, job: LibraryJob, number: int = 0) -> list[RankLog]:
         """Of the ranks that have one, in their order."""
         return [log for log in self._logs(job, number) if log]
+
+    def iterations_of(self, job: LibraryJob, number: int = 0) -> Sequence[Iteration]:
+        """Those that rank 0 has finished in the round."""
+        log = _read(log_path(self.folder, job.job_id, 0, number))
+        return log.iterations if log else ()
 
     def wait(self, deadline_s: float = STOP_S) -> None:
         """Return when all processes have ended by themselves after the last round."""
@@ -150,10 +168,6 @@ class RunningJobs:
 
     def _logs(self, job: LibraryJob, number: int) -> list[RankLog | None]:
         return [_read(log_path(self.folder, job.job_id, rank, number)) for rank in range(len(job.hosts))]
-
-    def _log(self, job: LibraryJob, rank: int, number: int) -> Sequence[object]:
-        log = _read(log_path(self.folder, job.job_id, rank, number))
-        return log.iterations if log else ()
 
 
 def _read(path: Path) -> RankLog | None:

@@ -18,6 +18,12 @@ ENTER = Path(__file__).with_name("enter.sh")
 SYSTEM_PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
+STORE_PORT = 29_500
+"""Of the store of PyTorch's jobs, at the address of rank 0."""
+
+DATA_PORTS = range(20_000, 21_000)
+"""Where ranks of Open MPI listen for each other; no ephemeral ports, so that nothing else uses them."""
+
 TUNED: Mapping[str, Mapping[str, int]] = {
     "default": {},
     "ring": {"allreduce": 4},
@@ -63,8 +69,8 @@ def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: 
         "btl": "tcp,self",
         "btl_tcp_if_include": subnet,
         "oob_tcp_if_include": subnet,
-        "btl_tcp_port_min_v4": 20_000,
-        "btl_tcp_port_range_v4": 1_000,
+        "btl_tcp_port_min_v4": DATA_PORTS.start,
+        "btl_tcp_port_range_v4": len(DATA_PORTS),
         "mpi_yield_when_idle": 1,
         "orte_abort_on_non_zero_status": 1,
         **({"coll_tuned_use_dynamic_rules": 1} if tuned else {}),
