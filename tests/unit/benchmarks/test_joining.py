@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from benchmarks.joining.command import summary
 from benchmarks.joining.mixes import KINDS, by_bytes, by_formula, mix
+from benchmarks.joining.results import summary
 from controller.jobs.collectives import virtual_links
 from controller.scenarios.topologies import leaf_spine
 from mininet_topos.joining.jobs import Library, LibraryJob
