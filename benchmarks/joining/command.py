@@ -204,13 +204,24 @@ def fabric_rows(
     """On the fabric: ECMP's draws, then the plan."""
     topo = LeafSpine(LEAVES, SPINES, HOSTS_PER_LEAF, MBPS, MBPS, prefix=PREFIX)
     draws = sizes.draws if Mode.ECMP in modes else 0
+    logs.mkdir(parents=True)
     with (
-        running_fabric(topo, folder, MBPS, SETTINGS) as (lab, _, client),
+        running_fabric(topo, folder, MBPS, SETTINGS) as (lab, controller, client),
+        kept(controller.log, logs),
         running(lab, seed, library, logs, draws + (Mode.PLANNED in modes)) as jobs,
     ):
         yield from hashed(jobs, seed, draws, sizes.draw_iterations)
         if Mode.PLANNED in modes:
             yield from planned(jobs, seed, draws, sizes, client, source)
+
+
+@contextmanager
+def kept(file: Path, folder: Path) -> Iterator[None]:
+    """Copies the file at the end."""
+    try:
+        yield
+    finally:
+        shutil.copy(file, folder)
 
 
 @contextmanager
