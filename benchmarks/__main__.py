@@ -22,6 +22,7 @@ MODULES = {
     "flow-cache": "benchmarks.live.flow_cache",
     "fuzz-openflow": "benchmarks.openflow.fuzz",
     "simulation": "benchmarks.simulation",
+    "joining": "benchmarks.joining.command",
     "wire": "benchmarks.joining.wire",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""

@@ -3,6 +3,7 @@
 #
 #   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
 #   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
+#   scripts/bootstrap.sh --libraries   also Open MPI, and PyTorch in .venv-torch, for real jobs on the emulated fabric
 #
 # Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
 # Python packages come from requirements/lock.txt, every file checked against its hash.
@@ -11,6 +12,8 @@ set -Eeuo pipefail
 readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly venv=$root/.venv
 readonly stamp=$venv/signalbox-setup
+readonly torch_venv=$root/.venv-torch
+readonly torch_stamp=$torch_venv/signalbox-setup
 readonly mininet_package=/usr/lib/python3/dist-packages/mininet
 PATH=$PATH:/usr/sbin:/sbin # where Debian keeps ovs-vswitchd and ethtool, and a plain user's PATH does not look
 
@@ -54,6 +57,12 @@ missing_packages() {
     elif lacks_venv "$python"; then
         echo "$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
     fi
+}
+
+missing_library_packages() {
+    has mpirun || echo openmpi-bin
+    /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || echo python3-mpi4py
+    /usr/bin/python3 -c 'import numpy' 2>/dev/null || echo python3-numpy
 }
 
 distribution() { (. /etc/os-release 2>/dev/null && printf '%s' "${ID:-unknown} ${VERSION_ID:-}") || printf unknown; }
@@ -111,6 +120,18 @@ install_python_packages() {
     fingerprint >"$stamp"
 }
 
+torch_fingerprint() { printf '%s %s\n' "$root" "$(sha256sum <"$root/requirements/torch.txt")"; }
+
+# pip, because it looks where its own settings say; PyTorch's builds are not on the usual index.
+install_torch() {
+    [[ -e $torch_stamp && $(<"$torch_stamp") == "$(torch_fingerprint)" ]] && return
+    say "installing PyTorch into .venv-torch"
+    "$venv/bin/python" -m venv --clear "$torch_venv"
+    "$torch_venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        -r "$root/requirements/torch.txt"
+    torch_fingerprint >"$torch_stamp"
+}
+
 check() {
     local missing
     missing=$(missing_packages | xargs)
@@ -120,25 +141,31 @@ check() {
 }
 
 main() {
-    local missing
+    local missing libraries=
     if [[ $# -eq 1 && $1 == --check ]]; then
         check
         return
     fi
-    [[ $# -eq 0 ]] || die "usage: scripts/bootstrap.sh [--check]"
+    [[ $# -eq 1 && $1 == --libraries ]] && libraries=yes && shift
+    [[ $# -eq 0 ]] || die "usage: scripts/bootstrap.sh [--check | --libraries]"
     exec 9<"${BASH_SOURCE[0]}" # two makes at once: the second waits and finds everything done
     flock 9
-    missing=$(missing_packages | xargs)
+    missing=$({
+        missing_packages
+        [[ -z $libraries ]] || missing_library_packages
+    } | xargs)
     if [[ -n $missing ]]; then
         log=$(mktemp)
         trap 'rm -f "$log"' EXIT
         # shellcheck disable=SC2086 # a list of words
         install_packages $missing
     fi
-    up_to_date && return
     trap 'die "the Python environment could not be made; what failed is above."' ERR
-    install_python_packages
-    say "ready: .venv/bin/signalbox"
+    if ! up_to_date; then
+        install_python_packages
+        say "ready: .venv/bin/signalbox"
+    fi
+    [[ -z $libraries ]] || install_torch
 }
 
 main "$@"

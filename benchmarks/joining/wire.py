@@ -2,8 +2,8 @@
 
     sudo .venv/bin/python -m benchmarks wire [--out tests/data/wire_matrices.json]
 
-Plain namespaces on one bridge; real ranks of both libraries (``scripts/joining.sh`` installs them). Out: a table of the
-bytes that each rank sends per iteration, over M, and the file of matrices.
+Plain namespaces on one bridge; real ranks of both libraries (``scripts/bootstrap.sh --libraries`` installs them).
+Out: a table of the bytes that each rank sends per iteration, over M, and the file of matrices.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ import torch.distributed as dist
 from torch import nn
 
 from mininet_topos.joining.connections import uses_ports
+from mininet_topos.joining.launch import STORE_PORT
 from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
 from mininet_topos.joining.wire import measure
 
-STORE_PORT = 29_500
 TIMEOUT = timedelta(seconds=120)
 LAYERS = 4
 BUCKET_MB = 0.1

@@ -1,7 +1,7 @@
 """The commands that start ranks in network namespaces, and where their programs are.
 
 Owns which interpreter runs which library: PyTorch's environment is ``.venv-torch`` or what ``SIGNALBOX_TORCH`` names
-(``scripts/joining.sh`` makes it), Open MPI's Python package is the system's.
+(``scripts/bootstrap.sh --libraries`` makes it), Open MPI's Python package is the system's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,12 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTER = Path(__file__).with_name("enter.sh")
 SYSTEM_PYTHON = "/usr/bin/python3"
 ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+STORE_PORT = 29_500
+"""Of the store of PyTorch's jobs, at the address of rank 0."""
+
+DATA_PORTS = range(20_000, 21_000)
+"""Where ranks of Open MPI listen for each other; no ephemeral ports, so that nothing else uses them."""
 
 TUNED: Mapping[str, Mapping[str, int]] = {
     "default": {},
@@ -41,9 +47,9 @@ def missing() -> Mapping[str, str]:
     """Per library (``gloo``, ``open-mpi``) why it cannot run here; empty when both can."""
     found = {}
     if not torch_python().exists():
-        found["gloo"] = f"there is no {torch_python()}; run scripts/joining.sh"
+        found["gloo"] = f"there is no {torch_python()}; run scripts/bootstrap.sh --libraries"
     if not shutil.which("mpirun") or subprocess.run([SYSTEM_PYTHON, "-c", "import mpi4py, numpy"]).returncode:
-        found["open-mpi"] = "there is no Open MPI with mpi4py; run scripts/joining.sh"
+        found["open-mpi"] = "there is no Open MPI with mpi4py; run scripts/bootstrap.sh --libraries"
     return found
 
 
@@ -56,14 +62,15 @@ def gloo_rank(rank: int, interface: str, words: Sequence[str]) -> list[str]:
 def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: Mapping[str, int]) -> list[str]:
     """One rank in each namespace, in their order; to be run in the first one. ``subnet``: of the addresses that MPI
     uses. ``tuned``: see ``TUNED``."""
+    nodes = ",".join(f"n{rank}" for rank in range(len(namespaces)))
     settings = {
-        "plm_rsh_agent": ENTER,
+        "plm_rsh_agent": f"{ENTER} {','.join(namespaces)}",
         "pml": "ob1",
         "btl": "tcp,self",
         "btl_tcp_if_include": subnet,
         "oob_tcp_if_include": subnet,
-        "btl_tcp_port_min_v4": 20_000,
-        "btl_tcp_port_range_v4": 1_000,
+        "btl_tcp_port_min_v4": DATA_PORTS.start,
+        "btl_tcp_port_range_v4": len(DATA_PORTS),
         "mpi_yield_when_idle": 1,
         "orte_abort_on_non_zero_status": 1,
         **({"coll_tuned_use_dynamic_rules": 1} if tuned else {}),
@@ -72,7 +79,7 @@ def mpirun(namespaces: Sequence[str], subnet: str, words: Sequence[str], tuned: 
     return [
         "mpirun",
         "--allow-run-as-root",
-        *("--host", ",".join(namespaces), "--map-by", "node", "--bind-to", "none", "-np", str(len(namespaces))),
+        *("--host", nodes, "--map-by", "node", "--bind-to", "none", "-np", str(len(namespaces))),
         *(word for name, value in settings.items() for word in ("--mca", name, str(value))),
         *(word for name in ENVIRONMENT for word in ("-x", name)),
         *(SYSTEM_PYTHON, "-m", "mininet_topos.joining.mpi_rank", *words),

@@ -3,7 +3,7 @@
     PYTHONPATH=. mpirun … /usr/bin/python3 -m mininet_topos.joining.mpi_rank --job a --peers 10.0.1.1,10.0.2.1 …
 
 In: the options of ``rank``; the rank is MPI's. Out: its log. Which algorithm runs is mpirun's choice
-(``launch.mpirun``). MPI connects once, so there is one round.
+(``launch.mpirun``). MPI connects once, so a process has one round.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ import numpy as np
 from mpi4py import MPI
 
 from mininet_topos.joining.connections import uses_ports
+from mininet_topos.joining.launch import DATA_PORTS
 from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
 from mininet_topos.joining.wire import measure
-
-DATA_PORTS = range(20_000, 21_000)
-"""Where MPI's ranks listen for each other; no ephemeral ports, so that nothing else uses them."""
 
 
 class OpenMpi:
@@ -62,14 +60,15 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     """``report``: called after each iteration. Returns 1 when a result was wrong."""
     parser = options("One rank of an Open MPI job.")
     parser.add_argument("--wire", type=Path, help="measure the cases of this file instead of training")
+    parser.add_argument("--round", type=int, default=0, help="its number")
     given = parser.parse_args(argv)
     library = OpenMpi()
     spec = spec_of(given, library.rank)
-    Round(spec.control, 0, spec.rank).wait()
+    Round(spec.control, given.round, spec.rank).wait()
     if given.wire:
         measure(library, spec.peers, given.wire, spec.out, uses_ports(DATA_PORTS))
         return 0
-    return 0 if run_round(spec, library, 0, report) else 1
+    return 0 if run_round(spec, library, given.round, report) else 1
 
 
 if __name__ == "__main__":

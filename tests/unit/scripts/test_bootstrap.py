@@ -30,4 +30,4 @@ def test_a_wrong_argument_gets_the_usage() -> None:
     done = subprocess.run(
         [ROOT / "scripts" / "bootstrap.sh", "--nonsense"], capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr) == (1, "bootstrap: usage: scripts/bootstrap.sh [--check]\n")
+    assert (done.returncode, done.stderr) == (1, "bootstrap: usage: scripts/bootstrap.sh [--check | --libraries]\n")

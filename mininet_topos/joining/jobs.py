@@ -1,0 +1,177 @@
+"""Real jobs in the hosts of a lab: started, taken through their rounds, read and stopped.
+
+In: a ``Lab`` and ``LibraryJob``s. Out: the ranks' logs. The processes end with ``stop`` or with the lab.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from controller.scenarios.topologies import Host
+from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, mpirun
+from mininet_topos.joining.rank import go, log_path, stop
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import LabError, wait_for
+from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
+
+Library = Literal["gloo", "open-mpi"]
+SUBNET = "10.0.0.0/16"
+"""Of a lab's hosts."""
+
+START_S = 120.0
+ROUND_S = 120.0
+STOP_S = 10.0
+POLL_S = 0.1
+LOG_TAIL = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryJob:
+    """``hosts``: of the ranks, in their order. ``variant``: of Open MPI's algorithms, see ``launch.TUNED``."""
+
+    job_id: str
+    library: Library
+    collective: str
+    hosts: tuple[Host, ...]
+    elements: int
+    variant: str = "default"
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        return tuple(host.ip for host in self.hosts)
+
+
+@dataclass
+class RunningJobs:
+    """``folder``: for the ranks' logs and outputs. ``iterations``: per round; without it a round lasts until
+    ``end_round``. ``rounds``: how many there will be."""
+
+    lab: Lab
+    jobs: Sequence[LibraryJob]
+    folder: Path
+    iterations: int | None = None
+    rounds: int = 1
+    _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Start every rank of Gloo; they wait for the first round. Ranks of MPI start with each round."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for job in self.jobs:
+            if job.library == "gloo":
+                words = [*self._words(job), "--rounds", str(self.rounds)]
+                for rank, host in enumerate(job.hosts):
+                    interface = self.lab.topo.interface(host.name, 0)
+                    self._start(f"{job.job_id}-rank{rank}", host, gloo_rank(rank, interface, words))
+
+    def _words(self, job: LibraryJob) -> list[str]:
+        options = {
+            "--job": job.job_id,
+            "--peers": ",".join(job.peers),
+            "--collective": job.collective,
+            "--elements": job.elements,
+            "--out": self.folder,
+            "--control": self._control(job),
+            **({"--iterations": self.iterations} if self.iterations else {}),
+        }
+        return [str(word) for pair in options.items() for word in pair]
+
+    def _start(self, name: str, host: Host, argv: Sequence[str]) -> None:
+        with (self.folder / f"{name}.log").open("w") as output:
+            # Not Lab.popen: from inside a host's mount namespace mpirun would not see the other hosts' namespaces.
+            self._processes[name] = subprocess.Popen(
+                ["ip", "netns", "exec", self.lab.namespace(host), *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | ENVIRONMENT,
+                start_new_session=True,
+            )
+
+    def _control(self, job: LibraryJob) -> Path:
+        return self.folder / "control" / job.job_id
+
+    def check(self) -> None:
+        """Raises ``LabError`` when a process has failed, with the end of its output."""
+        for name, process in self._processes.items():
+            if process.poll():
+                said = (self.folder / f"{name}.log").read_text(errors="replace")[-LOG_TAIL:]
+                raise LabError(f"{name} ended with status {process.returncode}: {said}")
+
+    def begin_round(self, number: int = 0) -> None:
+        """All jobs connect anew and train."""
+        for job in self.jobs:
+            go(self._control(job), number)
+            if job.library == "open-mpi":
+                names = [self.lab.namespace(host) for host in job.hosts]
+                words = [*self._words(job), "--round", str(number)]
+                argv = mpirun(names, SUBNET, words, TUNED[job.variant])
+                self._start(f"{job.job_id}-mpirun{number}", job.hosts[0], argv)
+
+    def wait_for_iterations(self, count: int, number: int = 0, deadline_s: float = START_S) -> None:
+        """Return when each job has finished so many in the round."""
+        self._wait(
+            lambda: all(len(self.iterations_of(job, number)) >= count for job in self.jobs), "iterations", deadline_s
+        )
+
+    def end_round(self, number: int = 0) -> None:
+        """Ask each job to stop after the iteration that it starts next, and wait for that."""
+        for job in self.jobs:
+            stop(self._control(job), number)
+        self.wait_for_end(number)
+
+    def wait_for_end(self, number: int = 0, deadline_s: float = ROUND_S) -> None:
+        """Return when every rank has ended the round."""
+
+        def ended() -> bool:
+            logs = [log for job in self.jobs for log in self._logs(job, number)]
+            return all(log and log.ended for log in logs)
+
+        self._wait(ended, f"round {number} to end", deadline_s)
+
+    def logs(self, job: LibraryJob, number: int = 0) -> list[RankLog]:
+        """Of the ranks that have one, in their order."""
+        return [log for log in self._logs(job, number) if log]
+
+    def iterations_of(self, job: LibraryJob, number: int = 0) -> Sequence[Iteration]:
+        """Those that rank 0 has finished in the round."""
+        log = _read(log_path(self.folder, job.job_id, 0, number))
+        return log.iterations if log else ()
+
+    def wait(self, deadline_s: float = STOP_S) -> None:
+        """Return when all processes have ended by themselves after the last round."""
+        self._wait(lambda: all(p.poll() is not None for p in self._processes.values()), "the ranks to end", deadline_s)
+
+    def stop(self) -> None:
+        """End all processes at once. mpirun ends the ranks that it has started."""
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in self._processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_S)
+            process.kill()
+            process.wait()
+
+    def _wait(self, condition: Any, what: str, deadline_s: float) -> None:
+        def holds() -> bool:
+            self.check()
+            return bool(condition())
+
+        wait_for(holds, what, deadline_s, POLL_S)
+
+    def _logs(self, job: LibraryJob, number: int) -> list[RankLog | None]:
+        return [_read(log_path(self.folder, job.job_id, rank, number)) for rank in range(len(job.hosts))]
+
+
+def _read(path: Path) -> RankLog | None:
+    """None when there is no complete first line yet."""
+    if not path.exists() or "\n" not in path.read_text():
+        return None
+    return read_rank_log(path)

@@ -1,0 +1,65 @@
+"""Real jobs of PyTorch and Open MPI over the emulated fabric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mininet_topos.joining.connections import read_connections, received_from
+from mininet_topos.joining.jobs import Library, LibraryJob, RunningJobs
+from mininet_topos.joining.launch import missing
+from mininet_topos.lab.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+ITERATIONS = 3
+RANKS = 3
+ELEMENTS = 12_000
+M = 4 * ELEMENTS
+
+
+def needs(library: Library) -> None:
+    if library in missing():
+        pytest.skip(missing()[library])
+
+
+def trained(lab: Lab, library: Library, folder: Path) -> None:
+    """An all-reduce job of three ranks on two leaves ends by itself, and every sum is right."""
+    job = LibraryJob("job", library, "all_reduce", lab.hosts[:RANKS], ELEMENTS, "ring")
+    jobs = RunningJobs(lab, [job], folder, ITERATIONS)
+    jobs.start()
+    jobs.begin_round()
+    jobs.wait_for_end()
+    jobs.wait()
+    logs = jobs.logs(job)
+    assert [log.rank for log in logs] == list(range(RANKS))
+    assert all([i.index for i in log.iterations] == list(range(ITERATIONS)) for log in logs)
+    assert all(i.ok for log in logs for i in log.iterations), "every sum is right"
+
+
+def test_a_gloo_all_reduce_trains_right(lab: Lab, tmp_path: Path) -> None:
+    needs("gloo")
+    trained(lab, "gloo", tmp_path)
+
+
+def test_an_open_mpi_all_reduce_trains_right(lab: Lab, tmp_path: Path) -> None:
+    needs("open-mpi")
+    trained(lab, "open-mpi", tmp_path)
+
+
+def test_sockets_tell_which_way_gloos_ring_goes(lab: Lab, tmp_path: Path) -> None:
+    """Rank r sends to r - 1, whatever the switches say."""
+    needs("gloo")
+    job = LibraryJob("job", "gloo", "all_reduce", lab.hosts[:RANKS], ELEMENTS)
+    jobs = RunningJobs(lab, [job], tmp_path)
+    jobs.start()
+    jobs.begin_round()
+    jobs.wait_for_iterations(ITERATIONS)
+    seen = received_from(c for host in job.hosts for c in read_connections(lab.namespace(host)))
+    for rank, ip in enumerate(job.peers):
+        before, after = job.peers[rank - 1], job.peers[(rank + 1) % RANKS]
+        assert seen[ip, before] > ITERATIONS * M, "4/3 of M per iteration"
+        assert seen[ip, after] < M, "headers"
+    jobs.end_round()
+    jobs.wait()
