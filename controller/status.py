@@ -28,9 +28,11 @@ JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """``level``: L_j of the running routes, 0 while unknown. ``routes``: of every virtual link the route that its
-    switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what tells the
-    subflows apart."""
+    """``level``: L_j of the running routes, 0 while unknown. ``ideal_communication_s``: of one iteration, on an idle
+    fabric, 0 while unknown. ``efficiency_allowed``: ideal communication time over the one that the running routes
+    allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
+    route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
+    tells the subflows apart."""
 
     spec: JobSpec
     state: JobState
@@ -38,6 +40,8 @@ class JobStatus:
     lease_ends_at: float
     level: float
     ideal_communication_s: float
+    efficiency_allowed: float
+    prediction_withheld: str
     iterations: int
     last_communication_s: float
     mean_communication_s: float
@@ -56,7 +60,8 @@ class JobStatus:
 
     @property
     def efficiency_predicted(self) -> float:
-        return 1 / self.level if self.level else 0.0
+        """By the running routes; 0 while it is unknown or withheld."""
+        return self.efficiency_allowed if self.level and not self.prediction_withheld else 0.0
 
     @property
     def efficiency_measured(self) -> float:

@@ -255,7 +255,6 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
         demand=_demand(demand, with_pairs) if demand else None,
-        prediction_withheld="",
     )
 
 

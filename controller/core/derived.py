@@ -101,7 +101,7 @@ class Derived:
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric,
                                                                   s.sending.routes, s.sending.generation,
-                                                                  s.cycle.levels))
+                                                                  s.cycle.levels, s.cycle.phase_levels))
         # fmt: on
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Iterator[Alarm]] = lambda now: raised_alarms(s, self.missing(), now)

@@ -18,6 +18,7 @@ from controller.fabric.topology import Fabric
 from controller.jobs.measured_demand import DemandSource
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
+from controller.planning.efficiency import phase_levels
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
 from controller.planning.plan import NoPlan, Plan, decide
 from controller.planning.problem import PlanLimits, Problem
@@ -28,7 +29,8 @@ ECMP_SEED = 1
 
 
 class PlanningCycle:
-    """``levels``: L_j of the running routes, as of the last cycle. ``plan``: the newest plan, adopted or not.
+    """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
+    pinned. ``plan``: the newest plan, adopted or not.
     ``baseline_levels``: of other schemes on the plan's problem, empty until they are known. ``adopted``: the running
     routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
     became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
@@ -44,6 +46,7 @@ class PlanningCycle:
         self.unplanned: frozenset[JobId] = frozenset()
         self.generation = 0
         self.levels: Mapping[JobId, float] = {}
+        self.phase_levels: Mapping[JobId, Mapping[int, float]] = {}
         self.plan: Plan | None = None
         self.demand_source: Mapping[JobId, DemandSource] = {}
         self._solving_source: Mapping[JobId, DemandSource] = {}
@@ -89,6 +92,8 @@ class PlanningCycle:
         self.generation = problem.generation
         if not problem.broken:
             self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
+            pinned = all(flow.current is not None for flow in problem.flows)
+            self.phase_levels = phase_levels(problem, self._routes.routes) if pinned else {}
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted, self.baseline_levels = None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
@@ -127,7 +132,7 @@ class PlanningCycle:
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._routes.replace(answer.routes)
-            self.levels = answer.job_level
+            self.levels, self.phase_levels = answer.job_level, phase_levels(problem, answer.routes)
         self.adopted = self._routes.routes == answer.routes
         return self._conclude(problem, "adopted" if decision.adopt else "kept", decision.reason)
 
@@ -147,7 +152,7 @@ class PlanningCycle:
             self.repairs_total += 1
             self.repaired_flows_total += repaired
         self._routes.replace(repair.routes)
-        self.levels = repair.job_level
+        self.levels, self.phase_levels = repair.job_level, phase_levels(problem, repair.routes)
         self.adopted = False
         self._solving = problem.with_routes(repair.routes)
 

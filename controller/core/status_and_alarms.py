@@ -9,11 +9,19 @@ from controller.alarms import Alarm, AlarmKind
 from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import MemoPerKey
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.problem import FlowId, Route, ideal_communication_s, route_of
+from controller.planning.problem import (
+    OVERHEAD,
+    FlowId,
+    Route,
+    communication_s,
+    ideal_communication_s,
+    route_of,
+)
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
@@ -73,13 +81,16 @@ def _switches(sync: SwitchSync, fabric: Fabric) -> dict[Dpid, SwitchStatus]:
     }
 
 
+NO_PHASES: Mapping[int, float] = {}
+
+
 class JobStatuses:
     """Derives the status of every job; anew only for jobs whose inputs have changed."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[JobId, Job, tuple[str, ...], Fabric, Mapping[FlowId, Route], int, float, JobStatus](
-            _job_status
-        )
+        self._of_job = MemoPerKey[
+            JobId, Job, tuple[str, ...], Fabric, Mapping[FlowId, Route], int, float, Mapping[int, float], JobStatus
+        ](_job_status)
 
     def __call__(
         self,
@@ -89,10 +100,14 @@ class JobStatuses:
         confirmed: Mapping[FlowId, Route],
         generation: Mapping[JobId, int],
         levels: Mapping[JobId, float],
+        phase_levels: Mapping[JobId, Mapping[int, float]],
     ) -> Mapping[JobId, JobStatus]:
         return self._of_job(
             {
-                job_id: (job, missing[job_id], fabric, confirmed, generation.get(job_id, 0), levels.get(job_id, 0.0))
+                job_id: (
+                    *(job, missing[job_id], fabric, confirmed, generation.get(job_id, 0)),
+                    *(levels.get(job_id, 0.0), phase_levels.get(job_id, NO_PHASES)),
+                )
                 for job_id, job in jobs.items()
             }
         )
@@ -105,19 +120,27 @@ def _job_status(
     confirmed: Mapping[FlowId, Route],
     generation: int,
     level: float,
+    phase_level: Mapping[int, float],
 ) -> JobStatus:
     owner = job.dividing.owner
     routes = {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in sorted(job.pairs)}
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair if ip in fabric.hosts}
+    ideal_s = allowed_s = 0.0
+    if not missing:
+        overhead = OVERHEAD[job.transport]
+        ideal_s = ideal_communication_s(job.virtual_links, nic_bps, overhead)
+        allowed_s = (
+            communication_s(job.virtual_links, nic_bps, phase_level, overhead) if phase_level else level * ideal_s
+        )
     return JobStatus(
         spec=job.spec,
         state="pending" if missing else _routed_state(fabric, routes),
         missing_hosts=missing,
         lease_ends_at=job.lease_ends_at,
         level=0.0 if missing else level,
-        ideal_communication_s=0.0
-        if missing or not job.per_iteration
-        else ideal_communication_s(job.virtual_links, nic_bps),
+        ideal_communication_s=ideal_s if job.per_iteration else 0.0,
+        efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
+        prediction_withheld=prediction_withheld(job),
         iterations=job.iterations,
         last_communication_s=job.last_communication_s,
         mean_communication_s=job.mean_communication_s,

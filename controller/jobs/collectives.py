@@ -64,6 +64,17 @@ def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     return tuple(sorted(links, key=attrgetter("src_ip", "dst_ip", "phase")))
 
 
+def formulas_of(spec: JobSpec) -> set[Formula]:
+    """Of the job's collectives."""
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    found = (
+        _formula(spec.library, collective, n)
+        for collective in spec.collectives
+        for n in {sizes[name] for name in collective.groups}
+    )
+    return {known for known in found if known}
+
+
 def check(spec: JobSpec) -> list[FieldProblem]:
     """What is wrong with a spec that ``JobSpec.parse`` accepts but that cannot be made into virtual links. Costs no
     more than reading the spec."""

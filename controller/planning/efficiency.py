@@ -38,6 +38,27 @@ def job_levels(problem: Problem, routes: Routes) -> dict[JobId, float]:
     return _levels(problem, *_pieces(problem, routes))
 
 
+def phase_levels(problem: Problem, routes: Routes) -> dict[JobId, dict[int, float]]:
+    """Per job with a routed flow and phase the largest load (at least 1) on a link that the phase uses: by the phase
+    itself, and by the largest phase of every other job there. The job's level is the largest of them."""
+    numbers = problem.numbers
+    _, flows, links, shares = _pieces(problem, routes)
+    loads, on_link = _loads(problem, flows, links, shares)
+    piece, entry = numbers.entries_of(flows)
+    cells, jobs = len(numbers.cell_job), len(numbers.job_ids)
+    at, row = np.unique(links[piece] * cells + numbers.entry_cell[entry], return_inverse=True)
+    own = np.bincount(row, numbers.entry_bps[entry] * shares[piece], len(at))
+    link, cell = at // max(1, cells), at % max(1, cells)
+    peak = np.searchsorted(on_link.place * jobs + on_link.job, link * jobs + numbers.cell_job[cell])
+    load = loads[link] + (own - on_link.bps[peak]) / numbers.capacity_bps[link]
+    level = np.ones(cells)
+    np.maximum.at(level, cell, load)
+    found: defaultdict[JobId, dict[int, float]] = defaultdict(dict)
+    for used in np.unique(cell).tolist():
+        found[numbers.job_ids[numbers.cell_job[used]]][int(numbers.cell_phase[used])] = float(level[used])
+    return dict(found)
+
+
 def nic_levels(problem: Problem, flows: Ints) -> dict[JobId, float]:
     """The same as if these flows (by number) passed nothing but their NICs, which no routing can change."""
     links = problem.numbers.nics[flows].T.ravel()

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.spec import JobId
+from controller.jobs.spec import JobId, Transport
 from controller.jobs.subflows import Dividing
 from controller.memo import MemoPerKey
 
@@ -179,6 +179,7 @@ class Numbers:
         phases = np.array([phase for demand in demands for phase, _ in demand], np.int64)
         cells = self.job[self.entry_flow] * (int(phases.max(initial=0)) + 1) + phases
         used, self.entry_cell = np.unique(cells, return_inverse=True)
+        self.cell_phase = used % (int(phases.max(initial=0)) + 1)
         self.cell_job = np.zeros(len(used), np.int64)
         self.cell_job[self.entry_cell] = self.job[self.entry_flow]
 
@@ -205,24 +206,60 @@ class PlanLimits:
 # ---- taken from the state of the network
 
 
-def ideal_time_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> dict[int, float]:
+class Overhead(NamedTuple):
+    """Bytes on the wire per byte of payload: ``header`` more of its own direction, ``answer`` of the other."""
+
+    header: float
+    answer: float
+
+
+OVERHEAD: Mapping[Transport, Overhead] = {
+    Transport.TCP: Overhead(66 / 1448, 66 / (2 * 1448)),
+    Transport.ROCE_V2: Overhead(58 / 1024, 0.0),
+}
+"""TCP over Ethernet with 1,500 bytes and time stamps, one acknowledgement for two segments (RFC 1122, 4.2.3.2). RoCEv2
+with a path MTU of 1,024; one acknowledgement answers a whole message. Preamble, checksum and gap of Ethernet are not
+counted: port counters and shapers do not count them either."""
+
+PAYLOAD_ONLY = Overhead(0.0, 0.0)
+
+
+def ideal_time_s(
+    virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead = PAYLOAD_ONLY
+) -> dict[int, float]:
     """T0 of each phase in seconds: the largest (bits through a NIC in one direction / NIC rate), phases ascending.
 
     ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
     """
-    through: defaultdict[tuple[int, str, str], int] = defaultdict(int)
+    header, answer = overhead
+    through: defaultdict[tuple[int, str, str], float] = defaultdict(float)
     for link in virtual_links:
-        through[link.phase, link.src_ip, "out"] += link.bytes
-        through[link.phase, link.dst_ip, "in"] += link.bytes
+        through[link.phase, link.src_ip, "out"] += link.bytes * (1 + header)
+        through[link.phase, link.dst_ip, "in"] += link.bytes * (1 + header)
+        if answer:
+            through[link.phase, link.dst_ip, "out"] += link.bytes * answer
+            through[link.phase, link.src_ip, "in"] += link.bytes * answer
     slowest: dict[int, float] = {}
     for (phase, ip, _), amount in sorted(through.items()):
         slowest[phase] = max(slowest.get(phase, 0.0), 8 * amount / nic_bps[ip])
     return slowest
 
 
-def ideal_communication_s(virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float]) -> float:
+def ideal_communication_s(
+    virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead = PAYLOAD_ONLY
+) -> float:
     """Seconds of communication per iteration on an idle fabric: the phases' T0, one after the other."""
-    return sum(ideal_time_s(virtual_links, nic_bps).values())
+    return sum(ideal_time_s(virtual_links, nic_bps, overhead).values())
+
+
+def communication_s(
+    virtual_links: Iterable[VirtualLink],
+    nic_bps: Mapping[str, float],
+    phase_level: Mapping[int, float],
+    overhead: Overhead = PAYLOAD_ONLY,
+) -> float:
+    """Seconds of communication per iteration where each phase takes its level times as long as on an idle fabric."""
+    return sum(phase_level.get(p, 1.0) * t0 for p, t0 in ideal_time_s(virtual_links, nic_bps, overhead).items())
 
 
 def demands(

@@ -63,6 +63,8 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         lease_ends_at=60.0,
         level=1.25 if pinned else 0.0,
         ideal_communication_s=2.0 if pinned else 0.0,
+        efficiency_allowed=0.8 if pinned else 0.0,
+        prediction_withheld="",
         iterations=5 if pinned else 0,
         last_communication_s=2.6 if pinned else 0.0,
         mean_communication_s=2.5 if pinned else 0.0,

@@ -16,7 +16,7 @@ from controller.errors import Conflict, NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.planning.problem import Flow, PlanLimits, Problem, ideal_communication_s, missing_hosts
+from controller.planning.problem import OVERHEAD, Flow, PlanLimits, Problem, ideal_communication_s, missing_hosts
 
 
 class FailureKind(StrEnum):
@@ -125,11 +125,13 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
         raise Conflict(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
+    if not job.pairs:
+        raise Conflict(f"job '{job.id}' is being learnt: what it sends is not known yet")
     return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:
-    if not job.mean_communication_s:
+    if not job.mean_communication_s or not job.per_iteration:
         return None
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_communication_s(job.virtual_links, nic_bps) / job.mean_communication_s
+    return ideal_communication_s(job.virtual_links, nic_bps, OVERHEAD[job.transport]) / job.mean_communication_s

@@ -135,6 +135,8 @@ class ControlStandIn:
             lease_ends_at=job.lease_ends_at,
             level=0.0 if missing else 1.25,
             ideal_communication_s=0.5,
+            efficiency_allowed=0.0 if missing else 0.8,
+            prediction_withheld="",
             iterations=job.iterations,
             last_communication_s=job.last_communication_s,
             mean_communication_s=job.mean_communication_s,

@@ -93,6 +93,8 @@ def job_status(**changes: Any) -> JobStatus:
         "lease_ends_at": 160.0,
         "level": 2.0,
         "ideal_communication_s": 1.0,
+        "efficiency_allowed": 0.5,
+        "prediction_withheld": "",
         "iterations": 3,
         "last_communication_s": 5.0,
         "mean_communication_s": 4.0,
