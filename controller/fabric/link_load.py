@@ -66,11 +66,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Users:
-    """Which rule's packets may have used which link: a pair of rows of samples each. ``rules``: all that counted within
-    the window, with their rows of samples; -1 without any."""
+    """Which rule's packets may have used which link: a pair of rows of samples each, of all rules that counted within
+    the window. ``gone``: rows of samples of those that do no more; ``rules``: all others, each with its row, -1
+    without samples."""
 
     links: Rows
     flows: Rows
+    gone: Rows
     rules: tuple[tuple[Pair, int], ...]
 
 
@@ -146,8 +148,11 @@ class LinkLoad:
         before, uses = self._uses[-1][1] if self._uses else {}, work_out()
         if self._uses and before == uses:
             return
+        again = {what for _, earlier in self._uses[:-1] for what in earlier} & (uses.keys() - before.keys())
         self._uses = (*self._uses, (since, uses))
         flows = {what[:2] for what in before}
+        if again:  # what was counted before does not reach on to a rule that has been away
+            self._flows.keep(lambda what: what not in again or what[:2] in flows)
         for what in uses.keys() - before.keys():
             if what[:2] in flows:
                 # A flow is split anew: another rule has counted it until then, this one started at nothing.
@@ -210,15 +215,17 @@ class LinkLoad:
     def _excess_bps(self, now: float, sized: _Sized, noise_bps: Floats) -> tuple[Floats, Floats, frozenset[Pair]]:
         """Per link what it carried in every part of the window beyond all of its possible users that are counted; 0
         when that is not known, and when it is noise. Per link at a host the mean beyond them. And which are counted.
-        Only links that carry more than noise are evaluated; of the others all that they carry is taken for sent."""
+        Only links that carry more than noise are evaluated; of the others, and of
+        those that flows use whose rules are gone, all that they carry is taken for sent."""
         rows = self._rows(sized.place, self._links.numbering)
-        lasting, sent = np.zeros(len(rows)), np.append(self._recent.rates_bps(), np.inf)[rows]
+        lasting, carried = np.zeros(len(rows)), np.append(self._recent.rates_bps(), np.inf)[rows]
+        sent = carried.copy()
         place = np.full(len(self._links.row_of), -1)
         place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
         users = self._users(self._uses, self._links.numbering, self._flows.numbering)
         pairs = place[users.links]
         listed = pairs >= 0
-        pairs, flows = pairs[listed], users.flows[listed]
+        pairs, flows = all_pairs, all_flows = pairs[listed], users.flows[listed]
         end = np.full(len(rows), -np.inf)
         end[rows >= 0] = self._links.last_at(rows[rows >= 0])
         np.minimum.at(end, pairs, self._flows.last_at(flows))
@@ -243,6 +250,10 @@ class LinkLoad:
         least, mean = links_bps.min(axis=1), links_bps.mean(axis=1)
         lasting[left] = np.where(least > noise_bps[left], least, 0.0)  # nor where a flow's rate is NaN
         sent[left] = np.where(np.isnan(mean), np.inf, np.maximum(mean, 0.0))
+        is_gone = np.zeros(len(known), bool)
+        is_gone[users.gone] = True
+        of_gone = all_pairs[is_gone[all_flows]]
+        sent[of_gone] = carried[of_gone]
         return lasting, sent, counted
 
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
@@ -261,6 +272,7 @@ class LinkLoad:
         self, uses_since: tuple[tuple[float, Uses], ...], _links: tuple[int, int], _flows: tuple[int, int]
     ) -> _Users:
         """What may have used which link within the window."""
+        now = uses_since[-1][1] if uses_since else NO_USES
         by_flow: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
         twice = False
         for _, uses in uses_since:
@@ -273,7 +285,8 @@ class LinkLoad:
         links, flows, rules = [], [], []
         for what, sets in by_flow.items():
             flow = self._flows.row_of.get(what, -1)
-            rules.append((what[:2], flow))
+            if what in now:
+                rules.append((what[:2], flow))
             for some in sets if flow >= 0 else ():
                 rows = rows_of.get(some)
                 if rows is None:
@@ -285,7 +298,8 @@ class LinkLoad:
         pairs = np.stack([_joined(links), np.repeat(np.array(flows, np.int64), sizes)])
         if twice:
             pairs = np.unique(pairs, axis=1)
-        return _Users(pairs[0], pairs[1], tuple(rules))
+        gone = [row for what, row in self._flows.row_of.items() if what in by_flow and what not in now]
+        return _Users(pairs[0], pairs[1], np.array(gone, np.int64), tuple(rules))
 
 
 def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:

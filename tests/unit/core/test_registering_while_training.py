@@ -136,3 +136,18 @@ def test_the_bytes_of_a_job_that_leaves_are_background_when_they_go_on() -> None
     for _ in range(30):
         fabric.carry(0.5)
         assert fabric.background_bps() == {}
+
+
+@pytest.mark.parametrize("gone_s", [0.5, 6.0, 9.0, 11.5, 12.5])
+def test_own_bytes_are_no_background_when_a_job_is_registered_again(gone_s: float) -> None:
+    """Its former rules counted in the same window, or in a part of it."""
+    fabric = training()
+    register(fabric, 0, 1, 2)
+    fabric.carry(20.5)
+    fabric.send(DeregisterJob(JobId("job0")))
+    fabric.carry(gone_s)
+    register(fabric, 0)
+    for _ in range(30):
+        assert fabric.background_bps() == {}
+        fabric.carry(0.5)
+    assert plan_of(fabric).max_level == 1.0
