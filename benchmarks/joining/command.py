@@ -123,6 +123,8 @@ def planned(jobs: RunningJobs, seed: int, number: int, sizes: Sizes, client: Cli
     """A round under the plan. Formulas are announced before it begins. For bytes that have to be measured it begins
     under ECMP; after the pins the window waits for the next plan, whose background is not the jobs' own traffic."""
     if source is Source.FORMULA:
+        if number:
+            time.sleep(SETTLE_S)  # or the draws' traffic, still in the counters' mean, would be the plan's background
         specs = announce(jobs, client, source, {})
         jobs.begin_round(number)
         jobs.wait_for_iterations(1, number)
