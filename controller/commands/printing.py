@@ -71,7 +71,7 @@ def job(found: Fields) -> RenderableType:
         "planned for": _planned_for(found["demand"]),
         "traffic": _traffic(found["demand"]),
         "level": _known(found["level"], ".3f"),
-        "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
+        "efficiency": f"{found['prediction_withheld'] or _known(found['efficiency_predicted'], '.1%') + ' predicted'}, "
         f"{_known(found['efficiency_measured'], '.1%')} measured",
         "communication": f"{_known(found['ideal_communication_s'], '.3f')} s ideal, "
         f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",

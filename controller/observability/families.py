@@ -259,7 +259,11 @@ FAMILIES: tuple[Family, ...] = (
         "Predicted slow-down of the job's communication against an idle fabric; 1 is ideal.",
         lambda j: j.level or None,
     ),
-    _per_job("signalbox_job_efficiency_predicted_ratio", "1 / job level.", lambda j: j.efficiency_predicted or None),
+    _per_job(
+        "signalbox_job_efficiency_predicted_ratio",
+        "Ideal communication time of the job over the one that its routes allow.",
+        lambda j: j.efficiency_predicted or None,
+    ),
     _per_job(
         "signalbox_job_efficiency_measured_ratio",
         "Ideal over reported communication time of the job.",
