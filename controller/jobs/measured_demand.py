@@ -68,6 +68,9 @@ STABLE = 3
 SNAPSHOTS = 64
 LONGEST = 6
 """Intervals of a window, if three iterations do not take longer."""
+MOST = 60
+"""The same of a job whose known pairs come and go."""
+RETURNS = 2
 FEWEST_ITERATIONS = 3
 FEWEST_PACKETS = 10
 """Of the busiest pair in a window, of full size: less says nothing."""
@@ -301,6 +304,10 @@ class _Watched:
         self._learning = False
         self._stable = 0
         self._agreeing = 0
+        self._seen: set[Pair] = set()
+        self._returns = 0
+        self._longest = LONGEST
+        self._hold_next = False
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self._declared: dict[Pair, int] = {}
@@ -316,6 +323,7 @@ class _Watched:
             self._links, self._held, self._wants_learning = measured, {}, False
             for link in measured:
                 self._held[link.src_ip, link.dst_ip] = self._held.get((link.src_ip, link.dst_ip), 0.0) + link.bytes
+            self._seen = set(self._held)
         self.pairs: tuple[Pair, ...] = ()
         self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
         self._count_pairs()
@@ -365,7 +373,7 @@ class _Watched:
 
     def _count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
-        known = {**self._declared, **(self._held or {})}
+        known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
         if self._learning:
             wanted |= dict.fromkeys(self._all_pairs())
@@ -451,8 +459,27 @@ class _Watched:
             self._agreeing = self._agreeing + 1 if judgement.clean else 0
             if judgement.differs:
                 self._differing = self._difference(judgement)
-        if not self._learning and self._changed():
-            self._wants_learning = True
+        if self._hold_next:
+            self._hold_next = False
+            self._hold()
+        elif not self._learning and self._changed():
+            self._follow()
+
+    def _follow(self) -> None:
+        """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice will do so again:
+        the job's iterations are longer than its window. Otherwise count from now on."""
+        assert self._measurement is not None
+        assert self._held is not None
+        carrying = set(self._carrying(self._measurement.bps))
+        if not carrying <= self._seen:
+            self._wants_learning, self._longest, self._returns = True, LONGEST, 0
+            return
+        self._hold_next = True
+        self._returns += bool(carrying - self._held.keys())
+        if self._returns > RETURNS:
+            self._longest = min(2 * self._longest, MOST)
+        else:
+            self._snapshots = deque([self._snapshots[-1]], maxlen=SNAPSHOTS)
 
     def _return_to_spec(self) -> None:
         """What is counted agrees with the spec again."""
@@ -499,6 +526,7 @@ class _Watched:
         same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
         if not same or any(abs(amounts[pair] - held[pair]) > EQUAL * held[pair] for pair in held):
             self._held, self._held_per_iteration = amounts, per_iteration
+            self._seen |= amounts.keys()
             self._links = self._measured_links(self._held)
             self._count_besides()
 
@@ -580,7 +608,7 @@ class _Watched:
         lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
         iteration_s = sum(lately) / len(lately) if lately else 0.0
         shortest_s = max(1.9 * self._interval_s, FEWEST_ITERATIONS * iteration_s)
-        longest_s = max(LONGEST * self._interval_s, 2 * shortest_s)
+        longest_s = max(self._longest * self._interval_s, 2 * shortest_s)
         starts = [
             start
             for start in self._snapshots
