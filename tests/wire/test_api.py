@@ -26,14 +26,14 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
 from controller.config import ApiConfig, Strategy
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound, SignalboxError
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
 from controller.status import StatusBoard
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 
 
-def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int = 1000) -> JobSpec:
+def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int = 1000, **more: Any) -> JobSpec:
     return JobSpec.parse(
         {
             "job_id": job_id,
@@ -41,6 +41,7 @@ def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int 
             "groups": [{"name": "dp", "ranks": range(len(endpoints))}],
             "collectives": [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": size}],
             "lease_s": 30,
+            **more,
         }
     )
 
@@ -168,6 +169,32 @@ def test_times_that_are_no_times_are_refused(client: Client) -> None:
     with pytest.raises(InvalidInput) as error:
         client.report_iterations("ring", [IterationTime(0, 1.0, 1.0), IterationTime(1, float("nan"), -1.0)])
     assert [p.path for p in error.value.problems] == ["iterations[1].duration_s", "iterations[1].communication_s"]
+
+
+def test_reported_connections_come_back_with_the_routes(api: Running, client: Client) -> None:
+    client.register_job(ring(reports_connections=True))
+    client.report_connections("ring", H1, [Connected(H1, 40000, H2, 50000)])
+    flow = FlowId(H1, H2, "ring")
+    api.control.set_route(flow, VIA_SPINE)
+    route = next(route for route in next(client.watch_routes("ring")).routes if route.src == H1)
+    (subflow,) = route.subflows
+    assert [(c.src, c.src_port, c.dst, c.dst_port) for c in subflow.connections] == [(H1, 40000, H2, 50000)]
+
+
+def test_connections_that_cannot_be_are_refused_field_by_field(client: Client) -> None:
+    client.register_job(ring(reports_connections=True))
+    with pytest.raises(InvalidInput) as error:
+        client.report_connections("ring", H1, [Connected(H2, 1, H1, 70000)])
+    paths = [problem.path for problem in error.value.problems]
+    assert paths == ["connections[0].src", "connections[0].dst", "connections[0].dst_port"]
+    with pytest.raises(InvalidInput, match="10.9.9.9 is not an address of job 'ring'"):
+        client.report_connections("ring", "10.9.9.9", [])
+
+
+def test_connections_of_a_job_that_does_not_report_them_are_refused(client: Client) -> None:
+    client.register_job(ring())
+    with pytest.raises(Conflict, match="reports_connections"):
+        client.report_connections("ring", H1, [])
 
 
 def test_two_clients_see_the_same_jobs(api: Running, client: Client) -> None:

@@ -16,10 +16,10 @@ from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.measured_demand import MeasuredDemand
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
-from controller.jobs.subflows import Dividing
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, Route, whole
@@ -75,6 +75,7 @@ class ControlStandIn:
 
     board: StatusBoard
     registry: JobRegistry = field(default_factory=lambda: JobRegistry(max_jobs=3))
+    demand: MeasuredDemand = field(default_factory=lambda: MeasuredDemand(2.0, 4032))
     inbox: queue.Queue[Any] = field(default_factory=queue.Queue)
     status: Status = field(
         default_factory=lambda: Status(
@@ -116,6 +117,8 @@ class ControlStandIn:
                 if any(i.index == 666 for i in iterations):
                     raise ZeroDivisionError("a defect of the loop")
                 self.registry.report(job_id, iterations)
+            case ReportConnections(job_id=job_id, address=address, connections=connections):
+                self.registry.report_connections(job_id, address, connections)
             case Replan():
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)
@@ -126,7 +129,8 @@ class ControlStandIn:
 
     def job_status(self, job: Job) -> JobStatus:
         missing = tuple(ip for ip in job.spec.endpoints if ip not in self.status.fabric.hosts)
-        routes = {FlowId(*pair): self.routes.get(FlowId(*pair)) for pair in job.pairs}
+        flows = (FlowId(*pair, job.dividing.owner) for pair in job.pairs)
+        routes = {flow: self.routes.get(flow) for flow in flows}
         pinned = all(path is not None for path in routes.values())
         return JobStatus(
             spec=job.spec,
@@ -141,13 +145,14 @@ class ControlStandIn:
             last_communication_s=job.last_communication_s,
             mean_communication_s=job.mean_communication_s,
             routes=routes,
-            dividing=Dividing(),
+            dividing=job.dividing,
             routes_generation=self.routes_generation,
         )
 
     def publish(self) -> None:
         jobs = {job_id: self.job_status(job) for job_id, job in self.registry.jobs.items()}
-        self.status = replace(self.status, jobs=jobs)
+        self.demand.follow(self.registry.jobs, time.monotonic())
+        self.status = replace(self.status, jobs=jobs, demands=self.demand.demands)
         self.board.publish(self.status)
 
     def put(self, message: Message | Callable[[], None]) -> None:
