@@ -82,14 +82,22 @@ class Switches:
                     yield Planned(plan(problem, replace(limits, ecmp_draws=0)))
 
     def replies(self, loop: ControlLoop, busy: bool, now: float) -> dict[Dpid, dict[int, bytes]]:
-        """The body of every reply of every switch at a time. ``busy``: every port and pinned flow at 40 Gbit/s."""
-        total = int(5e9 * now) if busy else 0
+        """The body of every reply of every switch at a time. ``busy``: every port and pinned flow at 40 Gbit/s, in full
+        packets; two are acknowledged by one of 66 bytes."""
+        packets = int(5e9 * now) // 1514 if busy else 0
+        total = 1514 * packets
+        announced = {pair for job in loop.state.jobs.jobs.values() for pair in job.pairs}
         bodies = {}
         for dpid, switch in self.fabric.switches.items():
             pinned = [flow for flow in loop.state.sync.installed[dpid].flows.values() if flow.key.table == Table.PINNED]
             bodies[dpid] = {
                 PORT_STATS: b"".join(_port_entry(port, total + int(60 * now)) for port in switch.ports),
-                FLOW: b"".join(_flow_entry(flow, total) for flow in pinned),
+                FLOW: b"".join(
+                    _flow_entry(flow, packets, 1514)
+                    if _ends(flow) in announced
+                    else _flow_entry(flow, packets // 2, 66)
+                    for flow in pinned
+                ),
                 METER: b"".join(_meter_entry(port) for port in switch.ports),
             }
         return bodies
@@ -99,10 +107,20 @@ def _port_entry(port: int, total: int) -> bytes:
     return struct.pack("!I4x4Q8Q2I", port, 1, 1, total, total, *[0] * 10)
 
 
-def _flow_entry(rule: FlowRule, total: int) -> bytes:
+def _ends(rule: FlowRule) -> tuple[str, str] | None:
+    src, dst = rule.key.match.ipv4_src, rule.key.match.ipv4_dst
+    return (src.address, dst.address) if src and dst else None
+
+
+def _flow_entry(rule: FlowRule, packets: int, size: int) -> bytes:
     body = encode.mod_message(RuleMod("add", rule))[48:]
     table, priority = int(rule.key.table), rule.key.priority
-    return struct.pack("!HBxIIHHHH4xQQQ", 48 + len(body), table, 9, 9, priority, 0, 0, 0, rule.cookie, 1, total) + body
+    return (
+        struct.pack(
+            "!HBxIIHHHH4xQQQ", 48 + len(body), table, 9, 9, priority, 0, 0, 0, rule.cookie, packets, packets * size
+        )
+        + body
+    )
 
 
 def _meter_entry(port: int) -> bytes:

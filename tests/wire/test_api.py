@@ -187,7 +187,7 @@ def test_connections_that_cannot_be_are_refused_field_by_field(client: Client) -
         client.report_connections("ring", H1, [Connected(H2, 1, H1, 70000)])
     paths = [problem.path for problem in error.value.problems]
     assert paths == ["connections[0].src", "connections[0].dst", "connections[0].dst_port"]
-    with pytest.raises(InvalidInput, match="10.9.9.9 is not an address of job 'ring'"):
+    with pytest.raises(InvalidInput, match=r"10\.9\.9\.9 is not an address of job 'ring'"):
         client.report_connections("ring", "10.9.9.9", [])
 
 
