@@ -44,6 +44,9 @@ class Totals(NamedTuple):
         )
 
 
+MOST_GONE = 1000
+"""Rules that were not in the latest poll are remembered: it may be incomplete."""
+
 Key = tuple[str, str, str]
 """Source, destination, and the job that has reported the connection; empty for rules of all packets, or of classes."""
 
@@ -73,7 +76,8 @@ class PairCounters:
             if bytes_ < last_bytes or packets < last_packets:  # added anew
                 last_bytes = last_packets = 0
             more_bytes[number], more_packets[number] = bytes_ - last_bytes, packets - last_packets
-        self._last[dpid] = now
+        kept = before if before and len(before) <= MOST_GONE + 2 * len(now) else {}
+        self._last[dpid] = {**kept, **now}
         np.add.at(self._bytes, rows, more_bytes)
         np.add.at(self._packets, rows, more_packets)
         self._at[rows] = at

@@ -1,0 +1,93 @@
+"""Totals per pair, whatever happens to the rules that count it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from controller.fabric.link_load import Counted
+from controller.fabric.topology import Dpid
+from controller.jobs.pair_counters import PairCounters, RuleReading
+from controller.jobs.subflows import exactly
+
+LEAF, OTHER = Dpid(1), Dpid(2)
+PAIR = ("10.0.1.1", "10.0.2.1")
+WHOLE, LEARNING = Counted(*PAIR), Counted(*PAIR, "learning")
+
+
+class Polls:
+    """Polls of one switch, two seconds apart."""
+
+    def __init__(self) -> None:
+        self.counters = PairCounters()
+        self.now = 0.0
+
+    def poll(self, *readings: tuple[Counted, int]) -> float:
+        """Returns the total bytes of the pair."""
+        self.now += 2
+        self.counters.count(LEAF, self.now, [RuleReading(what, total, total // 100) for what, total in readings])
+        totals = self.counters.totals([PAIR])
+        assert totals.packets[0] == totals.bytes[0] // 100
+        return float(totals.bytes[0])
+
+
+@pytest.fixture
+def polls() -> Polls:
+    return Polls()
+
+
+def test_what_a_rule_counted_before_the_first_poll_is_left_out(polls: Polls) -> None:
+    assert polls.poll((WHOLE, 10_000)) == 0
+    assert polls.poll((WHOLE, 10_500)) == 500
+
+
+def test_a_rule_that_is_new_since_the_last_poll_counts_from_its_start(polls: Polls) -> None:
+    polls.poll()
+    assert polls.poll((WHOLE, 700)) == 700
+
+
+def test_a_pair_goes_on_when_other_rules_count_it(polls: Polls) -> None:
+    polls.poll()
+    assert polls.poll((LEARNING, 1000)) == 1000
+    assert polls.poll((LEARNING, 1500), (WHOLE, 300)) == 1800
+    assert polls.poll((WHOLE, 800)) == 2300
+
+
+def test_a_rule_that_was_added_anew_begins_at_nothing(polls: Polls) -> None:
+    polls.poll((WHOLE, 10_000))
+    polls.poll((WHOLE, 12_000))
+    assert polls.poll((WHOLE, 400)) == 2400
+
+
+def test_a_poll_without_an_answer_changes_nothing(polls: Polls) -> None:
+    polls.poll((WHOLE, 10_000))
+    assert polls.poll((WHOLE, 12_000)) == 2000
+    assert polls.poll() == 2000
+    assert polls.poll((WHOLE, 13_000)) == 3000
+
+
+def test_a_switch_that_comes_back_is_counted_from_then_on(polls: Polls) -> None:
+    polls.poll((WHOLE, 10_000))
+    assert polls.poll((WHOLE, 11_000)) == 1000
+    polls.counters.switch_left(LEAF)
+    assert polls.poll((WHOLE, 90_000)) == 1000
+    assert polls.poll((WHOLE, 90_500)) == 1500
+
+
+def test_what_a_reported_connection_carries_is_its_jobs_alone(polls: Polls) -> None:
+    connection = Counted(*PAIR, (exactly(40000), exactly(50000)))
+    polls.counters.connections = {(*PAIR, 40000, 50000): "mine"}
+    polls.poll()
+    assert polls.poll((WHOLE, 300), (connection, 900)) == 300
+    assert polls.counters.totals([PAIR], "mine").bytes[0] == 900
+    both = polls.counters.totals([PAIR], "mine").with_others(polls.counters.totals([PAIR]), np.array([True]))
+    assert both.bytes[0] == 1200
+
+
+def test_pairs_that_are_not_kept_are_forgotten_and_others_are_not(polls: Polls) -> None:
+    polls.poll()
+    polls.poll((WHOLE, 100), (Counted("10.0.1.1", "10.0.3.1"), 200))
+    polls.counters.keep({PAIR})
+    totals = polls.counters.totals([PAIR, ("10.0.1.1", "10.0.3.1")])
+    assert totals.bytes.tolist() == [100, 0]
+    assert np.isnan(totals.at[1])
