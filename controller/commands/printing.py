@@ -14,7 +14,7 @@ Fields = Mapping[str, Any]
 
 def word(enum_name: str) -> str:
     """``JOB_STATE_PARTLY_PINNED`` and ``STRATEGY_ECMP`` as people say them."""
-    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_", "LIBRARY_"):
+    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_", "LIBRARY_", "DEMAND_SOURCE_"):
         enum_name = enum_name.removeprefix(prefix)
     return enum_name.lower().replace("_", " ")
 
@@ -187,9 +187,13 @@ def plan(found: Fields) -> RenderableType:
         "moves": found["moves"],
         "cannot be routed": ", ".join(found["unrouted"]) or "none",
     }
+    made_for = found["demand_source"]
     levels = _table(
-        ("job", "level", "efficiency"),
-        ((job_id, f"{level:.3f}", f"{1 / level:.1%}") for job_id, level in sorted(found["job_level"].items())),
+        ("job", "level", "made for bytes"),
+        (
+            (job_id, f"{level:.3f}", word(made_for.get(job_id, "DEMAND_SOURCE_UNSPECIFIED")))
+            for job_id, level in sorted(found["job_level"].items())
+        ),
     )
     split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
     rows = ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"], split))
