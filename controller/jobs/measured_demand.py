@@ -18,7 +18,7 @@ agrees with the declaration.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -175,7 +175,8 @@ class MeasuredDemand:
         }
         before = measured or {}
         self._jobs = {
-            job_id: self._jobs.get(job_id) or _Watched(job, self._interval_s, now, before.get(job_id, ()))
+            job_id: self._jobs.get(job_id)
+            or _Watched(job, self.counters, self._interval_s, now, before.get(job_id, ()))
             for job_id, job in jobs.items()
         }
         for watched in self._jobs.values():
@@ -201,11 +202,12 @@ class MeasuredDemand:
 
     def _totals(self, watched: _Watched) -> Totals:
         """What the job has sent. A pair that no other job has announced is all its own."""
+        of_all = self.counters.totals(watched.rows("", self.counters.version))
         job = watched.reports_as
         if not job:
-            return self.counters.totals(watched.pairs)
+            return of_all
         free = np.array([pair not in watched.owners for pair in watched.pairs], bool)
-        return self.counters.totals(watched.pairs, job).with_others(self.counters.totals(watched.pairs), free)
+        return self.counters.totals(watched.rows(job, self.counters.version)).with_others(of_all, free)
 
     def _connections(self) -> dict[tuple[str, str, int, int], str]:
         return {
@@ -290,7 +292,10 @@ class _Watched:
     """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``owners``: the job that has
     announced a pair, or the opposite one."""
 
-    def __init__(self, job: Job, interval_s: float, now: float, measured: tuple[VirtualLink, ...]) -> None:
+    def __init__(
+        self, job: Job, counters: PairCounters, interval_s: float, now: float, measured: tuple[VirtualLink, ...]
+    ) -> None:
+        self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
         self.owners: Mapping[Pair, JobId] = {}
         self._job = job
         self._interval_s = interval_s
@@ -333,6 +338,10 @@ class _Watched:
     def reports_as(self) -> str:
         """The job's id if it reports its connections, else empty."""
         return self._job.dividing.owner
+
+    def rows(self, job: str, version: int) -> Rows:
+        """Of its pairs in the counters."""
+        return self._rows[job](self.pairs, job, version)
 
     @property
     def connections(self) -> Connections:

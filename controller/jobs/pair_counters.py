@@ -7,7 +7,8 @@ counted before it was seen first is left out, unless the switch was polled befor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +18,7 @@ from controller.fabric.counter_samples import Floats, Rows
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.subflows import Pair
-
-
-class RuleReading(NamedTuple):
-    """One rule of one poll: what it counts, and how much so far."""
-
-    what: Counted
-    bytes: int
-    packets: int
+from controller.memo import Memo
 
 
 class Totals(NamedTuple):
@@ -44,86 +38,112 @@ class Totals(NamedTuple):
         )
 
 
-MOST_GONE = 1000
-"""Rules that were not in the latest poll are remembered: it may be incomplete."""
-
 Key = tuple[str, str, str]
 """Source, destination, and the job that has reported the connection; empty for rules of all packets, or of classes."""
 
+Connected = Mapping[tuple[str, str, int, int], str]
+"""The job of each connection that was reported: by addresses, then ports."""
+
+FORGET_S = 600.0
+"""A rule that was not in a poll for so long is forgotten. A poll may be incomplete."""
+
+
+class _Places(NamedTuple):
+    rules: Rows
+    rows: Rows
+
 
 class PairCounters:
-    """One row per key, kept until ``keep`` drops it. ``connections``: the job of each connection (addresses, then
-    ports) that was reported; what its rule counts is that job's alone."""
+    """One row per key, kept until ``keep`` drops it. ``connections``: what their rules count is their
+    job's alone."""
 
     def __init__(self) -> None:
-        self.connections: Mapping[tuple[str, str, int, int], str] = {}
+        self.connections: Connected = {}
+        self._version = 0
         self._row_of: dict[Key, int] = {}
-        self._at = np.zeros(0)
-        self._bytes = np.zeros(0)
-        self._packets = np.zeros(0)
-        self._last: dict[Dpid, dict[Counted, tuple[int, int]]] = {}
+        self._totals = np.zeros((0, 3))
+        self._rule_of: dict[tuple[Dpid, Counted], int] = {}
+        self._rules = np.zeros((0, 3))
+        self._places = defaultdict[Dpid, Memo[Dpid, tuple[Counted, ...], Connected, int, _Places]](
+            lambda: Memo(self._find_places)
+        )
+        self._polled: set[Dpid] = set()
 
-    def count(self, dpid: Dpid, at: float, readings: Sequence[RuleReading]) -> None:
-        """One poll of one switch, all its rules at once."""
-        before, now = self._last.get(dpid), {}
-        rows = self._rows(self._key(reading.what) for reading in readings)
-        more_bytes, more_packets = np.zeros(len(rows)), np.zeros(len(rows))
-        for number, (what, bytes_, packets) in enumerate(readings):
-            now[what] = bytes_, packets
-            if before is None:
-                continue
-            last_bytes, last_packets = before.get(what, (0, 0))
-            if bytes_ < last_bytes or packets < last_packets:  # added anew
-                last_bytes = last_packets = 0
-            more_bytes[number], more_packets[number] = bytes_ - last_bytes, packets - last_packets
-        kept = before if before and len(before) <= MOST_GONE + 2 * len(now) else {}
-        self._last[dpid] = {**kept, **now}
-        np.add.at(self._bytes, rows, more_bytes)
-        np.add.at(self._packets, rows, more_packets)
-        self._at[rows] = at
+    def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats) -> None:
+        """One poll of one switch, all its rules at once. ``what``: that they count; the same object while it has not
+        changed. ``counts``: so far, bytes and packets in a row per rule."""
+        first = dpid not in self._polled
+        self._polled.add(dpid)
+        rules, rows = self._places[dpid](dpid, what, self.connections, self._version)
+        last = self._rules[rules, 1:]
+        start = np.where(np.isnan(last), counts if first else 0.0, last)
+        added_anew = (counts < start).any(axis=1, keepdims=True)
+        more = counts - np.where(added_anew, 0.0, start)
+        self._rules[rules, 0], self._rules[rules, 1:] = at, counts
+        np.add.at(self._totals[:, 1:], rows, more)
+        self._totals[rows, 0] = at
 
     @property
     def running(self) -> bool:
         """Some switch was polled."""
-        return bool(self._last)
+        return bool(self._polled)
 
     def switch_left(self, dpid: Dpid) -> None:
         """What its rules count from here on is not known to go on where it was."""
-        self._last.pop(dpid, None)
+        self._polled.discard(dpid)
+        self._places.pop(dpid, None)
+        self._rules[[rule for (of, _), rule in self._rule_of.items() if of == dpid], 1:] = np.nan
 
     def keep(self, pairs: Set[Pair]) -> None:
         """Forgets all others."""
-        kept = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
-        if len(kept) == len(self._row_of):
+        newest = self._rules[:, 0].max(initial=0.0)
+        rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
+        recent = self._rules[:, 0] > newest - FORGET_S
+        rules = {key: rule for key, rule in self._rule_of.items() if recent[rule] and key[1][:2] in pairs}
+        if len(rows) == len(self._row_of) and len(rules) == len(self._rule_of):
             return
-        rows = np.fromiter(kept.values(), np.int64, len(kept))
-        self._at, self._bytes, self._packets = self._at[rows], self._bytes[rows], self._packets[rows]
-        self._row_of = {key: row for row, key in enumerate(kept)}
+        self._totals = self._totals[list(rows.values())]
+        self._rules = self._rules[list(rules.values())]
+        self._row_of = {key: row for row, key in enumerate(rows)}
+        self._rule_of = {key: rule for rule, key in enumerate(rules)}
+        self._version += 1
 
-    def totals(self, pairs: Sequence[Pair], job: str = "") -> Totals:
-        """Of these pairs, in their order: of the rules for the connections of ``job``, or of all others."""
-        rows = np.fromiter((self._row_of.get((*pair, job), -1) for pair in pairs), np.int64, len(pairs))
-        if not len(self._at):
-            return Totals(np.full(len(rows), np.nan), np.zeros(len(rows)), np.zeros(len(rows)))
-        known = rows >= 0
-        return Totals(
-            np.where(known, self._at[rows], np.nan),
-            np.where(known, self._bytes[rows], 0.0),
-            np.where(known, self._packets[rows], 0.0),
-        )
+    def rows(self, pairs: Sequence[Pair], job: str, _version: int) -> Rows:
+        """Of these pairs, in their order, -1 where there is none: of the rules for the connections of ``job``, or of
+        all others. They hold for one ``version``."""
+        return np.array([self._row_of.get((*pair, job), -1) for pair in pairs], np.int64)
 
-    def _key(self, what: Counted) -> Key:
-        if isinstance(what.part, tuple):
-            src, dst = what.part
-            if src is not None and dst is not None:
-                return what.src_ip, what.dst_ip, self.connections.get((*what[:2], src.value, dst.value), "")
-        return what.src_ip, what.dst_ip, ""
+    @property
+    def version(self) -> int:
+        """Another number whenever keys get other rows."""
+        return self._version
 
-    def _rows(self, keys: Iterable[Key]) -> Rows:
+    def totals(self, rows: Rows) -> Totals:
+        """In the order of the rows."""
+        nothing = np.array([[np.nan, 0.0, 0.0]])
+        at, counted, packets = np.concatenate([self._totals, nothing])[rows].T
+        return Totals(at, counted, packets)
+
+    def _find_places(self, dpid: Dpid, what: tuple[Counted, ...], connections: Connected, _version: int) -> _Places:
+        """Of each rule, and of what it adds to."""
+        rules = np.array([self._rule_of.setdefault((dpid, one), len(self._rule_of)) for one in what], np.int64)
+        known = len(self._row_of)
+        keys = [_key(one, connections) for one in what]
         rows = np.array([self._row_of.setdefault(key, len(self._row_of)) for key in keys], np.int64)
-        new = len(self._row_of) - len(self._at)
-        if new:
-            self._at = np.concatenate([self._at, np.full(new, np.nan)])
-            self._bytes = np.concatenate([self._bytes, np.zeros(new)])
-            self._packets = np.concatenate([self._packets, np.zeros(new)])
-        return rows
+        self._rules = _longer(self._rules, len(self._rule_of), np.nan)
+        self._totals = _longer(self._totals, len(self._row_of), 0.0)
+        self._totals[known:, 0] = np.nan
+        self._version += len(self._row_of) > known
+        return _Places(rules, rows)
+
+
+def _key(what: Counted, connections: Connected) -> Key:
+    if isinstance(what.part, tuple):
+        src, dst = what.part
+        if src is not None and dst is not None:
+            return what.src_ip, what.dst_ip, connections.get((*what[:2], src.value, dst.value), "")
+    return what.src_ip, what.dst_ip, ""
+
+
+def _longer(values: Floats, length: int, fill: float) -> Floats:
+    return np.concatenate([values, np.full((length - len(values), values.shape[1]), fill)])

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from itertools import compress
 from typing import NamedTuple
+
+import numpy as np
 
 from controller.fabric.link_load import Counted, LinkLoad
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
-from controller.jobs.pair_counters import PairCounters, RuleReading
+from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo
 from controller.tables.messages import Counters
 from controller.tables.pinned_table import counted
@@ -25,6 +28,13 @@ class _Links(NamedTuple):
 
     out: Mapping[PortNo, LinkId]
     into: Mapping[PortNo, LinkId]
+
+
+class _Flows(NamedTuple):
+    """``here``: of each rule of a switch, whether it counts a flow that begins there. ``what``: those count."""
+
+    here: tuple[bool, ...]
+    what: tuple[Counted, ...]
 
 
 class PuntDrops(NamedTuple):
@@ -48,9 +58,9 @@ class CounterIntake:
         self._pairs = pairs
         self._edges = Memo(lambda hosts: ports_by_switch(host.at for host in hosts.values()))
         self._links = defaultdict[Dpid, Memo[Switch, Mapping[Dpid, frozenset[PortNo]], _Links]](lambda: Memo(_links))
-        self._flows = defaultdict[
-            Dpid, Memo[Dpid, Mapping[str, Host], tuple[FlowKey, ...], tuple[Counted | None, ...]]
-        ](lambda: Memo(_counted_here))
+        self._flows = defaultdict[Dpid, Memo[Dpid, Mapping[str, Host], tuple[FlowKey, ...], _Flows]](
+            lambda: Memo(_counted_here)
+        )
 
     def take(self, fabric: Fabric, message: Counters) -> None:
         """Counters of a switch, or a port, that the fabric does not have count nothing."""
@@ -84,13 +94,12 @@ class CounterIntake:
 
     def _count_flows(self, fabric: Fabric, message: Counters) -> None:
         """By the rules at the source's switch: the others on a path count the same bytes again."""
-        what = self._flows[message.dpid](message.dpid, fabric.hosts, tuple(message.flows))
-        counts = [(flow, count) for flow, count in zip(what, message.flows.values(), strict=True) if flow]
-        self._load.count_flows(message.at, {flow: count.bytes for flow, count in counts})
-        readings = [
-            RuleReading(flow, count.bytes, count.packets) for flow, count in counts if count.packets is not None
-        ]
-        self._pairs.count(message.dpid, message.at, readings)
+        flows = self._flows[message.dpid](message.dpid, fabric.hosts, tuple(message.flows))
+        here = list(compress(message.flows.values(), flows.here))
+        self._load.count_flows(message.at, {flow: total for flow, (total, _) in zip(flows.what, here, strict=True)})
+        if all(packets is not None for _, packets in here):
+            counts = np.array(here, np.float64).reshape(-1, 2)
+            self._pairs.count(message.dpid, message.at, flows.what, counts)
 
     def _count_drops(self, dpid: Dpid, read_at: float, totals: Mapping[PortNo, int]) -> None:
         last_at = self._drops_at.get(dpid)
@@ -114,9 +123,7 @@ def _links(switch: Switch, edges: Mapping[Dpid, frozenset[PortNo]]) -> _Links:
     return _Links(out, {port: LinkId(switch.dpid, port, "in") for port in switch.ports if port in edge})
 
 
-def _counted_here(dpid: Dpid, hosts: Mapping[str, Host], keys: tuple[FlowKey, ...]) -> tuple[Counted | None, ...]:
-    """What each rule counts, in their order; None where another switch on the path counts the same bytes."""
-    flows = map(counted, keys)
-    return tuple(
-        flow if flow and flow.src_ip in hosts and hosts[flow.src_ip].at.dpid == dpid else None for flow in flows
-    )
+def _counted_here(dpid: Dpid, hosts: Mapping[str, Host], keys: tuple[FlowKey, ...]) -> _Flows:
+    flows = [counted(key) for key in keys]
+    here = tuple(bool(flow and flow.src_ip in hosts and hosts[flow.src_ip].at.dpid == dpid) for flow in flows)
+    return _Flows(here, tuple(flow for flow, is_here in zip(flows, here, strict=True) if flow and is_here))

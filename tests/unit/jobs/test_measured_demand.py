@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from itertools import pairwise, permutations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.measured_demand import DemandSource, JobDemand, MeasuredDemand
 from controller.jobs.messages import IterationTime
-from controller.jobs.pair_counters import RuleReading
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Pair
@@ -97,13 +97,15 @@ class Cluster:
 
     def _poll(self) -> None:
         """Rules that are asked for now count from here on."""
-        counted: dict[str, list[RuleReading]] = {}
+        counted: dict[str, list[tuple[Counted, int, int]]] = {}
         for pair, start in self.rules.items():
             now = self.sent.get(pair, (0.0, 0.0))
-            reading = RuleReading(Counted(*pair), int(now[0] - start[0]), int(now[1] - start[1]))
+            reading = Counted(*pair), int(now[0] - start[0]), int(now[1] - start[1])
             counted.setdefault(pair[0], []).append(reading)
         for ip in ADDRESSES:
-            self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, counted.get(ip, []))
+            what = tuple(reading[0] for reading in counted.get(ip, ()))
+            counts = np.array([reading[1:] for reading in counted.get(ip, ())], np.float64).reshape(-1, 2)
+            self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
         self.demand.update(self.suspicious | self._uncounted(), self.now)
         wanted: set[Pair] = set()
         for one in self.demand.demands.values():

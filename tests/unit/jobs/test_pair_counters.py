@@ -7,8 +7,8 @@ import pytest
 
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.pair_counters import PairCounters, RuleReading
-from controller.jobs.subflows import exactly
+from controller.jobs.pair_counters import PairCounters, Totals
+from controller.jobs.subflows import Pair, exactly
 
 LEAF, OTHER = Dpid(1), Dpid(2)
 PAIR = ("10.0.1.1", "10.0.2.1")
@@ -25,10 +25,14 @@ class Polls:
     def poll(self, *readings: tuple[Counted, int]) -> float:
         """Returns the total bytes of the pair."""
         self.now += 2
-        self.counters.count(LEAF, self.now, [RuleReading(what, total, total // 100) for what, total in readings])
-        totals = self.counters.totals([PAIR])
+        counts = np.array([(total, total // 100) for _, total in readings], np.float64).reshape(-1, 2)
+        self.counters.count(LEAF, self.now, tuple(what for what, _ in readings), counts)
+        totals = self.totals(PAIR)
         assert totals.packets[0] == totals.bytes[0] // 100
         return float(totals.bytes[0])
+
+    def totals(self, *pairs: Pair, job: str = "") -> Totals:
+        return self.counters.totals(self.counters.rows(pairs, job, self.counters.version))
 
 
 @pytest.fixture
@@ -79,8 +83,8 @@ def test_what_a_reported_connection_carries_is_its_jobs_alone(polls: Polls) -> N
     polls.counters.connections = {(*PAIR, 40000, 50000): "mine"}
     polls.poll()
     assert polls.poll((WHOLE, 300), (connection, 900)) == 300
-    assert polls.counters.totals([PAIR], "mine").bytes[0] == 900
-    both = polls.counters.totals([PAIR], "mine").with_others(polls.counters.totals([PAIR]), np.array([True]))
+    assert polls.totals(PAIR, job="mine").bytes[0] == 900
+    both = polls.totals(PAIR, job="mine").with_others(polls.totals(PAIR), np.array([True]))
     assert both.bytes[0] == 1200
 
 
@@ -88,6 +92,6 @@ def test_pairs_that_are_not_kept_are_forgotten_and_others_are_not(polls: Polls) 
     polls.poll()
     polls.poll((WHOLE, 100), (Counted("10.0.1.1", "10.0.3.1"), 200))
     polls.counters.keep({PAIR})
-    totals = polls.counters.totals([PAIR, ("10.0.1.1", "10.0.3.1")])
+    totals = polls.totals(PAIR, ("10.0.1.1", "10.0.3.1"))
     assert totals.bytes.tolist() == [100, 0]
     assert np.isnan(totals.at[1])

@@ -1,0 +1,110 @@
+"""Real switches count what real jobs send: one announced rightly, one backwards, one not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.api.client import Client
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.jobs.spec import JobSpec
+from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
+from mininet_topos.leaf_spine import LeafSpine
+from mininet_topos.trainer.log import read_rank_log
+
+pytestmark = pytest.mark.lab
+
+ELEMENTS = 40_000
+JOBS = ("right", "backwards", "observed")
+
+
+def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
+    size = LeafSpine(2, 2, 3, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    settings = {"counters": {"interval_s": 1.0, "window_s": 3.0}, "planning": {"interval_s": 5.0}}
+    with ExitStack() as stack:
+        lab, _, client = stack.enter_context(running_fabric(size, tmp_path, settings=settings))
+        for number, job in enumerate(JOBS):
+            stack.enter_context(trained(lab, tmp_path, job, pair_of(lab, number)))
+        for number, job in enumerate(JOBS):
+            client.register_job(announcement(job, pair_of(lab, number)))
+        wait_for(lambda: sources(client) == ["CONFIRMED", "MEASURED", "MEASURED"], "all to be judged", 60)
+        wait_for(lambda: not client.get_status().jobs_learning, "learning to end", 60)
+        wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned", 20)
+        (alarm,) = client.get_status().alarms
+        assert alarm.startswith("job backwards sends other traffic than it announced")
+        for number, job in enumerate(JOBS[1:], 1):
+            src, dst = pair_of(lab, number)
+            (route,) = next(client.watch_routes(job)).routes
+            assert (route.src, route.dst, route.pinned) == (src, dst, True), "as it trains, not as it was announced"
+
+
+def pair_of(lab: Lab, number: int) -> tuple[str, str]:
+    """A host of each leaf, by address."""
+    leaves = sorted({host.leaf for host in lab.hosts})
+    src, dst = (sorted(host.ip for host in lab.hosts if host.leaf == leaf)[number] for leaf in leaves)
+    return src, dst
+
+
+def announcement(job: str, pair: tuple[str, str]) -> JobSpec:
+    """Of a pipeline: only the first rank sends to the second."""
+    ranks = [1, 0] if job == "backwards" else [0, 1]
+    pipeline = {"algorithm": "pipeline_send", "groups": ["all"], "bytes_per_iteration": 4 * ELEMENTS}
+    return JobSpec.parse(
+        {
+            "job_id": job,
+            "endpoints": pair,
+            "groups": [{"name": "all", "ranks": ranks}],
+            "collectives": [] if job == "observed" else [pipeline],
+            "lease_s": 600,
+        }
+    )
+
+
+@contextmanager
+def trained(lab: Lab, folder: Path, job: str, pair: tuple[str, str]) -> Iterator[None]:
+    """Ranks that know nothing of a controller."""
+    names = {host.ip: host.name for host in lab.hosts}
+    logs = [folder / f"{job}-{rank}.jsonl" for rank in range(2)]
+    processes = []
+    for rank, log in enumerate(logs):
+        options = {
+            "--job": job,
+            "--rank": rank,
+            "--peers": ",".join(pair),
+            "--algorithm": "pipeline_send",
+            "--elements": ELEMENTS,
+            "--rendezvous": folder / f"{job}-meets",
+            "--out": log,
+        }
+        argv = [
+            sys.executable,
+            "-m",
+            "mininet_topos.trainer",
+            *(str(word) for item in options.items() for word in item),
+        ]
+        processes.append(lab.popen(names[pair[rank]], argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    try:
+        yield
+        done = [read_rank_log(log).iterations for log in logs]
+        assert all(iteration.ok for of_rank in done for iteration in of_rank)
+        assert len(done[0]) > 5
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def sources(client: Client) -> list[str]:
+    prefix = "DEMAND_SOURCE_"
+    return [pb.DemandSource.Name(client.get_job(job).demand.source).removeprefix(prefix) for job in JOBS]
+
+
+def states(client: Client) -> set[int]:
+    return {job.state for job in client.list_jobs()}
