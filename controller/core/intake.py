@@ -343,8 +343,9 @@ class Intake:
         """What jobs really send may change what is planned for, and what is counted."""
         s = self._state
         before = self._derived.jobs()
-        background = self._derived.background()
-        s.demand.update(frozenset(ip for ip, host in s.fabric.hosts.items() if host.uplink in background), now)
+        busy = {link.at for link in self._derived.background() if link.direction == "in"}
+        suspicious = frozenset(ip for ip, host in s.fabric.hosts.items() if host.at in busy) if busy else frozenset()
+        s.demand.update(suspicious, now)
         jobs = self._derived.jobs()
         if jobs is before:
             return NOTHING

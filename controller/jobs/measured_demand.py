@@ -22,7 +22,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import permutations
+from itertools import chain, permutations
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -139,6 +139,7 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, _Watched] = {}
+        self._kept: list[tuple[Pair, ...]] = []
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
@@ -227,7 +228,10 @@ class MeasuredDemand:
         demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
         if list(demands.items()) != list(self.demands.items()):
             self.demands = MappingProxyType(demands)
-        self.counters.keep({pair for watched in self._jobs.values() for pair in watched.pairs})
+        pairs = [watched.pairs for watched in self._jobs.values()]
+        if list(map(id, pairs)) != list(map(id, self._kept)):
+            self._kept = pairs
+            self.counters.keep(set(chain.from_iterable(pairs)))
 
 
 def pairs_within(spec: JobSpec) -> list[Pair]:
