@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
         if given.wire:
             measure(library, spec.peers, given.wire, spec.out, lambda c: not of_store(c))
         else:
-            right = run_round(spec, library, number, report) and right
+            right = run_round(spec, library, number, report, lambda c: not of_store(c)) and right
         dist.barrier()
         dist.destroy_process_group()
     # Rank 0 owns the store and leaves last: the others say goodbye first.

@@ -5,6 +5,7 @@ In: a ``Lab`` and ``LibraryJob``s. Out: the ranks' logs. The processes end with 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from controller.scenarios.topologies import Host
 from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, mpirun
-from mininet_topos.joining.rank import go, log_path, stop
+from mininet_topos.joining.rank import carried_path, go, log_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
@@ -143,6 +144,15 @@ class RunningJobs:
         """Those that rank 0 has finished in the round."""
         log = _read(log_path(self.folder, job.job_id, 0, number))
         return log.iterations if log else ()
+
+    def carried(self, job: LibraryJob, number: int = 0) -> dict[tuple[str, str], float]:
+        """Bytes of one iteration by sending and receiving address, as the ranks' sockets counted them in a round that
+        has ended."""
+        return {
+            (src, dst): count
+            for rank, dst in enumerate(job.peers)
+            for src, count in json.loads(carried_path(self.folder, job.job_id, rank, number).read_text()).items()
+        }
 
     def wait(self, deadline_s: float = STOP_S) -> None:
         """Return when all processes have ended by themselves after the last round."""
