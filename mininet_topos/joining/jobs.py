@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from controller.scenarios.topologies import Host
 from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, mpirun
-from mininet_topos.joining.rank import carried_path, go, log_path, stop
+from mininet_topos.joining.rank import carried_path, go, log_path, ready_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
@@ -62,7 +62,7 @@ class RunningJobs:
     _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start every rank of Gloo; they wait for the first round. Ranks of MPI start with each round."""
+        """Start every rank of Gloo; returns when they wait for the first round. Ranks of MPI start with each round."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for job in self.jobs:
             if job.library == "gloo":
@@ -70,6 +70,9 @@ class RunningJobs:
                 for rank, host in enumerate(job.hosts):
                     interface = self.lab.topo.interface(host.name, 0)
                     self._start(f"{job.job_id}-rank{rank}", host, gloo_rank(rank, interface, words))
+        gloo = [job for job in self.jobs if job.library == "gloo"]
+        awaited = [ready_path(self._control(job), rank) for job in gloo for rank in range(len(job.hosts))]
+        self._wait(lambda: all(path.exists() for path in awaited), "the ranks to start", START_S)
 
     def _words(self, job: LibraryJob) -> list[str]:
         options = {

@@ -223,6 +223,16 @@ def _received(spec: RankSpec, counts: Counts) -> dict[str, int]:
     return {src: count for (src, dst), count in received_from(read_connections(), counts).items() if dst == mine}
 
 
+def ready(control: Path, rank: int) -> None:
+    """The rank is started and waits for its first round."""
+    control.mkdir(parents=True, exist_ok=True)
+    ready_path(control, rank).touch()
+
+
+def ready_path(control: Path, rank: int) -> Path:
+    return control / f"ready-{rank}"
+
+
 def go(control: Path, number: int) -> None:
     """Begin a round."""
     control.mkdir(parents=True, exist_ok=True)
