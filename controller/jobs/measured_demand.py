@@ -613,7 +613,7 @@ class _Watched:
 
     def _window(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
-        iterations apart, and not long ago: as near to whole iterations as there are. Without so many the longest."""
+        iterations apart, and not long ago: where least is uncertain. Without so many iterations the longest."""
         latest = self._snapshots[-1]
         iteration_s = self._iteration_s(now)
         intervals_s = 1.9 * self._interval_s
@@ -630,11 +630,13 @@ class _Watched:
         if not iteration_s or not whole:
             return starts[0], latest
 
-        def misfit(start: _Snapshot) -> float:
-            iterations = (latest.now - start.now) / iteration_s
-            return abs(iterations - round(iterations)) / iterations
+        def error(start: _Snapshot) -> float:
+            """Relative: by parts of iterations, and by counters that lag."""
+            window_s = latest.now - start.now
+            iterations = window_s / iteration_s
+            return abs(iterations - round(iterations)) / iterations + 0.5 * LAG_S / window_s
 
-        return min(whole, key=misfit), latest
+        return min(whole, key=error), latest
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> tuple[Floats, float]:
         """0 for pairs that were not counted both times."""
