@@ -17,7 +17,9 @@ from controller.jobs.spec import JobSpec
         ("openmpi", "all_reduce", 4, False),
         ("openmpi", "all_to_all", 3, False),
         ("gloo", "all_reduce", 2, True),
-        ("gloo", "broadcast", 8, True),
+        ("gloo", "all_gather", 8, True),
+        ("gloo", "broadcast", 8, False),
+        ("generic", "broadcast", 8, True),
     ],
 )
 def test_only_what_links_decide_is_predicted(library: str, algorithm: str, ranks: int, predicted: bool) -> None:
