@@ -16,24 +16,34 @@ from benchmarks.measures import table_of
 
 
 class Mode(StrEnum):
-    """See the module."""
+    """See the command."""
 
     FLAT = "flat"
     ECMP = "ecmp"
     PLANNED = "planned"
 
 
-class Source(StrEnum):
-    """Of the announced bytes: the formulas of ``mixes``, or the jobs' sockets while they train."""
+class Announced(StrEnum):
+    """What the controller is told: what the job asks of its library; three wrong things; the hosts only."""
 
-    FORMULA = "formula"
-    MEASURED = "measured"
+    RIGHT = "right"
+    REVERSED = "reversed"
+    HALF = "half"
+    OTHER = "other"
+    OBSERVED = "observed"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One job in one window. ``iteration_s``: the mean over the iterations wholly in it. ``level``: of the job in the
-    plan that was in force, with the plan's certificate."""
+    """One job in one window. ``iteration_s``: the mean over the iterations wholly in it.
+
+    Planned jobs, times in seconds after the announcement: ``right_s``: from when on the routes of all jobs were right;
+    ``alarm_s``: when ``demand_differs`` came; ``found_s``: from when on the job was planned for the right pairs.
+    ``level``: by the controller, at the end. ``own_level``: of its routes, recomputed from the sockets' bytes.
+    ``worst_level``: the largest of all jobs, ``least_level``: what the best spines have, ``proven`` or not.
+    ``pairs``, ``found``, ``false``: that carry traffic, of these those planned for, others planned for.
+    ``bytes_error``: largest relative error of the controller's bytes per iteration of a pair.
+    ``predicted``, ``measured``: efficiencies; 0 where not known."""
 
     seed: int
     mode: str
@@ -45,51 +55,131 @@ class Row:
     ranks: int
     iterations: int
     iteration_s: float
+    communication_s: float
     wrong: int
-    level: float | None = None
-    certificate: str = ""
     announced: str = ""
+    right_s: float | None = None
+    alarm_s: float | None = None
+    found_s: float | None = None
+    level: float | None = None
+    own_level: float | None = None
+    worst_level: float | None = None
+    least_level: float | None = None
+    proven: bool = False
+    certificate: str = ""
+    source: str = ""
+    pairs: int = 0
+    found: int = 0
+    false: int = 0
+    bytes_error: float | None = None
+    predicted: float = 0.0
+    measured: float = 0.0
+    withheld: str = ""
+    ideal_s: float = 0.0
 
 
-def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Per job: the flat switch's iteration, and those of the other modes over it."""
-    found: list[dict[str, Any]] = []
-    for job in dict.fromkeys(row["job"] for row in rows):
-        mine = [row for row in rows if row["job"] == job]
-        of_mode = {mode: [row for row in mine if row["mode"] == mode] for mode in Mode}
-        flat = mean_s(of_mode[Mode.FLAT])
-        hashed_s = [row["iteration_s"] for row in of_mode[Mode.ECMP]]
-        levels = [row["level"] for row in of_mode[Mode.PLANNED] if row["level"]]
-        line = {
+SHOWN = (
+    "right_s",
+    "alarm_s",
+    "found_s",
+    "level",
+    "own_level",
+    "worst_level",
+    "least_level",
+    "source",
+    "pairs",
+    "found",
+    "false",
+    "bytes_error",
+    "predicted",
+    "measured",
+)
+
+
+def flat_s(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Per job the iteration on the flat switch."""
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        if row["mode"] == Mode.FLAT:
+            found.setdefault(row["job"], []).append(row["iteration_s"])
+    return {job: round(fmean(times), 3) for job, times in found.items()}
+
+
+def hashed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per job ECMP's draws over the flat switch."""
+    flat = flat_s(rows)
+    drawn: dict[str, list[float]] = {}
+    for row in rows:
+        if row["mode"] == Mode.ECMP:
+            drawn.setdefault(row["job"], []).append(row["iteration_s"])
+    return [
+        {
             "job": job,
-            "variant": mine[0]["variant"],
-            "flat_s": flat,
-            "draws": len(hashed_s),
-            "ecmp_over_flat": ratio(mean_s(of_mode[Mode.ECMP]), flat),
-            "worst_draw": ratio(max(hashed_s, default=None), flat),
+            "draws": len(times),
+            "mean": ratio(fmean(times), flat.get(job)),
+            "worst": ratio(max(times), flat.get(job)),
         }
-        for source in Source:
-            line[f"planned_{source}"] = ratio(
-                mean_s([row for row in of_mode[Mode.PLANNED] if row["announced"] == source]), flat
-            )
-        found.append({**line, "level": levels[-1] if levels else None, "wrong": sum(row["wrong"] for row in mine)})
+        for job, times in drawn.items()
+    ]
+
+
+def planned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One line per job and announcement. ``over``: iteration time over (flat switch x level)."""
+    flat = flat_s(rows)
+    return [
+        {
+            "job": row["job"],
+            "announced": row["announced"],
+            "flat_s": flat.get(row["job"]),
+            "over": ratio(row["iteration_s"], flat.get(row["job"], 0.0) * (row["level"] or 1.0)),
+            **{name: row[name] for name in SHOWN},
+        }
+        for row in rows
+        if row["mode"] == Mode.PLANNED
+    ]
+
+
+def totals(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One line per announcement."""
+    found = []
+    for announced in dict.fromkeys(line["announced"] for line in lines):
+        mine = [line for line in lines if line["announced"] == announced]
+        over = [line["over"] for line in mine if line["over"]]
+        found.append(
+            {
+                "announced": announced,
+                "jobs": len(mine),
+                "over_mean": round(fmean(over), 3) if over else None,
+                "over_max": max(over, default=None),
+                "routes_right": sum(line["right_s"] is not None for line in mine),
+                "right_s_max": most(mine, "right_s"),
+                "alarms": sum(line["alarm_s"] is not None for line in mine),
+                "alarm_s_max": most(mine, "alarm_s"),
+                "pairs": sum(line["pairs"] for line in mine),
+                "found": sum(line["found"] for line in mine),
+                "false": sum(line["false"] for line in mine),
+                "bytes_error_max": most(mine, "bytes_error"),
+            }
+        )
     return found
 
 
-def mean_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    return round(fmean(row["iteration_s"] for row in rows), 3) if rows else None
+def most(lines: Sequence[Mapping[str, Any]], name: str) -> Any:
+    return max((line[name] for line in lines if line[name] is not None), default=None)
 
 
 def ratio(value: float | None, base: float | None) -> float | None:
     return round(value / base, 3) if value and base else None
 
 
-def totals(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Over all jobs: the means of the ratios."""
-    columns = ("ecmp_over_flat", "worst_draw", *(f"planned_{source}" for source in Source))
-    values = {column: [line[column] for line in lines if line[column]] for column in columns}
-    means = {column: round(fmean(found), 3) if found else None for column, found in values.items()}
-    return {"jobs": len(lines), **means, "wrong": sum(line["wrong"] for line in lines)}
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    lines = planned(rows)
+    return {
+        "hashed": hashed(rows),
+        "planned": lines,
+        "totals": totals(lines),
+        "wrong": sum(row["wrong"] for row in rows),
+    }
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
@@ -98,9 +188,15 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
 
 def tables(found: Mapping[str, Any]) -> Group:
     """``-`` where nothing was measured."""
+    titles = {
+        "hashed": "ECMP: iteration times over the flat switch",
+        "planned": "Planned: over (flat switch x level)",
+        "totals": "By what was announced",
+    }
 
     def shown(line: Mapping[str, Any]) -> dict[str, Any]:
         return {name: "-" if value is None else value for name, value in line.items()}
 
-    jobs = table_of("Iteration times over those on the flat switch", [shown(line) for line in found["jobs"]])
-    return Group(jobs, table_of("Means over the jobs", [shown(found["total"])]))
+    return Group(
+        *(table_of(title, [shown(line) for line in found[name]]) for name, title in titles.items() if found[name])
+    )

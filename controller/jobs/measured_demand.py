@@ -59,11 +59,16 @@ AMONG_TOLERANCE = 1.67
 EQUAL = 0.08
 """Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""
 
+SCALE = 0.04
+"""By which the bytes of one iteration may be wrong over all pairs before they are corrected."""
+
 LAG_S = 0.5
 """Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
 
 CONTRADICTIONS = 2
 AMONG_CONTRADICTIONS = 4
+UNDECLARED_CONTRADICTIONS = 3
+"""More than the parameters take that a training program sends to all ranks before its first iteration."""
 STABLE = 3
 SNAPSHOTS = 64
 LONGEST = 6
@@ -271,9 +276,9 @@ class _Runs:
     counts: Floats
     needed: int
 
-    def add(self, wrong: Flags) -> Flags:
-        """Which pairs have been wrong often enough."""
-        self.counts = np.where(wrong, self.counts + 1, 0)
+    def add(self, wrong: Flags, again: Flags | bool = True) -> Flags:
+        """Which pairs have been wrong often enough. ``again``: also since the judgement before."""
+        self.counts = np.where(wrong, self.counts + again, 0)
         lasting: Flags = self.counts >= self.needed
         return lasting
 
@@ -317,6 +322,7 @@ class _Watched:
         self._returns = 0
         self._longest = LONGEST
         self._hold_next = False
+        self._off_scale = 0
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self._declared: dict[Pair, int] = {}
@@ -399,7 +405,7 @@ class _Watched:
         self._amounts = self._of_pairs(self._declared)
         self._groups = self._grouped()
         count = len(self.pairs)
-        self._undeclared_runs = _Runs(np.zeros(count), CONTRADICTIONS)
+        self._undeclared_runs = _Runs(np.zeros(count), UNDECLARED_CONTRADICTIONS)
         self._off_runs = _Runs(np.zeros(count), CONTRADICTIONS)
         self._among_runs = _Runs(np.zeros(count), AMONG_CONTRADICTIONS)
         self._changed_runs = _Runs(np.zeros(count), CONTRADICTIONS)
@@ -437,29 +443,33 @@ class _Watched:
         iterations = self._iterations(*window, bps)
         iteration_s = window_s / iterations if iterations else None
         if 0.125 * bps.max(initial=0.0) * window_s < FEWEST_PACKETS * FULL_PACKET:
+            self._suspect(suspicious, now)
+            self.demand = self._state()
             return
         self._measurement = Measurement(self.pairs, bps, window_s, iteration_s)
-        judgement = self._against_spec(bps, window_s, iterations)
+        whole = window_s >= FEWEST_ITERATIONS * self._iteration_s(now)
+        judgement = self._against_spec(bps, window_s, iterations, whole)
         undeclared = bps[self._amounts == 0].sum() if self._declared else 0.0
         self._undeclared_fraction = float(undeclared / bps.sum())
         if self._held is None:
-            self._judge_spec(judgement)
-        else:
+            self._judge_spec(judgement, whole)
+        elif whole:
             self._judge_held(judgement)
         if judgement.clean or not self._declared:
             self._suspect(suspicious, now)
         if self._learning:
-            self._learn(now)
+            self._learn(now, whole)
         if self._agreeing >= STABLE:
             self._return_to_spec()
         self.demand = self._state()
 
-    def _judge_spec(self, judgement: _Judgement) -> None:
+    def _judge_spec(self, judgement: _Judgement, whole: bool) -> None:
         if not self._declared:
             return
         if judgement.clean:
-            self._agreed = True
-            self._differing = None
+            if whole:
+                self._agreed = True
+                self._differing = None
         elif judgement.differs:
             self._agreed = False
             self._differing = self._difference(judgement)
@@ -475,8 +485,12 @@ class _Watched:
         if self._hold_next:
             self._hold_next = False
             self._hold()
-        elif not self._learning and self._changed():
+        elif self._learning:
+            return
+        elif self._changed():
             self._follow()
+        else:
+            self._correct_scale()
 
     def _follow(self) -> None:
         """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice will do so again:
@@ -509,12 +523,12 @@ class _Watched:
         self._wants_learning = True
         self._relearn_after_s *= 2
 
-    def _learn(self, now: float) -> None:
-        """Hold what carries traffic until it has been the same for long enough."""
+    def _learn(self, now: float, whole: bool) -> None:
+        """Hold what carries traffic until it has been the same for long enough. ``whole``: over three iterations."""
         before = frozenset(self._held or ())
         if self._held is not None or not self._declared:
             self._hold()
-        self._stable = self._stable + 1 if frozenset(self._held or ()) == before else 0
+        self._stable = self._stable + whole if frozenset(self._held or ()) == before else 0
         if self._stable >= STABLE:
             self._wants_learning = False
             self._relearn_at = now + self._relearn_after_s
@@ -559,23 +573,42 @@ class _Watched:
         wrong = new | ~((ratio > 1 / TOLERANCE) & (ratio < TOLERANCE))
         return bool(self._changed_runs.add(wrong).any())
 
-    def _against_spec(self, bps: Floats, window_s: float, iterations: float | None) -> _Judgement:
-        """What lastingly differs from the spec. ``iterations``: in the window, None where that is not known."""
+    def _correct_scale(self) -> None:
+        """The first windows are short: all amounts of an iteration can be wrong by one factor, which longer windows
+        show. It does not change the plan, but the ideal time."""
+        measured, held = self._measurement, self._held
+        if not held or measured is None or measured.iteration_s is None:
+            return
+        own = self._of_pairs(held) > 0
+        factor = float(0.125 * measured.iteration_s * measured.bps[own].sum() / sum(held.values()))
+        wrong = abs(factor - 1) > max(SCALE, LAG_S / measured.window_s) or not self._held_per_iteration
+        self._off_scale = self._off_scale + 1 if wrong else 0
+        if factor > 0 and self._off_scale >= CONTRADICTIONS:
+            self._held, self._held_per_iteration = {pair: factor * amount for pair, amount in held.items()}, True
+            self._links = self._measured_links(self._held)
+            self._off_scale = 0
+
+    def _against_spec(self, bps: Floats, window_s: float, iterations: float | None, whole: bool) -> _Judgement:
+        """What lastingly differs from the spec. ``iterations``: in the window, None where that is not known. Before
+        the window is ``whole`` a pair may not have had its turn: amounts are not judged yet."""
         own = self._amounts > INSIGNIFICANT * self._amounts.max(initial=0.0)
         busiest = bps.max(initial=0.0)
         opposite = np.where(self._opposite >= 0, bps[self._opposite], 0.0)
         reference = np.where(opposite > INSIGNIFICANT * busiest, opposite, busiest)
         undeclared = (self._amounts == 0) & (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
+        recent, _ = self._payload_bps(self._snapshots[-2], self._snapshots[-1])
+        lasting = self._undeclared_runs.add(undeclared, recent > INSIGNIFICANT * busiest)
+        if not whole:
+            return _Judgement(lasting, own & False, np.ones(len(bps)), not undeclared.any())
         if iterations is not None:
             ratio = _ratios(0.125 * bps * window_s / iterations, self._amounts)
             slack = TOLERANCE + 0.5 / iterations
             runs = self._off_runs
         else:
-            recent, _ = self._payload_bps(self._snapshots[-2], self._snapshots[-1])
             ratio, slack, runs = self._among(recent, own), AMONG_TOLERANCE, self._among_runs
         off = own & ~((ratio > 1 / slack) & (ratio < slack))
         clean = not (undeclared.any() or off.any())
-        return _Judgement(self._undeclared_runs.add(undeclared), runs.add(off), ratio, clean)
+        return _Judgement(lasting, runs.add(off), ratio, clean)
 
     def _among(self, bps: Floats, own: Flags) -> Floats:
         """What each pair carries, as a multiple of what the others of its group do per announced byte; 1 where the
@@ -614,29 +647,37 @@ class _Watched:
             return by_duration
         return min((by_duration, float(len(durations))), key=lambda count: _factor(float(total / planned / count)))
 
-    def _window(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
-        """Two snapshots with counters of the same pairs, at least two intervals and three iterations apart, and
-        not long ago: as near to whole iterations as there are, the longest time where they are not reported."""
-        latest = self._snapshots[-1]
+    def _iteration_s(self, now: float) -> float:
+        """Mean duration of the iterations that were reported lately; 0 without any."""
         lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
-        iteration_s = sum(lately) / len(lately) if lately else 0.0
-        shortest_s = max(1.9 * self._interval_s, FEWEST_ITERATIONS * iteration_s)
+        return sum(lately) / len(lately) if lately else 0.0
+
+    def _window(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
+        """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
+        iterations apart, and not long ago: where least is uncertain. Without so many iterations the longest."""
+        latest = self._snapshots[-1]
+        iteration_s = self._iteration_s(now)
+        intervals_s = 1.9 * self._interval_s
+        shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
         longest_s = max(self._longest * self._interval_s, 2 * shortest_s)
         starts = [
             start
             for start in self._snapshots
-            if shortest_s <= latest.now - start.now <= longest_s and start.counted == latest.counted
+            if intervals_s <= latest.now - start.now <= longest_s and start.counted == latest.counted
         ]
         if not starts:
             return None
-        if not iteration_s:
+        whole = [start for start in starts if latest.now - start.now >= shortest_s]
+        if not iteration_s or not whole:
             return starts[0], latest
 
-        def misfit(start: _Snapshot) -> float:
-            iterations = (latest.now - start.now) / iteration_s
-            return abs(iterations - round(iterations)) / iterations
+        def error(start: _Snapshot) -> float:
+            """Relative: by parts of iterations, and by counters that lag."""
+            window_s = latest.now - start.now
+            iterations = window_s / iteration_s
+            return abs(iterations - round(iterations)) / iterations + 0.5 * LAG_S / window_s
 
-        return min(starts, key=misfit), latest
+        return min(whole, key=error), latest
 
     def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> tuple[Floats, float]:
         """0 for pairs that were not counted both times."""

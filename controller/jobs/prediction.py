@@ -2,8 +2,10 @@
 
 It does where hosts send as fast as the links let them. It does not where each step needs the whole result of the one
 before, because the time between the steps is not the network's, nor where many hosts send to one at once, because its
-port decides who waits. Measured on one flat switch (docs/joining.md): halving-doubling and all-to-all take up to 2.6
-times their ideal time.
+port decides who waits, nor where two hosts send large messages to each other at once over one connection of Open MPI:
+what lets one of them begin waits behind the bytes of the other, so that they often take turns. In a tree Gloo sends to
+all children at once, so that the first child, which has most to hand on, gets its data as late as the last. Measured on
+one flat switch (docs/joining.md): doubling algorithms, trees and all-to-all take up to 2.6 times their ideal time.
 """
 
 from __future__ import annotations
@@ -12,13 +14,25 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from controller.jobs.collectives import VirtualLink, formulas_of
-from controller.jobs.formulas import ALL_TO_ALL, HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER
+from controller.jobs.formulas import (
+    ALL_TO_ALL,
+    BINOMIAL_TREE,
+    HALVING_DOUBLING_ALL_REDUCE,
+    QUATERNARY_TREE,
+    RECURSIVE_HALVING_REDUCE_SCATTER,
+)
 from controller.jobs.registry import Job
+from controller.jobs.spec import Library
 
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)
 
+ONE_WAY_EACH = (Library.GLOO, Library.NCCL)
+"""Libraries that send both ways at once without waiting for each other."""
+
+TREES = (BINOMIAL_TREE, QUATERNARY_TREE)
+
 MOST_AT_ONCE = 2
-"""Senders to one receiver: two rings that overlap."""
+"""Senders to one receiver, and receivers of one sender: two rings that overlap."""
 
 
 def prediction_withheld(job: Job) -> str:
@@ -26,15 +40,28 @@ def prediction_withheld(job: Job) -> str:
     found = formulas_of(job.spec)
     if found & {*STEPS_WAIT}:
         return "each step of its halving collectives waits for the one before; how long is not the network's doing"
-    most = _most_senders(job.virtual_links)
+    if found & {*TREES}:
+        return "ranks of a tree send to several others at once, and those hand on late; the order is the library's"
+    most = _most_at_once((link.phase, link.dst_ip, link.src_ip) for link in job.virtual_links)
     if ALL_TO_ALL in found or most > MOST_AT_ONCE:
         return f"up to {most} hosts send to one at once; how its port is shared is not known"
+    most = _most_at_once((link.phase, link.src_ip, link.dst_ip) for link in job.virtual_links)
+    if most > MOST_AT_ONCE:
+        return f"one host sends to up to {most} at once; in which order is not known"
+    if job.spec.library not in ONE_WAY_EACH and _exchanges(job.virtual_links):
+        return "hosts that send to each other at once may take turns; that depends on the library"
     return ""
 
 
-def _most_senders(links: Iterable[VirtualLink]) -> int:
-    """To one host in one phase."""
-    senders: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-    for link in links:
-        senders[link.phase, link.dst_ip].add(link.src_ip)
-    return max(map(len, senders.values()), default=0)
+def _exchanges(links: Iterable[VirtualLink]) -> bool:
+    """Whether two hosts send to each other in one phase."""
+    pairs = {(link.phase, link.src_ip, link.dst_ip) for link in links}
+    return any((phase, dst, src) in pairs for phase, src, dst in pairs)
+
+
+def _most_at_once(links: Iterable[tuple[int, str, str]]) -> int:
+    """(phase, host, another): with how many others one host deals in one phase."""
+    others: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
+    for phase, host, other in links:
+        others[phase, host].add(other)
+    return max(map(len, others.values()), default=0)

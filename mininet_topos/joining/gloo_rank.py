@@ -9,6 +9,7 @@ round makes a new process group: new connections, from new ephemeral ports.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from torch import nn
 
 from mininet_topos.joining.connections import uses_ports
 from mininet_topos.joining.launch import STORE_PORT
-from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
+from mininet_topos.joining.rank import Report, Round, Vector, options, part, ready, run_round, spec_of
 from mininet_topos.joining.wire import measure
 
 TIMEOUT = timedelta(seconds=120)
@@ -128,6 +129,9 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     torch.set_num_threads(1)
     store = dist.TCPStore(spec.peers[0], STORE_PORT, spec.size, spec.rank == 0, TIMEOUT)
     right, of_store = True, uses_ports({STORE_PORT})
+    if spec.collective == "ddp":
+        importlib.import_module("torch._dynamo")  # by the first DistributedDataParallel otherwise: many seconds
+    ready(spec.control, spec.rank)
     for number in range(spec.rounds):
         Round(spec.control, number, spec.rank).wait()
         ours = dist.PrefixStore(str(number), store)
@@ -136,7 +140,7 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
         if given.wire:
             measure(library, spec.peers, given.wire, spec.out, lambda c: not of_store(c))
         else:
-            right = run_round(spec, library, number, report) and right
+            right = run_round(spec, library, number, report, lambda c: not of_store(c)) and right
         dist.barrier()
         dist.destroy_process_group()
     # Rank 0 owns the store and leaves last: the others say goodbye first.

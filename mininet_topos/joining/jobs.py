@@ -5,6 +5,7 @@ In: a ``Lab`` and ``LibraryJob``s. Out: the ranks' logs. The processes end with 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any, Literal
 
 from controller.scenarios.topologies import Host
 from mininet_topos.joining.launch import ENVIRONMENT, TUNED, gloo_rank, mpirun
-from mininet_topos.joining.rank import go, log_path, stop
+from mininet_topos.joining.rank import carried_path, go, log_path, ready_path, stop
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import LabError, wait_for
 from mininet_topos.trainer.log import Iteration, RankLog, read_rank_log
@@ -61,7 +62,7 @@ class RunningJobs:
     _processes: dict[str, subprocess.Popen[Any]] = field(default_factory=dict)
 
     def start(self) -> None:
-        """Start every rank of Gloo; they wait for the first round. Ranks of MPI start with each round."""
+        """Start every rank of Gloo; returns when they wait for the first round. Ranks of MPI start with each round."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for job in self.jobs:
             if job.library == "gloo":
@@ -69,6 +70,9 @@ class RunningJobs:
                 for rank, host in enumerate(job.hosts):
                     interface = self.lab.topo.interface(host.name, 0)
                     self._start(f"{job.job_id}-rank{rank}", host, gloo_rank(rank, interface, words))
+        gloo = [job for job in self.jobs if job.library == "gloo"]
+        awaited = [ready_path(self._control(job), rank) for job in gloo for rank in range(len(job.hosts))]
+        self._wait(lambda: all(path.exists() for path in awaited), "the ranks to start", START_S)
 
     def _words(self, job: LibraryJob) -> list[str]:
         options = {
@@ -143,6 +147,15 @@ class RunningJobs:
         """Those that rank 0 has finished in the round."""
         log = _read(log_path(self.folder, job.job_id, 0, number))
         return log.iterations if log else ()
+
+    def carried(self, job: LibraryJob, number: int = 0) -> dict[tuple[str, str], float]:
+        """Bytes of one iteration by sending and receiving address, as the ranks' sockets counted them in a round that
+        has ended."""
+        return {
+            (src, dst): count
+            for rank, dst in enumerate(job.peers)
+            for src, count in json.loads(carried_path(self.folder, job.job_id, rank, number).read_text()).items()
+        }
 
     def wait(self, deadline_s: float = STOP_S) -> None:
         """Return when all processes have ended by themselves after the last round."""

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None, report: Report | None = None) -> int
     if given.wire:
         measure(library, spec.peers, given.wire, spec.out, uses_ports(DATA_PORTS))
         return 0
-    return 0 if run_round(spec, library, given.round, report) else 1
+    return 0 if run_round(spec, library, given.round, report, uses_ports(DATA_PORTS)) else 1
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ own. M is the size of the full vector, as in a job's announcement.
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from mininet_topos.joining.connections import Connection, read_connections, received_from
 from mininet_topos.trainer.log import Iteration, TrainingLog
 
 POLL_S = 0.02
@@ -27,6 +29,8 @@ LOOSE = frozenset({"broadcast", "reduce"})
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 Report = Callable[[Iteration], None]
+Counts = Callable[[Connection], bool]
+"""Whether a connection is the library's."""
 
 
 class Library(Protocol):
@@ -95,6 +99,10 @@ def spec_of(given: argparse.Namespace, rank: int) -> RankSpec:
 
 def log_path(out: Path, job_id: str, rank: int, number: int = 0) -> Path:
     return out / f"{job_id}-rank{rank}-round{number}.jsonl"
+
+
+def carried_path(out: Path, job_id: str, rank: int, number: int = 0) -> Path:
+    return out / f"{job_id}-carried{rank}-round{number}.json"
 
 
 # ---- data
@@ -187,19 +195,42 @@ def train(spec: RankSpec, library: Library, at: Round) -> Iterator[Iteration]:
         index, start = index + 1, end
 
 
-def run_round(spec: RankSpec, library: Library, number: int, report: Report | None) -> bool:
+def run_round(spec: RankSpec, library: Library, number: int, report: Report | None, counts: Counts) -> bool:
     """One round, with a log of its own. Returns whether every result was right. ``report``: called after each
-    iteration."""
+    iteration. At the end the rank writes what it received per iteration and peer (``carried_path``), without the first
+    iteration, in which libraries connect."""
     log = TrainingLog(log_path(spec.out, spec.job_id, spec.rank, number))
     log.begin(spec.job_id, spec.rank, spec.peers, spec.collective, spec.elements)
     right = True
+    first: dict[str, int] = {}
     for done in train(spec, library, Round(spec.control, number, spec.rank)):
+        if done.index == 0:
+            first = _received(spec, counts)
         log.iteration(done)
         right = right and done.ok
         if report:
             report(done)
+    if done.index:
+        received = {peer: (count - first.get(peer, 0)) / done.index for peer, count in _received(spec, counts).items()}
+        carried_path(spec.out, spec.job_id, spec.rank, number).write_text(json.dumps(received))
     log.end()
     return right
+
+
+def _received(spec: RankSpec, counts: Counts) -> dict[str, int]:
+    """Bytes so far by sending address."""
+    mine = spec.peers[spec.rank]
+    return {src: count for (src, dst), count in received_from(read_connections(), counts).items() if dst == mine}
+
+
+def ready(control: Path, rank: int) -> None:
+    """The rank is started and waits for its first round."""
+    control.mkdir(parents=True, exist_ok=True)
+    ready_path(control, rank).touch()
+
+
+def ready_path(control: Path, rank: int) -> Path:
+    return control / f"ready-{rank}"
 
 
 def go(control: Path, number: int) -> None:

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mininet_topos.joining.connections import Connection, read_connections, received_from
-from mininet_topos.joining.rank import Library, data, expected, is_right, meet
+from mininet_topos.joining.connections import read_connections, received_from
+from mininet_topos.joining.rank import Counts, Library, data, expected, is_right, meet
 
 WARM_UP = 2
 """Iterations before the measurement: connections are made in the first, DDP arranges its buckets anew after it."""
 MEASURED = 2
 QUIET_S = 0.05
-
-Counts = Callable[[Connection], bool]
 
 
 def measure(library: Library, peers: Sequence[str], cases: Path, out: Path, counts: Counts) -> None:

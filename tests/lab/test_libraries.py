@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from controller.jobs.spec import JobSpec
 from mininet_topos.joining.connections import read_connections, received_from
 from mininet_topos.joining.jobs import Library, LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.lab import Lab
+from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
+from mininet_topos.leaf_spine import LeafSpine
 
 pytestmark = pytest.mark.lab
 
@@ -63,3 +68,26 @@ def test_sockets_tell_which_way_gloos_ring_goes(lab: Lab, tmp_path: Path) -> Non
         assert seen[ip, after] < M, "headers"
     jobs.end_round()
     jobs.wait()
+
+
+def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:
+    """Only its hosts are announced. Its bytes go to rank r - 1; the other way there are acknowledgements."""
+    needs("gloo")
+    topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
+    settings = {"counters": {"interval_s": 1.0}, "planning": {"interval_s": 2.0}}
+    with running_fabric(topo, tmp_path, settings=settings) as (lab, _, client):
+        job = LibraryJob("job", "gloo", "all_reduce", lab.hosts, ELEMENTS)
+        jobs = RunningJobs(lab, [job], tmp_path / "ranks")
+        jobs.start()
+        jobs.begin_round()
+        client.register_job(JobSpec.parse({"job_id": "job", "endpoints": job.peers}))
+
+        def pinned() -> set[tuple[str, str]]:
+            jobs.check()
+            with closing(client.watch_routes("job")) as updates:
+                return {(route.src, route.dst) for route in next(updates).routes if route.pinned}
+
+        ring = {(ip, job.peers[rank - 1]) for rank, ip in enumerate(job.peers)}
+        wait_for(lambda: pinned() == ring, "the ring's pins", 60, 0.1)
+        jobs.end_round()
+        jobs.wait()

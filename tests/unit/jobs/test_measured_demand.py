@@ -216,8 +216,24 @@ def test_an_observed_job_is_learnt_and_then_counted_by_its_own_rules_only(report
     assert alike(shares(demand), REVERSED)
     assert not demand.learning
     assert demand.counted == frozenset()
-    links = demand.virtual_links
-    assert cluster.train(60, REVERSED).virtual_links is links, "nothing has changed"
+    after = cluster.train(60, REVERSED)
+    assert shares(after) == pytest.approx(shares(demand)), "the bytes of an iteration may be corrected, nothing else"
+    assert not after.learning
+
+
+def test_bytes_learnt_while_the_job_connects_are_corrected() -> None:
+    """In its first window it trains for a part of the time only."""
+    cluster = Cluster(spec(FOUR, []))
+    for _ in range(12):
+        if cluster.of_job.source is DemandSource.MEASURED:
+            break
+        cluster.train(0.8, {})
+        cluster.train(1.2, REVERSED)
+    learnt = cluster.of_job
+    assert learnt.pairs == REVERSED.keys()
+    assert min(link.bytes for link in learnt.virtual_links) < 0.8 * 1.5 * M
+    for link in cluster.train(40, REVERSED).virtual_links:
+        assert link.bytes == pytest.approx(1.5 * M, rel=0.05)
 
 
 @pytest.mark.parametrize("reports", [True, False])
@@ -232,6 +248,32 @@ def test_an_observed_job_that_changes_is_followed_without_flapping(reports: bool
         plans.add(cluster.train(INTERVAL_S, fewer).virtual_links)
     assert alike(shares(cluster.of_job), fewer)
     assert len(plans) <= 4
+
+
+def test_parameters_that_are_sent_before_the_first_iteration_are_not_doubted() -> None:
+    cluster = Cluster(spec(FOUR))
+    star = {(FOUR[0], ip): 2.0 * M for ip in FOUR[2:]}
+    cluster.train(2.0, {})
+    cluster.train(2.6, star)
+    for _ in range(20):
+        demand = cluster.train(INTERVAL_S, ring(FOUR))
+        assert demand.difference is None
+    assert demand.source is DemandSource.CONFIRMED
+
+
+def test_undeclared_traffic_is_found_before_three_long_iterations_are_over() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.iteration_s = 5.0
+    assert cluster.until(lambda demand: demand.difference is not None, REVERSED, 12) < 3 * cluster.iteration_s
+    assert cluster.of_job.pairs == REVERSED.keys()
+
+
+def test_a_job_with_long_iterations_whose_host_sends_more_is_learnt_at_once() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.iteration_s = 5.0
+    cluster.suspicious = frozenset(FOUR)
+    cluster.until(lambda demand: demand.learning, BROADCAST, 10)
+    cluster.until(lambda demand: demand.difference is not None, BROADCAST, 12)
 
 
 def test_a_job_that_pauses_or_has_long_iterations_is_not_doubted() -> None:

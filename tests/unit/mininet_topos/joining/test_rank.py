@@ -77,7 +77,7 @@ def test_all_ranks_end_a_round_after_the_same_iteration(tmp_path: Path) -> None:
 
     def run(rank: int) -> None:
         spec = RankSpec("job", rank, ("a",) * SIZE, "all_reduce", ELEMENTS, tmp_path, tmp_path / "control")
-        assert run_round(spec, Together(rank, meeting, together), 0, report)
+        assert run_round(spec, Together(rank, meeting, together), 0, report, lambda _: True)
 
     go(tmp_path / "control", 0)
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(SIZE)]

@@ -1,0 +1,91 @@
+"""The levels of what jobs really send on a leaf-spine fabric, found without the controller's planner, to check it.
+
+In: per job, phase and pair of addresses the bytes of one iteration, as sockets count them; the leaf of each address.
+Out: the level of every job under given spines, and the least worst level that any choice of spines has, proven by
+CP-SAT. What a level is: docs/explanation/planning.md. All links have one rate; there is no other traffic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from ortools.sat.python import cp_model
+
+Pair = tuple[str, str]
+Link = tuple[str, str, str]
+Traffic = Mapping[str, Mapping[int, Mapping[Pair, float]]]
+"""Bytes by job, phase and pair."""
+
+UNITS = 10_000
+"""Of a link's capacity, in which CP-SAT counts."""
+SOLVE_S = 20.0
+
+
+def shares(traffic: Traffic) -> Iterator[tuple[str, int, Pair, float]]:
+    """(job, phase, pair, share of a link's capacity) when the phase takes as long as its busiest NIC needs."""
+    for job, phases in traffic.items():
+        for phase, sent in phases.items():
+            nics: defaultdict[tuple[str, str], float] = defaultdict(float)
+            for (src, dst), count in sent.items():
+                nics["out", src] += count
+                nics["in", dst] += count
+            for pair, count in sent.items():
+                yield job, phase, pair, count / max(nics.values())
+
+
+def links_of(pair: Pair, leaf_of: Mapping[str, str], spine: str) -> Iterator[Link]:
+    """The NICs, and between leaves the cables to the spine and from it."""
+    src, dst = pair
+    yield "out", src, ""
+    yield "in", dst, ""
+    if leaf_of[src] != leaf_of[dst]:
+        yield "up", leaf_of[src], spine
+        yield "down", leaf_of[dst], spine
+
+
+def levels(traffic: Traffic, leaf_of: Mapping[str, str], spine_of: Mapping[Pair, str]) -> dict[str, float]:
+    """Of each job. ``spine_of``: of every pair between leaves."""
+    loads: defaultdict[Link, defaultdict[tuple[str, int], float]] = defaultdict(lambda: defaultdict(float))
+    for job, phase, pair, share in shares(traffic):
+        for link in links_of(pair, leaf_of, spine_of.get(pair, "")):
+            loads[link][job, phase] += share
+    found = dict.fromkeys(traffic, 1.0)
+    for on_link in loads.values():
+        peaks: defaultdict[str, float] = defaultdict(float)
+        for (job, _), load in on_link.items():
+            peaks[job] = max(peaks[job], load)
+        for job in peaks:
+            found[job] = max(found[job], sum(peaks.values()))
+    return found
+
+
+def least_level(traffic: Traffic, leaf_of: Mapping[str, str], spines: Sequence[str]) -> tuple[float, bool]:
+    """(the least worst level, whether that is proven)."""
+    model = cp_model.CpModel()
+    worst = model.new_int_var(UNITS, 100 * UNITS, "worst")
+    loads: defaultdict[Link, defaultdict[tuple[str, int], list[cp_model.LinearExprT]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    chosen: dict[Pair, dict[str, cp_model.IntVar]] = {}
+    for job, phase, pair, share in shares(traffic):
+        units = round(share * UNITS)
+        if pair not in chosen:
+            chosen[pair] = {spine: model.new_bool_var(f"{pair} {spine}") for spine in spines}
+            model.add_exactly_one(chosen[pair].values())
+        for spine, taken in chosen[pair].items():
+            for link in links_of(pair, leaf_of, spine):
+                loads[link][job, phase].append(units * taken)
+    for link, on_link in loads.items():
+        peaks: dict[str, cp_model.IntVar] = {}
+        for (job, _), terms in on_link.items():
+            if job not in peaks:
+                peaks[job] = model.new_int_var(0, 100 * UNITS, f"{link} {job}")
+            model.add(cp_model.LinearExpr.sum(terms) <= peaks[job])
+        model.add(cp_model.LinearExpr.sum(list(peaks.values())) <= worst)
+    model.minimize(worst)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = SOLVE_S
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    return solver.objective_value / UNITS, status == cp_model.OPTIMAL

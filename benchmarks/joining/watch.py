@@ -1,0 +1,172 @@
+"""What the controller does with jobs while they train, second by second, and whether it is right.
+
+``Watch`` reports the jobs' iterations and notes their routes and alarms; ``judged`` compares these, after the round,
+with what the ranks' sockets have counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from benchmarks.joining.levels import Pair, least_level, levels
+from benchmarks.joining.mixes import spec_of
+from benchmarks.joining.results import Announced
+from controller.api.client import Client
+from controller.jobs.collectives import virtual_links
+from controller.jobs.messages import IterationTime
+from mininet_topos.joining.jobs import LibraryJob, RunningJobs
+
+EVERY_S = 1.0
+SMALL = 0.02
+"""Of a job's busiest pair: below it bytes are headers and control messages."""
+RIGHT = 1.02
+"""Routes are right up to this multiple of the least worst level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``spines``: per job its planned pairs; with the spine, "" inside a leaf, None where it is hashed."""
+
+    after_s: float
+    spines: Mapping[str, Mapping[Pair, str | None]]
+    differing: frozenset[str]
+
+
+@dataclass(slots=True)
+class Watch:
+    """``start``: in monotonic seconds."""
+
+    client: Client
+    jobs: RunningJobs
+    number: int
+    start: float = field(default_factory=time.monotonic)
+    looks: list[Look] = field(default_factory=list)
+    _reported: dict[str, int] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Waits for the next second, reports what the jobs have done since the last one, and looks at their routes."""
+        time.sleep(EVERY_S - (time.monotonic() - self.start) % EVERY_S)
+        for job in self.jobs.jobs:
+            done = self.jobs.iterations_of(job, self.number)
+            new = done[self._reported.get(job.job_id, 0) :]
+            if new:
+                times = [IterationTime(i.index, i.duration_s, i.communication_s) for i in new]
+                self.client.report_iterations(job.job_id, times)
+                self._reported[job.job_id] = len(done)
+        differing = frozenset(job.spec.job_id for job in self.client.list_jobs() if job.demand.difference)
+        spines = {job.job_id: self._spines(job) for job in self.jobs.jobs}
+        self.looks.append(Look(round(time.monotonic() - self.start, 1), spines, differing))
+
+    def _spines(self, job: LibraryJob) -> dict[Pair, str | None]:
+        with closing(self.client.watch_routes(job.job_id)) as stream:
+            routes = next(stream).routes
+        leaf_of = {host.ip: host.leaf for host in job.hosts}
+        found: dict[Pair, str | None] = {}
+        for route in routes:
+            inside = leaf_of[route.src] == leaf_of[route.dst]
+            found[route.src, route.dst] = "" if inside else route.switches[1] if route.pinned else None
+        return found
+
+    def since(self, holds: Callable[[Look], bool]) -> float | None:
+        """When it began to hold for all of the rest; None when it does not at the end."""
+        found = None
+        for look in reversed(self.looks):
+            if not holds(look):
+                break
+            found = look.after_s
+        return found
+
+    def first(self, holds: Callable[[Look], bool]) -> float | None:
+        return next((look.after_s for look in self.looks if holds(look)), None)
+
+
+def truth(jobs: RunningJobs, number: int) -> dict[str, dict[int, dict[Pair, float]]]:
+    """The bytes of the sockets, in the phases of each job's algorithm."""
+    found: dict[str, dict[int, dict[Pair, float]]] = {}
+    for job in jobs.jobs:
+        sent = jobs.carried(job, number)
+        least = SMALL * max(sent.values())
+        told = virtual_links(spec_of(job, Announced.RIGHT))
+        whole = {pair: sum(link.bytes for link in told if (link.src_ip, link.dst_ip) == pair) for pair in sent}
+        phases: dict[int, dict[Pair, float]] = {}
+        for pair, count in sent.items():
+            if count > least:
+                parts = [(link.phase, link.bytes) for link in told if (link.src_ip, link.dst_ip) == pair]
+                for phase, size in parts or [(-1, 1)]:  # of no phase: not in the algorithm
+                    phases.setdefault(phase, {})[pair] = count * size / (whole[pair] or 1)
+        found[job.job_id] = phases
+    return found
+
+
+def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Fields of each job's row. ``ends``: the jobs at the end of the window."""
+    traffic = truth(jobs, number)
+    leaf_of = {host.ip: host.leaf for job in jobs.jobs for host in job.hosts}
+    sent = {job: {pair for phase in phases.values() for pair in phase} for job, phases in traffic.items()}
+    spines = [switch.name for switch in jobs.lab.switches if switch.name.startswith("spine")]
+    least, proven = least_level(traffic, leaf_of, spines)
+
+    def levels_at(look: Look) -> dict[str, float] | None:
+        """None where a flow is hashed."""
+        spine_of = {pair: spine for of_job in look.spines.values() for pair, spine in of_job.items()}
+        between = [(a, b) for pairs in sent.values() for a, b in pairs if leaf_of[a] != leaf_of[b]]
+        if not all(spine_of.get(pair) for pair in between):
+            return None
+        return levels(traffic, leaf_of, {pair: spine_of[pair] or "" for pair in between})
+
+    def right(look: Look) -> bool:
+        found = levels_at(look)
+        return found is not None and max(found.values()) <= RIGHT * least
+
+    right_s = watch.since(right)
+    own = levels_at(watch.looks[-1])
+    for job in jobs.jobs:
+        end, mine = ends[job.job_id], sent[job.job_id]
+        yield {
+            "right_s": right_s,
+            "alarm_s": watch.first(partial(differs, job.job_id)),
+            "found_s": watch.since(partial(plans, job.job_id, mine)),
+            "level": round(end.level, 3),
+            "own_level": own and round(own[job.job_id], 3),
+            "worst_level": own and round(max(own.values()), 3),
+            "least_level": round(least, 3),
+            "proven": proven,
+            "source": source_of(end.demand),
+            "pairs": len(mine),
+            "found": len(mine & watch.looks[-1].spines[job.job_id].keys()),
+            "false": len(watch.looks[-1].spines[job.job_id].keys() - mine),
+            "bytes_error": bytes_error(end.demand.pairs, traffic[job.job_id]),
+            "predicted": round(end.efficiency_predicted, 3),
+            "measured": round(end.efficiency_measured, 3),
+            "withheld": end.prediction_withheld,
+            "ideal_s": round(end.ideal_communication_s, 4),
+        }
+
+
+def source_of(demand: Any) -> str:
+    names = demand.DESCRIPTOR.fields_by_name["source"].enum_type.values_by_number
+    return str(names[demand.source].name).removeprefix("DEMAND_SOURCE_").lower()
+
+
+def differs(job: str, look: Look) -> bool:
+    return job in look.differing
+
+
+def plans(job: str, pairs: set[Pair], look: Look) -> bool:
+    return look.spines[job].keys() == pairs
+
+
+def bytes_error(pairs: Sequence[Any], phases: Mapping[int, Mapping[Pair, float]]) -> float | None:
+    """The largest relative error of a pair's bytes per iteration; None where these are not known."""
+    known = {(pair.src, pair.dst): pair.measured_bytes for pair in pairs if pair.HasField("measured_bytes")}
+    whole: dict[Pair, float] = {}
+    for phase in phases.values():
+        for pair, count in phase.items():
+            whole[pair] = whole.get(pair, 0.0) + count
+    errors = [abs(known[pair] / count - 1) for pair, count in whole.items() if pair in known]
+    return round(max(errors), 4) if len(errors) == len(whole) else None

@@ -1,0 +1,38 @@
+"""Which jobs get a prediction of their communication time."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.jobs.prediction import prediction_withheld
+from controller.jobs.registry import JobRegistry
+from controller.jobs.spec import JobSpec
+
+
+@pytest.mark.parametrize(
+    ("library", "algorithm", "ranks", "predicted"),
+    [
+        ("openmpi", "ring_all_reduce", 4, True),
+        ("openmpi", "recursive_doubling_all_reduce", 4, False),
+        ("openmpi", "all_reduce", 4, False),
+        ("openmpi", "all_to_all", 3, False),
+        ("gloo", "all_reduce", 2, True),
+        ("gloo", "all_gather", 8, True),
+        ("gloo", "broadcast", 8, False),
+        ("generic", "broadcast", 8, True),
+    ],
+)
+def test_only_what_links_decide_is_predicted(library: str, algorithm: str, ranks: int, predicted: bool) -> None:
+    spec = JobSpec.parse(
+        {
+            "job_id": "job",
+            "endpoints": [f"10.0.{number}.1" for number in range(ranks)],
+            "groups": [{"name": "all", "ranks": list(range(ranks))}],
+            "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": 480_000}],
+            "library": library,
+        }
+    )
+    jobs = JobRegistry(1)
+    jobs.register(spec, 0.0)
+    [job] = jobs.jobs.values()
+    assert (prediction_withheld(job) == "") == predicted
