@@ -123,10 +123,10 @@ def test_even_dealing_gives_every_connection_the_same_bytes_from_any_port(tmp_pa
         with connect(tmp_path, rank, addresses(2), {1 - rank}, {1 - rank}, classes=(None,) * 3) as mesh:
             publish_opened(tmp_path, rank, mesh.opened)
             assert all(done.ok for done in train(spec, mesh, StopRequest()))
-            return [bytes_sent(one.sock) for one in mesh.to[1 - rank].connections]
+            return [bytes_received(one.sock) for one in mesh.from_[1 - rank].connections]
 
-    for sent in in_parallel(2, one_rank):
-        assert max(sent) - min(sent) < 20_000, "two slices of 3.2 MB"
+    for received in in_parallel(2, one_rank):
+        assert max(received) - min(received) < 20_000, "two slices of 3.2 MB"
     opened = find_opened(tmp_path, 2)
     assert opened
     assert Counter(one.dst_ip for one in opened) == dict.fromkeys(addresses(2), 3)
@@ -136,6 +136,11 @@ def test_even_dealing_gives_every_connection_the_same_bytes_from_any_port(tmp_pa
 def bytes_sent(sock: socket.socket) -> int:
     """``tcpi_bytes_acked`` of linux/tcp.h; the last of them may still be on their way."""
     return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 120)[0])
+
+
+def bytes_received(sock: socket.socket) -> int:
+    """``tcpi_bytes_received``."""
+    return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 128)[0])
 
 
 def test_a_wrong_vector_is_noticed_by_every_rank(tmp_path: Path) -> None:
