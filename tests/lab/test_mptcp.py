@@ -56,11 +56,11 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
 
         with transfer(lab, tmp_path / "mptcp.json", [], MPTCPIZE) as mptcp:
             own = lambda: carrying(read_parts(lab.namespace(source)), source.ip)  # noqa: E731
-            pinned(client, lab, "one", 1, own, source.ip)
-            mptcp.measure("one")
-            client.deregister_job("one")
             pinned(client, lab, "both", 2, own, source.ip)
             mptcp.measure("both")
+            client.deregister_job("both")
+            pinned(client, lab, "one", 1, own, source.ip)
+            mptcp.measure("one")
     one, both = sum(mptcp.per_stream_bps("one")), sum(mptcp.per_stream_bps("both"))
     figures = f"single paths {single}, both subflows on one spine {one}, on two {both} bit/s"
     print(figures)  # noqa: T201
