@@ -116,6 +116,7 @@ class Difference(NamedTuple):
 class JobDemand:
     """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
     second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
+    ``silent``: the connections that the job has reported carry nothing yet.
     ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload."""
 
     source: DemandSource
@@ -124,6 +125,7 @@ class JobDemand:
     per_iteration: bool = True
     counted: frozenset[Pair] = frozenset()
     learning: bool = False
+    silent: bool = False
     measurement: Measurement | None = None
     difference: Difference | None = None
     undeclared_fraction: float = 0.0
@@ -185,8 +187,9 @@ class MeasuredDemand:
             or _Watched(job, self.counters, self._interval_s, now, before.get(job_id, ()))
             for job_id, job in jobs.items()
         }
+        holders = _holders(jobs)
         for watched in self._jobs.values():
-            watched.owners = owners
+            watched.owners, watched.holders = owners, holders
         self.counters.connections = self._connections()
         self._publish(now)
 
@@ -202,17 +205,17 @@ class MeasuredDemand:
 
     def update(self, suspicious: frozenset[str], now: float) -> None:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
-        for watched in self._jobs.values():
+        for watched in self._jobs.values() if self.counters.running else ():
             watched.judge(self._totals(watched), suspicious, now)
         self._publish(now)
 
     def _totals(self, watched: _Watched) -> Totals:
-        """What the job has sent. A pair that no other job has announced is all its own."""
+        """What the job has sent: of a pair for which it has the rule for all packets what that has counted too."""
         of_all = self.counters.totals(watched.rows("", self.counters.version))
         job = watched.reports_as
         if not job:
             return of_all
-        free = np.array([pair not in watched.owners for pair in watched.pairs], bool)
+        free = np.array([watched.holders.get(pair, job) == job for pair in watched.pairs], bool)
         return self.counters.totals(watched.rows(job, self.counters.version)).with_others(of_all, free)
 
     def _connections(self) -> dict[tuple[str, str, int, int], str]:
@@ -248,6 +251,19 @@ def pairs_within(spec: JobSpec) -> list[Pair]:
 def both(src: str, dst: str) -> tuple[Pair, Pair]:
     """The pair, and its acknowledgements'."""
     return (src, dst), (dst, src)
+
+
+def _holders(jobs: Mapping[JobId, Job]) -> dict[Pair, JobId]:
+    """Which job has the rule for all packets of a pair (``tables.running_routes``): the one that does not report its
+    connections, else the first that has announced it, else the one whose acknowledgements it has."""
+    in_order = sorted(jobs.values(), key=lambda job: bool(job.dividing.owner))
+    holders: dict[Pair, JobId] = {}
+    for job in in_order:
+        for pair in job.pairs:
+            holders.setdefault(pair, job.id)
+    for (src, dst), job_id in tuple(holders.items()):
+        holders.setdefault((dst, src), job_id)
+    return holders
 
 
 Flags = NDArray[np.bool_]
@@ -299,13 +315,14 @@ class _Judgement:
 
 class _Watched:
     """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``owners``: the job that has
-    announced a pair, or the opposite one."""
+    announced a pair, or the opposite one. ``holders``: the one that has the rule for all of its packets."""
 
     def __init__(
         self, job: Job, counters: PairCounters, interval_s: float, now: float, measured: tuple[VirtualLink, ...]
     ) -> None:
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
         self.owners: Mapping[Pair, JobId] = {}
+        self.holders: Mapping[Pair, JobId] = {}
         self._job = job
         self._interval_s = interval_s
         self._header_bytes = HEADER_BYTES[job.transport]
@@ -316,6 +333,7 @@ class _Watched:
         self._differing: Difference | None = None
         self._wants_learning = job.spec.observed
         self._learning = False
+        self._heard = self._silent = False
         self._stable = 0
         self._agreeing = 0
         self._seen: set[Pair] = set()
@@ -444,8 +462,10 @@ class _Watched:
         iteration_s = window_s / iterations if iterations else None
         if 0.125 * bps.max(initial=0.0) * window_s < FEWEST_PACKETS * FULL_PACKET:
             self._suspect(suspicious, now)
+            self._silent = bool(self.reports_as) and not self._heard
             self.demand = self._state()
             return
+        self._heard, self._silent = True, False
         self._measurement = Measurement(self.pairs, bps, window_s, iteration_s)
         whole = window_s >= FEWEST_ITERATIONS * self._iteration_s(now)
         judgement = self._against_spec(bps, window_s, iterations, whole)
@@ -703,6 +723,7 @@ class _Watched:
             self._held is None or self._held_per_iteration,
             self._besides,
             self._learning,
+            self._silent,
             self._measurement,
             self._differing,
             self._undeclared_fraction,
@@ -755,26 +776,29 @@ class MeasuredJobs:
     announced it, else to the first that was found to use it."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], bool, Job](_measured_job)
+        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], bool, bool, Job](_measured_job)
         self._without_conflicts = Memo(_without_conflicts)
 
     def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
+        planned = {job_id: (job, demands[job_id]) for job_id, job in jobs.items()}
         measured = self._of_job(
             {
-                job_id: (job, demands[job_id].virtual_links, demands[job_id].counted, demands[job_id].per_iteration)
-                for job_id, job in jobs.items()
+                job_id: (job, demand.virtual_links, demand.counted, demand.per_iteration, demand.silent)
+                for job_id, (job, demand) in planned.items()
             }
         )
         return self._without_conflicts(jobs, measured)
 
 
 def _measured_job(
-    job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair], per_iteration: bool
+    job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair], per_iteration: bool, silent: bool
 ) -> Job:
     if virtual_links is job.virtual_links:
-        return replace(job, counted=counted) if counted else job
+        return replace(job, counted=counted, silent=silent) if counted or silent else job
     pairs = frozenset((link.src_ip, link.dst_ip) for link in virtual_links)
-    return replace(job, virtual_links=virtual_links, pairs=pairs, counted=counted, per_iteration=per_iteration)
+    return replace(
+        job, virtual_links=virtual_links, pairs=pairs, counted=counted, per_iteration=per_iteration, silent=silent
+    )
 
 
 def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
@@ -786,7 +810,7 @@ def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, 
         for pair in job.pairs:
             owner.setdefault(pair, job_id)
     return {
-        job_id: _measured_job(job, _owned(job, owner), job.counted, job.per_iteration)
+        job_id: _measured_job(job, _owned(job, owner), job.counted, job.per_iteration, job.silent)
         for job_id, job in measured.items()
     }
 

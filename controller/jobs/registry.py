@@ -31,9 +31,9 @@ MAX_NAMED = 4
 class Job:
     """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
     be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
-    (``measured_demand``). ``per_iteration``: the bytes of the virtual links are of one iteration. ``iterations``: how
-    many were reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest
-    first."""
+    (``measured_demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the
+    bytes of the virtual links are of one iteration. ``iterations``: how many were reported in all.
+    ``recent_communication_s``: the latest of them since the routes last changed, oldest first."""
 
     spec: JobSpec
     virtual_links: tuple[VirtualLink, ...]
@@ -42,6 +42,7 @@ class Job:
     dividing: Dividing
     counted: frozenset[Pair] = frozenset()
     per_iteration: bool = True
+    silent: bool = False
     iterations: int = 0
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
@@ -74,6 +75,7 @@ class JobRegistry:
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self._announced_by: dict[Pair, JobId] = {}
         self._reports: dict[JobId, Mapping[str, frozenset[Connected]]] = {}
+        self._reported_by: dict[Connected, JobId] = {}
 
     def register(self, spec: JobSpec, now: float) -> Job:
         """Accept a job, or renew the lease of the one that has this spec already.
@@ -124,7 +126,8 @@ class JobRegistry:
     def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
         They carry bytes both ways. Raises ``NotFound``; ``Conflict`` when the job did not announce that it reports
-        them; ``InvalidInput`` for addresses that are not the job's, and for too many."""
+        them, and for a connection that another job has reported: all of them are refused then; ``InvalidInput`` for
+        addresses that are not the job's, and for too many."""
         job = self._get(job_id)
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job_id}' was registered without reports_connections")
@@ -142,7 +145,10 @@ class JobRegistry:
                 FieldProblem("connections", f"job '{job_id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
             )
         InvalidInput.refuse(problems)
+        self._refuse_taken(job_id, reported)
+        self._forget_reported(job_id)
         self._reports[job_id] = reports
+        self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job_id)
         return self._put(replace(job, dividing=replace(job.dividing, connections=_by_pair(reports.values()))))
 
     @property
@@ -175,10 +181,25 @@ class JobRegistry:
         jobs = dict(self.jobs)
         for job in gone:
             del jobs[job.id]
-            self._reports.pop(job.id, None)
+            self._forget_reported(job.id)
             for pair in () if job.dividing.owner else job.pairs:
                 del self._announced_by[pair]
         self.jobs = MappingProxyType(jobs)
+
+    def _forget_reported(self, job_id: JobId) -> None:
+        for connection in chain.from_iterable(self._reports.pop(job_id, {}).values()):
+            self._reported_by.pop(_either_end(connection), None)
+
+    def _refuse_taken(self, job_id: JobId, reported: frozenset[Connected]) -> None:
+        taken = sorted(one for one in reported if self._reported_by.get(_either_end(one), job_id) != job_id)
+        if not taken:
+            return
+        src, src_port, dst, dst_port = taken[0]
+        more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
+        raise Conflict(
+            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: job "
+            f"'{self._reported_by[_either_end(taken[0])]}' has reported it{more}"
+        )
 
     def _refuse_conflict(self, job_id: JobId, pairs: frozenset[Pair]) -> None:
         taken = sorted(pairs & self._announced_by.keys())
@@ -189,6 +210,12 @@ class JobRegistry:
         raise Conflict(
             f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}"
         )
+
+
+def _either_end(connection: Connected) -> Connected:
+    """The same whichever end has reported the connection."""
+    src, src_port, dst, dst_port = connection
+    return min(connection, Connected(dst, dst_port, src, src_port))
 
 
 def _by_pair(reports: Iterable[frozenset[Connected]]) -> Connections:

@@ -20,7 +20,7 @@ class WorkloadJob:
     ``virtual_links``: one per line, all in phase 0, with the bytes of one iteration. ``rings``: per ring the indices of
     its links. ``ideal_s``: the all-reduce alone on an idle fabric, set by the busiest NIC. ``max_subflows``: pieces
     that a flow may be cut into, ``transport``: how they would be told apart on switches. ``counted``: no other
-    pairs are counted to learn of them.
+    pairs are counted to learn of them. ``silent``: it does not send yet.
     """
 
     id: JobId
@@ -32,6 +32,7 @@ class WorkloadJob:
     max_subflows: int = 1
     transport: Transport = Transport.TCP
     counted: frozenset[Pair] = frozenset()
+    silent: bool = False
 
     @cached_property
     def dividing(self) -> Dividing:

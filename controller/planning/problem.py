@@ -36,6 +36,10 @@ MIN_CAPACITY_FRACTION = 0.05
 """Of a link's capacity, left to announced traffic however much background was measured: background that adapts gives
 way, and a problem without capacity on a link could not be solved."""
 
+SILENT_PART = 0.01
+"""Of the demand of a job that has reported connections which carry nothing: enough that it has a route of its own where
+there is room, too little to take the room of a job that sends."""
+
 Pairs = frozenset[tuple[str, str]]
 
 
@@ -292,7 +296,7 @@ def route_of(dividing: Dividing, pair: tuple[str, str], routes: Routes) -> Route
 
 class Announced(Protocol):
     """What the planner needs of a job, registered or from a file. ``pairs``: (source, destination) addresses of its
-    virtual links. ``dividing``: how it can divide each."""
+    virtual links. ``dividing``: how it can divide each. ``silent``: it does not send yet, see ``SILENT_PART``."""
 
     @property
     def id(self) -> JobId: ...
@@ -302,6 +306,8 @@ class Announced(Protocol):
     def pairs(self) -> Pairs: ...
     @property
     def dividing(self) -> Dividing: ...
+    @property
+    def silent(self) -> bool: ...
 
 
 def missing_hosts(hosts: Mapping[str, Host], addresses: frozenset[str]) -> tuple[str, ...]:
@@ -326,13 +332,15 @@ class Flows:
 
     def __init__(self) -> None:
         self._of_job = MemoPerKey[
-            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, Dividing, tuple[Flow, ...]
+            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, Dividing, bool, tuple[Flow, ...]
         ](_flows)
         self._routed = MemoPerKey[JobId, tuple[Flow, ...], tuple[Route | None, ...], tuple[Flow, ...]](_routed)
 
     def __call__(self, jobs: Iterable[Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
         """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-        of_job = self._of_job({job.id: (job.id, job.virtual_links, hosts, job.pairs, job.dividing) for job in jobs})
+        of_job = self._of_job(
+            {job.id: (job.id, job.virtual_links, hosts, job.pairs, job.dividing, job.silent) for job in jobs}
+        )
         routed = self._routed(
             {job_id: (flows, tuple(routes.get(flow.id) for flow in flows)) for job_id, flows in of_job.items()}
         )
@@ -359,7 +367,9 @@ def _flows(
     hosts: Mapping[str, Host],
     pairs: Pairs,
     dividing: Dividing,
+    silent: bool,
 ) -> tuple[Flow, ...]:
+    part = SILENT_PART if silent else 1.0
     nic_bps = {ip: hosts[ip].nic_bps for pair in pairs for ip in pair}
 
     def flows(whole: FlowId, demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
@@ -367,7 +377,7 @@ def _flows(
         nic_links = (src.uplink, dst.downlink)
         weights, max_subflows = dividing.pieces(whole.pair)
         for piece, weight in enumerate(weights):
-            own_bps = tuple((phase, weight * bps) for phase, bps in demand_bps) if weight < 1 else demand_bps
+            own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
             flow_id = FlowId(*whole.pair, dividing.owner, piece)
             yield Flow(flow_id, job_id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from controller.api.client import Client
+from controller.jobs.spec import Dealing
 from controller.scenarios.topologies import Host
 from mininet_topos.demo.report import RouteChange
 from mininet_topos.lab.lab import Lab
@@ -60,11 +61,14 @@ class _Rank:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One ring: ``hosts`` in ring order. ``max_subflows``: connections to the next one."""
+    """One ring: ``hosts`` in ring order. ``max_subflows``: connections to the next one. ``dealing``: of bytes to them.
+    ``reports_connections``: to the controller."""
 
     job_id: str
     hosts: tuple[Host, ...]
     max_subflows: int = 1
+    dealing: Dealing = Dealing.BY_SHARE
+    reports_connections: bool = False
 
 
 @dataclass
@@ -95,11 +99,13 @@ class Training:
             "--api": self.api,
             "--lease-s": JOB_LEASE_S,
             "--max-subflows": job.max_subflows,
+            "--dealing": job.dealing,
             "--rendezvous": self.rendezvous / job.job_id,
             "--out": log,
         }
         words = (str(word) for pair in options.items() for word in pair)
         argv = [sys.executable, "-m", "mininet_topos.trainer", *words]
+        argv += ["--reports-connections"] * job.reports_connections
         with log.with_suffix(".log").open("w") as output:
             process = self.lab.popen(job.hosts[rank].name, argv, stdout=output, stderr=subprocess.STDOUT)
         return _Rank(process, log)

@@ -17,12 +17,13 @@ from typing import Annotated
 import typer
 
 from controller.errors import InvalidInput
-from controller.jobs.spec import MAX_SUBFLOWS, Algorithm
+from controller.jobs.spec import MAX_SUBFLOWS, Algorithm, Dealing
 from controller.jobs.subflows import port_classes
 from mininet_topos.trainer.collective import COLLECTIVES, ProtocolError, neighbours
 from mininet_topos.trainer.log import Iteration, TrainingLog
 from mininet_topos.trainer.mesh import PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
+from mininet_topos.trainer.sockets import find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
 
 FLOAT_BYTES = 4
@@ -30,7 +31,7 @@ FLOAT_BYTES = 4
 
 @contextmanager
 def _announced(
-    spec: RankSpec, api: str | None, lease_s: float, directory: Path
+    spec: RankSpec, api: str | None, lease_s: float, directory: Path, reports_connections: bool
 ) -> Iterator[Callable[[Iteration], None]]:
     """Yields the function to report iterations with. Rank 0 keeps the job registered meanwhile, if there is a
     controller, and writes the shares of split flows into ``directory``."""
@@ -42,10 +43,19 @@ def _announced(
     from controller.jobs.messages import IterationTime
     from mininet_topos.trainer.announcer import Announcer, RouteListener, announcement, shares_of
 
-    job = announcement(spec.job_id, spec.peers, spec.algorithm, spec.elements * FLOAT_BYTES, lease_s, spec.max_subflows)
+    job = announcement(
+        spec.job_id,
+        spec.peers,
+        spec.algorithm,
+        spec.elements * FLOAT_BYTES,
+        lease_s,
+        spec.max_subflows,
+        spec.dealing,
+        reports_connections,
+    )
     with ExitStack() as stack:
-        announcer = stack.enter_context(Announcer(lambda: Client(api), job))
-        if spec.max_subflows > 1:
+        announcer = stack.enter_context(Announcer(lambda: Client(api), job, lambda: find_opened(directory, spec.size)))
+        if spec.follows_shares:
             shares = SharesFile(directory)
             listener = RouteListener(lambda: Client(api), spec.job_id, lambda routes: shares.write(shares_of(routes)))
             stack.enter_context(listener)
@@ -67,26 +77,35 @@ def run(
     max_subflows: Annotated[
         int, typer.Option(min=1, max=MAX_SUBFLOWS, help="connections to each neighbour, for split flows")
     ] = 1,
+    dealing: Annotated[
+        Dealing, typer.Option(help="how bytes are divided over them: even or by_share")
+    ] = Dealing.BY_SHARE,
+    reports_connections: Annotated[
+        bool, typer.Option("--reports-connections", help="tell the controller all connections; their ports are any")
+    ] = False,
     stall_timeout_s: Annotated[float, typer.Option(min=1, help="seconds of silence that end the training")] = 60.0,
 ) -> None:
     """Train as one rank of a job until rank 0 stops it."""
-    spec = RankSpec(job, rank, tuple(peers.split(",")), algorithm, elements, compute_s, iterations, max_subflows)
+    addresses = tuple(peers.split(","))
+    spec = RankSpec(job, rank, addresses, algorithm, elements, compute_s, iterations, max_subflows, dealing)
+    if dealing not in (Dealing.EVEN, Dealing.BY_SHARE):
+        raise typer.BadParameter(f"dealing {dealing} is not emulated; there are: even, by_share")
     if algorithm not in COLLECTIVES:
         raise typer.BadParameter(f"{algorithm} is not emulated; there are: {', '.join(COLLECTIVES)}")
     if not rank < spec.size >= 2:
         raise typer.BadParameter(f"rank {rank} of {spec.size} peers; at least two, ranks from 0 to size - 1")
     to, from_ = neighbours(algorithm, rank, spec.size)
+    classes = port_classes(max_subflows) if max_subflows > 1 and not reports_connections else (None,) * max_subflows
     stop, raw = StopRequest(), TrainingLog(out)
     stop.listen()
     try:
         with (
-            _announced(spec, api, lease_s, rendezvous) as report,
-            connect(
-                rendezvous, rank, spec.peers, to, from_, port_classes(max_subflows), stall_timeout_s=stall_timeout_s
-            ) as mesh,
+            _announced(spec, api, lease_s, rendezvous, reports_connections) as report,
+            connect(rendezvous, rank, spec.peers, to, from_, classes, stall_timeout_s=stall_timeout_s) as mesh,
         ):
+            publish_opened(rendezvous, rank, mesh.opened)
             raw.begin(job, rank, spec.peers, algorithm, elements)
-            for done in train(spec, mesh, stop, SharesFile(rendezvous) if max_subflows > 1 else None):
+            for done in train(spec, mesh, stop, SharesFile(rendezvous) if spec.follows_shares else None):
                 raw.iteration(done)
                 report(done)
                 if not done.ok:

@@ -1,24 +1,25 @@
 """Rank 0's calls to the controller, in two threads beside the training.
 
-``Announcer`` registers the job, renews its lease and reports iterations. ``RouteListener`` passes on every message of
-the job's route stream; the trainer writes the shares of split flows from it. Errors of the controller never reach the
-training: calls are repeated, the job is registered again when the controller does not know it, and the latest
-iterations are kept until they are reported.
+``Announcer`` registers the job, renews its lease, reports iterations, and once after every registration the connections
+of all ranks. ``RouteListener`` passes on every message of the job's route stream; the trainer writes the shares of
+split flows from it. Errors of the controller never reach the training: calls are repeated, the job is registered again
+when the controller does not know it, and the latest iterations are kept until they are reported.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
 import structlog
 
 from controller.errors import NotFound, SignalboxError
-from controller.jobs.messages import IterationTime
-from controller.jobs.spec import Algorithm, JobSpec
-from mininet_topos.trainer.shares import Shares
+from controller.jobs.messages import Connected, IterationTime
+from controller.jobs.spec import Algorithm, Dealing, JobSpec
+from controller.jobs.subflows import exactly
+from mininet_topos.trainer.shares import Shares, Subflow
 
 MAX_PERIOD_S = 2.0
 RENEWALS_PER_LEASE = 4
@@ -34,6 +35,7 @@ class Controller(Protocol):
     def register_job(self, spec: JobSpec) -> object: ...
     def renew_lease(self, job_id: str) -> object: ...
     def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> object: ...
+    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> object: ...
     def deregister_job(self, job_id: str) -> object: ...
     def close(self) -> None: ...
 
@@ -52,6 +54,8 @@ def announcement(
     vector_bytes: int,
     lease_s: float,
     max_subflows: int = 1,
+    dealing: Dealing = Dealing.BY_SHARE,
+    reports_connections: bool = False,
 ) -> JobSpec:
     """The spec of a job of one group that runs one collective per iteration, ranks in the order of ``peers``. Raises
     ``InvalidInput``."""
@@ -62,6 +66,8 @@ def announcement(
             "groups": [{"name": "all", "ranks": tuple(range(len(peers)))}],
             "collectives": [{"algorithm": algorithm, "groups": ["all"], "bytes_per_iteration": vector_bytes}],
             "max_subflows": max_subflows,
+            "dealing": dealing,
+            "reports_connections": reports_connections,
             "lease_s": lease_s,
         }
     )
@@ -71,17 +77,25 @@ class Announcer:
     """Keeps ``spec`` registered while it is entered; leaving it deregisters the job.
 
     ``connect`` is called again after every failure: a channel that failed often waits minutes before it tries again,
-    and a restarted controller that does not know the job removes its pins after a while.
+    and a restarted controller that does not know the job removes its pins after a while. ``connections``: of all ranks,
+    None while not all are connected; it is asked only if the job reports them.
     """
 
-    def __init__(self, connect: Callable[[], Controller], spec: JobSpec) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Controller],
+        spec: JobSpec,
+        connections: Callable[[], frozenset[Connected] | None] = lambda: None,
+    ) -> None:
         self._connect = connect
+        self._connections = connections
         self._controller: Controller | None = None
         self._spec = spec
         self._period_s = min(MAX_PERIOD_S, spec.lease_s / RENEWALS_PER_LEASE)
         self._unsent: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._lock = threading.Lock()
         self._registered = False
+        self._connections_known = False
         self._reachable = True
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="announcer", daemon=True)
@@ -111,8 +125,19 @@ class Announcer:
             controller.renew_lease(self._spec.job_id)
         else:
             controller.register_job(self._spec)
-            self._registered = True
+            self._registered, self._connections_known = True, not self._spec.reports_connections
+        if not self._connections_known:
+            self._send_connections(controller)
         self._send_iterations(controller)
+
+    def _send_connections(self, controller: Controller) -> None:
+        connections = self._connections()
+        if connections is None:
+            return
+        for address in sorted({connection.src_ip for connection in connections}):
+            of_address = [connection for connection in connections if connection.src_ip == address]
+            controller.report_connections(self._spec.job_id, address, of_address)
+        self._connections_known = True
 
     def _leave(self, controller: Controller) -> None:
         self._send_iterations(controller)
@@ -188,7 +213,15 @@ class RouteListener:
 def shares_of(response: Any) -> Shares:
     """The shares of the split flows in a ``WatchRoutesResponse``. The other flows take the first connection."""
     return {
-        f"{route.src}>{route.dst}": [(piece.share, piece.port_value, piece.port_mask) for piece in route.subflows]
+        f"{route.src}>{route.dst}": [share for piece in route.subflows for share in _shares_of(piece)]
         for route in response.routes
         if len(route.subflows) > 1
     }
+
+
+def _shares_of(piece: Any) -> Iterator[Subflow]:
+    """Of one subflow: of its class of ports, or the same for each of its connections."""
+    if not piece.connections:
+        yield piece.share, piece.port_value, piece.port_mask
+    for connection in piece.connections:
+        yield (piece.share / len(piece.connections), *exactly(connection.src_port))

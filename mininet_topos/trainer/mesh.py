@@ -43,6 +43,11 @@ class Connection:
     def source_port(self) -> int:
         return int(self.sock.getsockname()[1])
 
+    @property
+    def ends(self) -> tuple[str, int, str, int]:
+        """This rank's address and port, and the peer's."""
+        return (*self.sock.getsockname()[:2], *self.sock.getpeername()[:2])
+
     def send_some(self) -> None:
         """Hand the kernel as much as it takes. Raises ``PeerLostError``."""
         try:
@@ -146,6 +151,11 @@ class Mesh:
         while any(connection.unsent for connection in self._connections):
             self._wait(None)
 
+    @property
+    def opened(self) -> list[tuple[str, int, str, int]]:
+        """The ends of the connections that this rank has opened."""
+        return [one.ends for bundle in self.to.values() for one in bundle.connections]
+
     def take_arrivals(self) -> list[float]:
         arrivals, self.arrivals = self.arrivals, []
         return arrivals
@@ -183,7 +193,7 @@ def connect(
     addresses: Sequence[str],
     to: Iterable[int],
     from_: Iterable[int],
-    classes: Sequence[PortClass] = (),
+    classes: Sequence[PortClass | None] = (None,),
     *,
     timeout_s: float = 60.0,
     stall_timeout_s: float = 60.0,
@@ -191,22 +201,22 @@ def connect(
     """Open this rank's connections: ``to`` the ranks it connects to, ``from_`` the ranks that connect to it.
 
     ``addresses``: one IP per rank; ``directory`` is shared by the ranks of this job and of no other. ``classes``: of
-    the source ports, one per connection to a peer; none for one connection from any port. Raises ``TimeoutError`` when
+    the source ports, one per connection to a peer; None for any port. Raises ``TimeoutError`` when
     a rank is not connected within ``timeout_s`` seconds.
     """
     deadline = time.monotonic() + timeout_s
-    with socket.create_server((addresses[rank], 0), backlog=len(addresses) * max(1, len(classes))) as listener:
+    with socket.create_server((addresses[rank], 0), backlog=len(addresses) * len(classes)) as listener:
         sockets.publish(directory, f"rank-{rank}", listener.getsockname()[:2])
         opened = {
             peer: Bundle(
                 [
                     _open(directory, HELLO.pack(rank, number), (addresses[rank], ports), peer, addresses, deadline)
-                    for number, ports in enumerate(classes or (None,))
+                    for number, ports in enumerate(classes)
                 ]
             )
             for peer in to
         }
-        accepted = _accept(listener, set(from_), max(1, len(classes)), addresses, deadline)
+        accepted = _accept(listener, set(from_), len(classes), addresses, deadline)
     return Mesh(rank, len(addresses), opened, accepted, stall_timeout_s)
 
 

@@ -2,18 +2,22 @@
 
 Owns three things: how processes find each other's ports, which source port a connection has, and its send buffer. A
 listener binds any free port and publishes ``IP PORT`` in a file of a directory that the processes share; a process that
-wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects.
+wants to connect waits for the file. So all ports are ordinary ephemeral ones, as the hash of ECMP expects. What each
+process has opened is published in the same way, for the one that tells the controller.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+from controller.jobs.messages import Connected
 from controller.jobs.subflows import PortClass
 
 POLL_S = 0.02
@@ -46,6 +50,20 @@ def find(directory: Path, name: str, timeout_s: float) -> tuple[str, int]:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"'{name}' did not appear in {directory} within {timeout_s:.0f} s") from None
             time.sleep(POLL_S)
+
+
+def publish_opened(directory: Path, rank: int, ends: Iterable[tuple[str, int, str, int]]) -> None:
+    """Make the connections that a rank has opened known: (address, port) of its end and of the other."""
+    replace_file(directory / f"opened-{rank}", json.dumps(list(ends)))
+
+
+def find_opened(directory: Path, ranks: int) -> frozenset[Connected] | None:
+    """What all ranks have opened; None while one of them has not published it."""
+    try:
+        texts = [(directory / f"opened-{rank}").read_text() for rank in range(ranks)]
+    except FileNotFoundError:
+        return None
+    return frozenset(Connected(*ends) for text in texts for ends in json.loads(text))
 
 
 def prepare_sender(sock: socket.socket) -> None:

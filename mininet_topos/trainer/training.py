@@ -1,7 +1,7 @@
 """One rank's iterations: compute, run the collective with its neighbours, check the result, and again.
 
-With several subflows a rank has as many connections to each neighbour, each from a source port of its own class, and
-divides its bytes over them in the shares of the controller's route stream.
+With several subflows a rank has as many connections to each neighbour, and divides its bytes over them: evenly, or in
+the shares of the controller's route stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import FrameType
 
 import numpy as np
 
-from controller.jobs.spec import Algorithm
+from controller.jobs.spec import Algorithm, Dealing
 from mininet_topos.trainer.collective import COLLECTIVES, Vector, expected_result, training_vector
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh
@@ -25,7 +25,7 @@ from mininet_topos.trainer.shares import SharesFile, weights_of
 @dataclass(frozen=True, slots=True)
 class RankSpec:
     """``elements``: float32 values per vector, M = 4 x ``elements`` bytes. ``compute_s``: idle time per iteration.
-    ``max_subflows``: connections to each neighbour."""
+    ``max_subflows``: connections to each neighbour. ``dealing``: even, or by share."""
 
     job_id: str
     rank: int
@@ -35,10 +35,16 @@ class RankSpec:
     compute_s: float = 0.0
     iterations: int | None = None
     max_subflows: int = 1
+    dealing: Dealing = Dealing.BY_SHARE
 
     @property
     def size(self) -> int:
         return len(self.peers)
+
+    @property
+    def follows_shares(self) -> bool:
+        """Of the controller's route stream."""
+        return self.max_subflows > 1 and self.dealing is not Dealing.EVEN
 
 
 class StopRequest:
@@ -59,11 +65,14 @@ class StopRequest:
 def train(spec: RankSpec, mesh: Mesh, stop: StopRequest, shares: SharesFile | None = None) -> Iterator[Iteration]:
     """Run iterations until all ranks agree to stop: after rank 0's stop request or its number of iterations. Raises
     ``PeerLostError`` and ``ProtocolError``. ``shares``: how to divide the bytes to each neighbour, read before each
-    iteration; without it the first connection takes all.
+    iteration; without it the first connection takes all, if dealing is not even.
 
     The next data and the right result are computed while the network is busy.
     """
     collective = COLLECTIVES[spec.algorithm]
+    if spec.dealing is Dealing.EVEN:
+        for bundle in mesh.to.values():
+            bundle.outgoing.set((1,) * len(bundle.connections))
     with ThreadPoolExecutor(max_workers=1) as pool:
         prepared = pool.submit(_prepare, spec, 0)
         index, start, agreed = 0, time.monotonic(), False

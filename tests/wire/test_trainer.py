@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,14 +21,14 @@ import pytest
 
 from controller.api.client import Client
 from controller.jobs.messages import IterationTime
-from controller.jobs.spec import Algorithm
+from controller.jobs.spec import Algorithm, Dealing
 from controller.jobs.subflows import port_classes
 from mininet_topos.trainer.announcer import Announcer, announcement
 from mininet_topos.trainer.collective import COLLECTIVES, HEADER, ProtocolError, neighbours, ring_all_reduce
 from mininet_topos.trainer.log import Iteration
 from mininet_topos.trainer.mesh import Mesh, PeerLostError, connect
 from mininet_topos.trainer.shares import SharesFile
-from mininet_topos.trainer.sockets import find
+from mininet_topos.trainer.sockets import find, find_opened, publish_opened
 from mininet_topos.trainer.training import RankSpec, StopRequest, train
 
 DEADLINE_S = 60.0
@@ -116,9 +117,30 @@ def test_bytes_go_over_the_connections_in_proportion(tmp_path: Path) -> None:
     assert whole[1] < 100 < whole[0], "a flow without shares uses one connection, apart from the greetings"
 
 
+def test_even_dealing_gives_every_connection_the_same_bytes_from_any_port(tmp_path: Path) -> None:
+    def one_rank(rank: int) -> list[int]:
+        spec = RankSpec("job", rank, addresses(2), elements=400_000, iterations=2, max_subflows=3, dealing=Dealing.EVEN)
+        with connect(tmp_path, rank, addresses(2), {1 - rank}, {1 - rank}, classes=(None,) * 3) as mesh:
+            publish_opened(tmp_path, rank, mesh.opened)
+            assert all(done.ok for done in train(spec, mesh, StopRequest()))
+            return [bytes_received(one.sock) for one in mesh.from_[1 - rank].connections]
+
+    for received in in_parallel(2, one_rank):
+        assert max(received) - min(received) < 20_000, "two slices of 3.2 MB"
+    opened = find_opened(tmp_path, 2)
+    assert opened
+    assert Counter(one.dst_ip for one in opened) == dict.fromkeys(addresses(2), 3)
+    assert find_opened(tmp_path, 3) is None, "one rank has not said"
+
+
 def bytes_sent(sock: socket.socket) -> int:
     """``tcpi_bytes_acked`` of linux/tcp.h; the last of them may still be on their way."""
     return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 120)[0])
+
+
+def bytes_received(sock: socket.socket) -> int:
+    """``tcpi_bytes_received``."""
+    return int(struct.unpack_from("Q", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192), 128)[0])
 
 
 def test_a_wrong_vector_is_noticed_by_every_rank(tmp_path: Path) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from controller.errors import NotFound
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
 from mininet_topos.trainer.announcer import Announcer, announcement
 
@@ -27,6 +27,7 @@ class RecordingController:
     renewals: int = 0
     failures: int = 0
     reported: list[int] = field(default_factory=list)
+    told: list[tuple[str, set[Connected]]] = field(default_factory=list)
     connections: int = 0
     closed: int = 0
 
@@ -49,6 +50,10 @@ class RecordingController:
     def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> None:
         self._answer(job_id)
         self.reported += [iteration.index for iteration in iterations]
+
+    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
+        self._answer(job_id)
+        self.told.append((address, set(connections)))
 
     def deregister_job(self, job_id: str) -> None:
         self._answer(job_id)
@@ -105,6 +110,34 @@ def test_a_forgotten_job_is_registered_again() -> None:
         until(lambda: controller.renewals >= 1)
         controller.jobs.clear()
         until(lambda: controller.registrations == 2)
+
+
+REPORTING = SPEC.model_copy(update={"reports_connections": True})
+THERE, BACK = Connected("10.0.1.1", 40_001, "10.0.2.1", 50_001), Connected("10.0.2.1", 40_002, "10.0.1.1", 50_002)
+
+
+def test_connections_are_reported_once_all_are_open_and_again_when_the_job_was_forgotten() -> None:
+    controller = RecordingController()
+    opened: list[frozenset[Connected]] = []
+    with Announcer(controller.connect, REPORTING, lambda: opened[0] if opened else None):
+        until(lambda: controller.renewals >= 2)
+        assert not controller.told
+        opened.append(frozenset({THERE, BACK}))
+        once = [("10.0.1.1", {THERE}), ("10.0.2.1", {BACK})]
+        until(lambda: len(controller.told) == 2)
+        renewals = controller.renewals
+        until(lambda: controller.renewals >= renewals + 2)
+        assert controller.told == once
+        controller.jobs.clear()
+        until(lambda: len(controller.told) == 4)
+    assert controller.told == once * 2
+
+
+def test_a_job_that_does_not_report_its_connections_keeps_them() -> None:
+    controller = RecordingController()
+    with Announcer(controller.connect, SPEC, lambda: frozenset({THERE})):
+        until(lambda: controller.renewals >= 3)
+    assert not controller.told
 
 
 def test_a_controller_that_comes_back_hears_of_the_time_between() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,8 +63,22 @@ def test_a_share_goes_to_the_connection_whose_port_is_in_its_class() -> None:
 
 def message(*subflows: tuple[float, int, int]) -> SimpleNamespace:
     """A message of the route stream, with one route."""
-    pieces = [SimpleNamespace(share=share, port_value=value, port_mask=mask) for share, value, mask in subflows]
-    return SimpleNamespace(routes=[SimpleNamespace(src="10.0.1.1", dst="10.0.2.1", subflows=pieces)])
+    return routes_of(
+        SimpleNamespace(share=share, port_value=value, port_mask=mask, connections=[])
+        for share, value, mask in subflows
+    )
+
+
+def reporting_message(*subflows: tuple[float, list[int]]) -> SimpleNamespace:
+    """The same of a job that reports its connections: shares, and source ports."""
+    return routes_of(
+        SimpleNamespace(share=share, connections=[SimpleNamespace(src_port=port) for port in ports])
+        for share, ports in subflows
+    )
+
+
+def routes_of(subflows: Iterable[SimpleNamespace]) -> SimpleNamespace:
+    return SimpleNamespace(routes=[SimpleNamespace(src="10.0.1.1", dst="10.0.2.1", subflows=list(subflows))])
 
 
 END_OF_STREAM = SimpleNamespace(routes=[])
@@ -72,6 +86,12 @@ END_OF_STREAM = SimpleNamespace(routes=[])
 
 def test_whole_and_unpinned_flows_are_not_divided() -> None:
     assert shares_of(message((1.0, 0, 0))) == shares_of(message()) == {}
+
+
+def test_the_connections_of_a_subflow_have_equal_parts_of_its_share() -> None:
+    told = reporting_message((0.6, [40_001, 40_004]), (0.4, [40_002, 50_000]))
+    (pieces,) = shares_of(told).values()
+    assert weights_of(pieces, [40_002, 40_001, 40_004]) == (200, 300, 300), "port 50000 is a listener's"
 
 
 class Stream:
