@@ -2,7 +2,7 @@
 
 A flow is not counted before its counters reach back a whole window (``link_load``). Until then a part of what its
 source sends beyond counted flows may be on any link that it may use, and is taken off there. A link keeps all that
-these hosts cannot have sent, or their destinations received: registering a job hides nobody else's traffic.
+these hosts cannot have sent, or their destinations received: registering a job hides no traffic of others.
 """
 
 from __future__ import annotations
