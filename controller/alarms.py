@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from controller.jobs.measured_demand import Difference
+from controller.jobs.demand import Difference
 
 Severity = Literal["warning", "critical"]
 

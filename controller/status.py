@@ -16,7 +16,7 @@ from controller.config import Strategy
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
-from controller.jobs.measured_demand import DemandSource, JobDemand
+from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency

@@ -24,7 +24,7 @@ from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput
 from controller.fabric.topology import Fabric, Path
 from controller.jobs.collectives import check
-from controller.jobs.measured_demand import DemandSource, JobDemand
+from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MAX_CONNECTIONS
 from controller.jobs.spec import (

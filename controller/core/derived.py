@@ -21,7 +21,7 @@ from controller.fabric.background import background
 from controller.fabric.link_load import Measured, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
-from controller.jobs.measured_demand import MeasuredJobs
+from controller.jobs.demand import MeasuredJobs
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import Memo, MemoPerKey

@@ -15,7 +15,7 @@ from typing import Any
 from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric
-from controller.jobs.measured_demand import DemandSource
+from controller.jobs.demand import DemandSource
 from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import phase_levels

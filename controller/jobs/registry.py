@@ -31,7 +31,7 @@ MAX_NAMED = 4
 class Job:
     """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
     be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
-    (``measured_demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the
+    (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the
     bytes of the virtual links are of one iteration. ``iterations``: how many were reported in all.
     ``recent_communication_s``: the latest of them since the routes last changed, oldest first."""
 

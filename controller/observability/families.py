@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, get_args
 from controller.config import Strategy
 from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import LinkId, PortRef
-from controller.jobs.measured_demand import DemandSource, JobDemand
+from controller.jobs.demand import DemandSource, JobDemand
 from controller.planning.plan import Plan
 from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
 

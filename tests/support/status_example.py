@@ -8,7 +8,7 @@ from controller.alarms import Alarm, AlarmKind
 from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
-from controller.jobs.measured_demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes

@@ -10,7 +10,7 @@ import pytest
 from controller.alarms import AlarmKind
 from controller.config import Config, FabricConfig, JobsConfig
 from controller.errors import InvalidInput
-from controller.jobs.measured_demand import DemandSource, JobDemand
+from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import DeregisterJob, RegisterJob
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.problem import FlowId

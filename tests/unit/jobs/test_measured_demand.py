@@ -12,7 +12,8 @@ import pytest
 
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
-from controller.jobs.measured_demand import DemandSource, JobDemand, MeasuredDemand
+from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import IterationTime
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec

@@ -1,0 +1,116 @@
+"""What is known of the traffic of each job, and the jobs as they are planned for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from controller.fabric.counter_samples import Floats
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.registry import Job
+from controller.jobs.spec import JobId
+from controller.jobs.subflows import Pair
+from controller.memo import Memo, MemoPerKey
+
+
+class DemandSource(StrEnum):
+    """Which bytes a job is planned for. ``declared``: its spec's, not judged yet; ``confirmed``: its spec's, and they
+    agree with the counters; ``measured``: the counters'; ``learning``: none yet."""
+
+    DECLARED = "declared"
+    CONFIRMED = "confirmed"
+    MEASURED = "measured"
+    LEARNING = "learning"
+
+
+class Measurement(NamedTuple):
+    """Payload of a job's pairs in bit/s over ``window_s``. ``iteration_s``: mean duration of the iterations reported
+    then, None without any."""
+
+    pairs: tuple[Pair, ...]
+    bps: Floats
+    window_s: float
+    iteration_s: float | None
+
+
+class Difference(NamedTuple):
+    """How a job differs from its spec. ``undeclared``: pairs with their payload in bit/s; ``off``: announced pairs with
+    what they carry as a multiple of what was announced (of the others, where iterations are not reported)."""
+
+    undeclared: tuple[tuple[Pair, float], ...]
+    off: tuple[tuple[Pair, float], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobDemand:
+    """``virtual_links``: what the job is planned for. ``per_iteration``: their bytes are of one iteration, else of one
+    second. ``counted``: pairs that are counted besides them. ``learning``: these are all pairs of its addresses.
+    ``silent``: the connections that the job has reported carry nothing yet.
+    ``declared``: bytes of one iteration per announced pair. ``undeclared_fraction``: of the measured payload."""
+
+    source: DemandSource
+    virtual_links: tuple[VirtualLink, ...]
+    declared: Mapping[Pair, int]
+    per_iteration: bool = True
+    counted: frozenset[Pair] = frozenset()
+    learning: bool = False
+    silent: bool = False
+    measurement: Measurement | None = None
+    difference: Difference | None = None
+    undeclared_fraction: float = 0.0
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        """Those that it is planned for."""
+        return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
+
+
+class MeasuredJobs:
+    """Derives the jobs with what they are planned for, and what is counted besides. A pair belongs to the job that has
+    announced it, else to the first that was found to use it."""
+
+    def __init__(self) -> None:
+        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], bool, bool, Job](_measured_job)
+        self._without_conflicts = Memo(_without_conflicts)
+
+    def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
+        planned = {job_id: (job, demands[job_id]) for job_id, job in jobs.items()}
+        measured = self._of_job(
+            {
+                job_id: (job, demand.virtual_links, demand.counted, demand.per_iteration, demand.silent)
+                for job_id, (job, demand) in planned.items()
+            }
+        )
+        return self._without_conflicts(jobs, measured)
+
+
+def _measured_job(
+    job: Job, virtual_links: tuple[VirtualLink, ...], counted: frozenset[Pair], per_iteration: bool, silent: bool
+) -> Job:
+    if virtual_links is job.virtual_links:
+        return replace(job, counted=counted, silent=silent) if counted or silent else job
+    pairs = frozenset((link.src_ip, link.dst_ip) for link in virtual_links)
+    return replace(
+        job, virtual_links=virtual_links, pairs=pairs, counted=counted, per_iteration=per_iteration, silent=silent
+    )
+
+
+def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
+    if all(job.pairs <= announced[job_id].pairs for job_id, job in measured.items()):
+        return measured
+    alone = {job_id: job for job_id, job in measured.items() if not job.dividing.owner}
+    owner = {pair: job_id for job_id in alone for pair in announced[job_id].pairs}
+    for job_id, job in alone.items():
+        for pair in job.pairs:
+            owner.setdefault(pair, job_id)
+    return {
+        job_id: _measured_job(job, _owned(job, owner), job.counted, job.per_iteration, job.silent)
+        for job_id, job in measured.items()
+    }
+
+
+def _owned(job: Job, owner: Mapping[Pair, JobId]) -> tuple[VirtualLink, ...]:
+    links = tuple(link for link in job.virtual_links if job.dividing.owner or owner[link.src_ip, link.dst_ip] == job.id)
+    return links if len(links) < len(job.virtual_links) else job.virtual_links

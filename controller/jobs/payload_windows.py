@@ -1,0 +1,173 @@
+"""Payload of a job's pairs over windows of time.
+
+*Payload* is bytes less the headers of every packet, so that acknowledgements count nothing. A window has at least two
+counter intervals and, where the job reports its iterations, three of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.counter_samples import Floats, Rows
+from controller.jobs.pair_counters import Totals
+from controller.jobs.spec import Transport
+
+HEADER_BYTES: Mapping[Transport, int] = {Transport.TCP: 66, Transport.ROCE_V2: 58}
+"""Of a packet that carries data. TCP: Ethernet 14, IPv4 20, TCP 20 and its timestamps 12 (RFC 7323, appendix A).
+RoCEv2: Ethernet 14, IPv4 20, UDP 8, BTH 12, ICRC 4 (InfiniBand specification, annex A17)."""
+
+LAG_S = 0.5
+"""Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
+
+SNAPSHOTS = 64
+REPORTS = 64
+LONGEST = 6
+"""Intervals of a window, if three iterations do not take longer."""
+MOST = 60
+"""The same of a job whose known pairs come and go."""
+FEWEST_ITERATIONS = 3
+
+
+class Window(NamedTuple):
+    """``bps``: payload per pair; 0 for pairs that were not counted at both ends. ``recent_bps``: since the counters
+    before the latest. ``iterations``: that it holds, None where they are not reported. ``whole``: it is long enough to
+    have had every pair's turn."""
+
+    bps: Floats
+    recent_bps: Floats
+    seconds: float
+    iterations: float | None
+    whole: bool
+
+    @property
+    def iteration_s(self) -> float | None:
+        """Mean duration."""
+        return self.seconds / self.iterations if self.iterations else None
+
+    @property
+    def bytes(self) -> Floats:
+        """Payload of the window, per pair."""
+        return 0.125 * self.bps * self.seconds
+
+
+class _Snapshot(NamedTuple):
+    now: float
+    totals: Totals
+
+    @property
+    def counted(self) -> int:
+        """Pairs of which there are counters."""
+        return int(np.isfinite(self.totals.at).sum())
+
+    def of(self, rows: Rows) -> _Snapshot:
+        """Of other pairs, with their places here; -1 for pairs that are not here."""
+        at, *totals = (np.append(values, np.nan)[rows] for values in self.totals)
+        return _Snapshot(self.now, Totals(at, *map(np.nan_to_num, totals)))
+
+
+class PayloadWindows:
+    """Of one job's pairs, in the order of the totals that are added."""
+
+    def __init__(self, interval_s: float, transport: Transport) -> None:
+        self._interval_s = interval_s
+        self._header_bytes = HEADER_BYTES[transport]
+        self._longest = LONGEST
+        self._durations: deque[tuple[float, float]] = deque(maxlen=REPORTS)
+        self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
+
+    def reported(self, durations_s: Iterable[float], now: float) -> None:
+        """The job has reported iterations."""
+        self._durations.extend((now, duration) for duration in durations_s)
+
+    def add(self, totals: Totals, now: float) -> None:
+        """What is counted so far."""
+        self._snapshots.append(_Snapshot(now, totals))
+
+    def of_pairs(self, rows: Rows) -> None:
+        """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
+        self._snapshots = deque((snapshot.of(rows) for snapshot in self._snapshots), maxlen=SNAPSHOTS)
+
+    def start_anew(self) -> None:
+        """What was counted before the latest counters is not looked at any more."""
+        self._snapshots = deque([self._snapshots[-1]], maxlen=SNAPSHOTS)
+
+    def lengthen(self) -> None:
+        """Windows twice as long."""
+        self._longest = min(2 * self._longest, MOST)
+
+    def shorten(self) -> None:
+        """Windows as long as at first."""
+        self._longest = LONGEST
+
+    def window(self, planned_bytes: int, now: float) -> Window | None:
+        """The best one until now; None as long as there is none. ``planned_bytes``: of one iteration, or of one second,
+        as far as is known."""
+        ends = self._ends(now)
+        if ends is None:
+            return None
+        start, latest = ends
+        bps = self._payload_bps(start, latest)
+        seconds = latest.now - start.now
+        whole = seconds >= FEWEST_ITERATIONS * self._iteration_s(now)
+        recent_bps = self._payload_bps(self._snapshots[-2], latest)
+        return Window(bps, recent_bps, seconds, self._iterations(start, latest, bps, planned_bytes), whole)
+
+    def _ends(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
+        """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
+        iterations apart, and not long ago: where least is uncertain. Without so many iterations the longest."""
+        latest = self._snapshots[-1]
+        iteration_s = self._iteration_s(now)
+        intervals_s = 1.9 * self._interval_s
+        shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
+        longest_s = max(self._longest * self._interval_s, 2 * shortest_s)
+        starts = [
+            start
+            for start in self._snapshots
+            if intervals_s <= latest.now - start.now <= longest_s and start.counted == latest.counted
+        ]
+        if not starts:
+            return None
+        whole = [start for start in starts if latest.now - start.now >= shortest_s]
+        if not iteration_s or not whole:
+            return starts[0], latest
+
+        def error(start: _Snapshot) -> float:
+            """Relative: by parts of iterations, and by counters that lag."""
+            window_s = latest.now - start.now
+            iterations = window_s / iteration_s
+            return abs(iterations - round(iterations)) / iterations + 0.5 * LAG_S / window_s
+
+        return min(whole, key=error), latest
+
+    def _payload_bps(self, start: _Snapshot, end: _Snapshot) -> Floats:
+        a, b = start.totals, end.totals
+        counted = b.bytes - a.bytes - self._header_bytes * (b.packets - a.packets)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bps = 8 * counted / (b.at - a.at)
+        return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0)
+
+    def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
+        """By their mean duration, or by how many were reported, whichever makes more of what is planned for come true.
+        A job that pauses takes fewer than by their duration; reports come late and several at once."""
+        durations = [duration for at, duration in self._durations if start.now < at <= end.now]
+        if not durations:
+            return None
+        by_duration = (end.now - start.now) * len(durations) / sum(durations)
+        total = 0.125 * bps.sum() * (end.now - start.now)
+        if not planned_bytes or not total:
+            return by_duration
+
+        def error(count: float) -> float:
+            ratio = float(total / planned_bytes / count)
+            return max(ratio, 1 / ratio)
+
+        return min((by_duration, float(len(durations))), key=error)
+
+    def _iteration_s(self, now: float) -> float:
+        """Mean duration of the iterations that were reported lately; 0 without any."""
+        lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
+        return sum(lately) / len(lately) if lately else 0.0

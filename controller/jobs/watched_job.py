@@ -1,0 +1,343 @@
+"""What one job is planned for, and which of its pairs are counted for that.
+
+A declaration holds until it is contradicted (``judgement``). From then on, and for an observed job from its start, all
+pairs of its addresses are counted (*learning*) until the same ones carry traffic in ``STABLE`` consecutive judgements.
+What was counted is *held*: it is planned for until it changes again, or agrees with the declaration.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
+
+import numpy as np
+
+from controller.fabric.counter_samples import Rows
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.judgement import CONTRADICTIONS, Judge, Judgement
+from controller.jobs.pair_counters import PairCounters, Totals
+from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
+from controller.jobs.registry import Job
+from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.subflows import Connections, Pair
+from controller.memo import Memo
+
+EQUAL = 0.08
+"""Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""
+
+SCALE = 0.04
+"""By which the bytes of one iteration may be wrong over all pairs before they are corrected."""
+
+STABLE = 3
+RETURNS = 2
+FEWEST_BYTES = 10 * 1448
+"""Of the busiest pair in a window: ten full segments. Less says nothing."""
+RELEARN_AFTER_S = 30.0
+"""After learning has found nothing new, twice as long each time."""
+
+
+def pairs_within(spec: JobSpec) -> list[Pair]:
+    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail."""
+    nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
+    return [pair for addresses in nics for pair in permutations(sorted(set(addresses)), 2)]
+
+
+class WatchedJob:
+    """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``owners``: the job that has
+    announced a pair, or the opposite one. ``holders``: the one that has the rule for all of its packets."""
+
+    def __init__(
+        self, job: Job, counters: PairCounters, interval_s: float, now: float, measured: tuple[VirtualLink, ...]
+    ) -> None:
+        """``measured``: what it was planned for before a restart."""
+        self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
+        self.owners: Mapping[Pair, JobId] = {}
+        self.holders: Mapping[Pair, JobId] = {}
+        self._job = job
+        self._windows = PayloadWindows(interval_s, job.transport)
+        self._profile: dict[Pair, list[tuple[int, int]]] = {}
+        for link in job.virtual_links:
+            self._profile.setdefault((link.src_ip, link.dst_ip), []).append((link.phase, link.bytes))
+        self._declared = _per_pair(job.virtual_links)
+        self._links = measured or job.virtual_links
+        self._held: dict[Pair, float] | None = dict(_per_pair(measured)) if measured else None
+        self._held_per_iteration = False
+        self._seen = set(self._held or ())
+        self._measurement: Measurement | None = None
+        self._undeclared_fraction = 0.0
+        self._differing: Difference | None = None
+        self._agreed = False
+        self._agreeing = 0
+        self._heard = self._silent = False
+        self._wants_learning = job.spec.observed and not measured
+        self._learning = False
+        self._stable = 0
+        self._returns = 0
+        self._hold_next = False
+        self._off_scale = 0
+        self._relearn_at = now
+        self._relearn_after_s = RELEARN_AFTER_S
+        self.pairs: tuple[Pair, ...] = ()
+        self._count_pairs()
+        self.demand = self._state()
+
+    @property
+    def reports_as(self) -> str:
+        """The job's id if it reports its connections, else empty."""
+        return self._job.dividing.owner
+
+    @property
+    def connections(self) -> Connections:
+        """That it has reported."""
+        return self._job.dividing.connections
+
+    def rows(self, job: str, version: int) -> Rows:
+        """Of its pairs in the counters."""
+        return self._rows[job](self.pairs, job, version)
+
+    # ---- what is counted
+
+    @property
+    def wants_to_count(self) -> int:
+        """Rules that learning takes, if it is wanted."""
+        return len(self._all_pairs()) if self._wants_learning else 0
+
+    def allow_learning(self, allowed: bool, now: float | None) -> None:
+        """``now``: None while switches were not polled yet, so that what rules counted before is not known."""
+        learning = self._wants_learning and allowed
+        if learning != self._learning:
+            self._learning = learning
+            self._stable = 0
+            self._count_pairs()
+            if learning and not self._declared and self._held is None and now is not None:
+                none = np.zeros(len(self.pairs))
+                self._windows.add(Totals(none + now, none, none), now)
+            self.demand = self._state()
+
+    def connections_changed(self, job: Job) -> None:
+        """An observed job that reports its connections is learnt anew from them."""
+        self._job = job
+        self._wants_learning = (job.spec.observed and self._held is None) or self._wants_learning
+        self._count_pairs()
+        self.demand = self._state()
+
+    def _all_pairs(self) -> Sequence[Pair]:
+        """That no other job has announced; of a job that reports its connections those that have any."""
+        mine = self._job.id
+        if self.reports_as:
+            return list(self.connections)
+        return [pair for pair in pairs_within(self._job.spec) if self.owners.get(pair, mine) == mine]
+
+    def _count_pairs(self) -> None:
+        """From now on these pairs are looked at, from the next counters on."""
+        known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
+        wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
+        if self._learning:
+            wanted |= dict.fromkeys(self._all_pairs())
+        before = {pair: number for number, pair in enumerate(self.pairs)}
+        self.pairs = tuple(wanted)
+        self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
+        self._judge = Judge(self.pairs, self._profile)
+        self._count_besides()
+
+    def _count_besides(self) -> None:
+        planned = _per_pair(self._links).keys()
+        self._besides = frozenset(self.pairs) - planned - {(dst, src) for src, dst in planned}
+
+    # ---- judgement
+
+    def reported(self, durations_s: Iterable[float], now: float) -> None:
+        """The job has reported how long iterations took."""
+        self._windows.reported(durations_s, now)
+
+    def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
+        """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
+        self._windows.add(totals, now)
+        window = self._windows.window(sum(link.bytes for link in self._links), now)
+        if window is None:
+            return
+        if window.bytes.max(initial=0.0) < FEWEST_BYTES:
+            self._suspect(suspicious, now)
+            self._silent = bool(self.reports_as) and not self._heard
+        else:
+            self._heard, self._silent = True, False
+            self._judge_traffic(window, suspicious, now)
+        self.demand = self._state()
+
+    def _judge_traffic(self, window: Window, suspicious: frozenset[str], now: float) -> None:
+        self._measurement = Measurement(self.pairs, window.bps, window.seconds, window.iteration_s)
+        self._undeclared_fraction = self._judge.undeclared_fraction(window.bps)
+        judgement = self._judge.against_spec(window)
+        if self._held is None:
+            self._judge_spec(judgement, window)
+        elif window.whole:
+            self._judge_held(judgement, window)
+        if judgement.clean or not self._declared:
+            self._suspect(suspicious, now)
+        if self._learning:
+            self._learn(window, now)
+        if self._agreeing >= STABLE:
+            self._return_to_spec()
+
+    def _judge_spec(self, judgement: Judgement, window: Window) -> None:
+        if not self._declared:
+            return
+        if judgement.clean:
+            if window.whole:
+                self._agreed = True
+                self._differing = None
+        elif judgement.differs:
+            self._agreed = False
+            self._differing = self._judge.difference(judgement, window.bps)
+            self._hold(window)
+            self._wants_learning = True
+
+    def _judge_held(self, judgement: Judgement, window: Window) -> None:
+        """Planned for what was counted: it may change, and it may agree with the spec again."""
+        if self._declared:
+            self._agreeing = self._agreeing + 1 if judgement.clean else 0
+            if judgement.differs:
+                self._differing = self._judge.difference(judgement, window.bps)
+        if self._hold_next:
+            self._hold_next = False
+            self._hold(window)
+        elif self._learning:
+            return
+        elif self._judge.changed(window.bps, self._held or {}):
+            self._follow(window)
+        else:
+            self._correct_scale(window)
+
+    def _follow(self, window: Window) -> None:
+        """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice will do so again:
+        the job's iterations are longer than its window. Otherwise count from now on."""
+        carrying = set(self._judge.carrying(window.bps))
+        if not carrying <= self._seen:
+            self._wants_learning, self._returns = True, 0
+            self._windows.shorten()
+            return
+        self._hold_next = True
+        self._returns += bool(carrying - (self._held or {}).keys())
+        if self._returns > RETURNS:
+            self._windows.lengthen()
+        else:
+            self._windows.start_anew()
+
+    def _return_to_spec(self) -> None:
+        """What is counted agrees with the spec again."""
+        self._held, self._differing, self._agreed = None, None, True
+        self._agreeing = 0
+        self._wants_learning = False
+        self._links = self._job.virtual_links
+        self._count_pairs()
+
+    def _suspect(self, suspicious: frozenset[str], now: float) -> None:
+        """An address of the job sends what is not announced: to whom?"""
+        if self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self._job.addresses):
+            return
+        self._wants_learning = True
+        self._relearn_after_s *= 2
+
+    def _learn(self, window: Window, now: float) -> None:
+        """Hold what carries traffic until it has been the same for long enough."""
+        before = frozenset(self._held or ())
+        if self._held is not None or not self._declared:
+            self._hold(window)
+        self._stable = self._stable + window.whole if frozenset(self._held or ()) == before else 0
+        if self._stable >= STABLE:
+            self._wants_learning = False
+            self._relearn_at = now + self._relearn_after_s
+
+    # ---- what is held
+
+    def _hold(self, window: Window) -> None:
+        """Plan for what is measured from now on, if it differs from what is held."""
+        carrying = frozenset(self._judge.carrying(window.bps))
+        scale = 0.125 * (window.iteration_s or 1.0)
+        rates = zip(self.pairs, window.bps.tolist(), strict=True)
+        equal = max(EQUAL, 2 * LAG_S / window.seconds)
+        amounts = levelled({pair: scale * bps for pair, bps in rates if pair in carrying}, equal)
+        per_iteration = window.iterations is not None
+        held = self._held or {}
+        same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
+        if not same or any(abs(amounts[pair] - held[pair]) > EQUAL * held[pair] for pair in held):
+            self._held, self._held_per_iteration = amounts, per_iteration
+            self._seen |= amounts.keys()
+            self._links = self._measured_links(self._held)
+            self._count_besides()
+
+    def _correct_scale(self, window: Window) -> None:
+        """The first windows are short: all amounts of an iteration can be wrong by one factor, which longer windows
+        show. It does not change the plan, but the ideal time."""
+        held = self._held
+        if not held or not window.iterations:
+            return
+        own = self._judge.in_order(held) > 0
+        factor = float(window.bytes[own].sum() / window.iterations / sum(held.values()))
+        wrong = abs(factor - 1) > max(SCALE, LAG_S / window.seconds) or not self._held_per_iteration
+        self._off_scale = self._off_scale + 1 if wrong else 0
+        if factor > 0 and self._off_scale >= CONTRADICTIONS:
+            self._held, self._held_per_iteration = {pair: factor * amount for pair, amount in held.items()}, True
+            self._links = self._measured_links(self._held)
+            self._off_scale = 0
+
+    def _measured_links(self, held: Mapping[Pair, float]) -> tuple[VirtualLink, ...]:
+        """Where only amounts differ, the phases of the spec with other amounts; else one phase."""
+        if held.keys() <= self._declared.keys():
+            links = [
+                VirtualLink(*pair, phase, max(1, round(amount * size / self._declared[pair])))
+                for pair, amount in held.items()
+                for phase, size in self._profile[pair]
+            ]
+        else:
+            links = [VirtualLink(*pair, 0, max(1, round(amount))) for pair, amount in held.items()]
+        return tuple(sorted(links, key=lambda link: (link.src_ip, link.dst_ip, link.phase)))
+
+    def _state(self) -> JobDemand:
+        if self._held is not None:
+            source = DemandSource.MEASURED
+        elif not self._declared:
+            source = DemandSource.LEARNING
+        else:
+            source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED
+        return JobDemand(
+            source,
+            self._links,
+            self._declared,
+            self._held is None or self._held_per_iteration,
+            self._besides,
+            self._learning,
+            self._silent,
+            self._measurement,
+            self._differing,
+            self._undeclared_fraction,
+        )
+
+
+def levelled(amounts: Mapping[Pair, float], equal: float) -> dict[Pair, float]:
+    """Amounts of nearly the same size made equal: to the mean of those within a share ``equal`` of the largest."""
+    level: dict[Pair, float] = {}
+    group: list[Pair] = []
+
+    def close() -> None:
+        mean = sum(amounts[pair] for pair in group) / max(1, len(group))
+        level.update(dict.fromkeys(group, mean))
+        group.clear()
+
+    for pair in sorted(amounts, key=lambda pair: -amounts[pair]):
+        if group and amounts[pair] < (1 - equal) * amounts[group[0]]:
+            close()
+        group.append(pair)
+    close()
+    return level
+
+
+def _per_pair(links: Iterable[VirtualLink]) -> dict[Pair, int]:
+    """Bytes."""
+    total: dict[Pair, int] = {}
+    for link in links:
+        pair = link.src_ip, link.dst_ip
+        total[pair] = total.get(pair, 0) + link.bytes
+    return total
