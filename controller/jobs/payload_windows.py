@@ -24,19 +24,26 @@ LAG_S = 0.5
 """Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
 
 SNAPSHOTS = 64
-REPORTS = 64
+REPORTS = 256
 LONGEST = 6
 """Intervals of a window, if three iterations do not take longer."""
 MOST = 60
 """The same of a job whose known pairs come and go."""
 FEWEST_ITERATIONS = 3
+STEADY = 30
+"""Intervals at most over which the bytes of an iteration are taken while they do not change."""
+CHANGED = 1.33
+"""By this factor a pair's bytes of an iteration differ when they change, and by half an iteration of the window."""
+SMALL = 0.05
+"""Of the busiest pair."""
 
 
 class Window(NamedTuple):
     """``bps``: payload per pair; 0 for pairs that were not counted at both ends. ``recent_bps``: since the counters
     before the latest. ``iterations``: that it holds, None where they are not reported. ``whole``: it is long enough to
-    have had every pair's turn."""
+    have had every pair's turn. ``start``: in monotonic seconds."""
 
+    start: float
     bps: Floats
     recent_bps: Floats
     seconds: float
@@ -76,6 +83,7 @@ class PayloadWindows:
         self._interval_s = interval_s
         self._header_bytes = HEADER_BYTES[transport]
         self._longest = LONGEST
+        self._steady_since = float("-inf")
         self._durations: deque[tuple[float, float]] = deque(maxlen=REPORTS)
         self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
 
@@ -106,7 +114,24 @@ class PayloadWindows:
     def window(self, planned_bytes: int, now: float) -> Window | None:
         """The best one until now; None as long as there is none. ``planned_bytes``: of one iteration, or of one second,
         as far as is known."""
-        ends = self._ends(now)
+        return self._best(planned_bytes, now, now - self._longest * self._interval_s)
+
+    def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
+        """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this
+        one says. It makes less of lagging counters and of parts of iterations."""
+        since = max(self._steady_since, now - STEADY * self._interval_s)
+        steady = self._best(planned_bytes, now, since) or window
+        if window.iterations is None or steady.iterations is None:
+            return window
+        slack = CHANGED + 0.5 / window.iterations
+        if window.whole and _changed(window.bytes / window.iterations, steady.bytes / steady.iterations, slack):
+            self._steady_since = window.start
+            return window
+        return steady if steady.seconds > window.seconds else window
+
+    def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
+        """``since``: the earliest start, unless so few iterations are reported since then that it must be earlier."""
+        ends = self._ends(now, since)
         if ends is None:
             return None
         start, latest = ends
@@ -114,16 +139,16 @@ class PayloadWindows:
         seconds = latest.now - start.now
         whole = seconds >= FEWEST_ITERATIONS * self._iteration_s(now)
         recent_bps = self._payload_bps(self._snapshots[-2], latest)
-        return Window(bps, recent_bps, seconds, self._iterations(start, latest, bps, planned_bytes), whole)
+        return Window(start.now, bps, recent_bps, seconds, self._iterations(start, latest, bps, planned_bytes), whole)
 
-    def _ends(self, now: float) -> tuple[_Snapshot, _Snapshot] | None:
+    def _ends(self, now: float, since: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
         iterations apart, and not long ago: where least is uncertain. Without so many iterations the longest."""
         latest = self._snapshots[-1]
         iteration_s = self._iteration_s(now)
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
-        longest_s = max(self._longest * self._interval_s, 2 * shortest_s)
+        longest_s = max(now - since, 2 * shortest_s)
         starts = [
             start
             for start in self._snapshots
@@ -171,3 +196,9 @@ class PayloadWindows:
         """Mean duration of the iterations that were reported lately; 0 without any."""
         lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
         return sum(lately) / len(lately) if lately else 0.0
+
+
+def _changed(a: Floats, b: Floats, slack: float) -> bool:
+    """Whether the amount of a pair differs by such a factor, where it is not small."""
+    most, least = np.maximum(a, b), np.minimum(a, b)
+    return bool((most > np.maximum(slack * least, SMALL * most.max(initial=0.0))).any())

@@ -16,7 +16,7 @@ import numpy as np
 from controller.fabric.counter_samples import Rows
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
-from controller.jobs.judgement import CONTRADICTIONS, Judge, Judgement
+from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
 from controller.jobs.registry import Job
@@ -27,8 +27,8 @@ from controller.memo import Memo
 EQUAL = 0.08
 """Amounts closer than this (relative) are planned as equal, or closer than what is uncertain of them."""
 
-SCALE = 0.04
-"""By which the bytes of one iteration may be wrong over all pairs before they are corrected."""
+EXACT = 0.02
+"""By which the bytes of an iteration may be wrong (relative) before they are corrected."""
 
 STABLE = 3
 RETURNS = 2
@@ -76,7 +76,6 @@ class WatchedJob:
         self._stable = 0
         self._returns = 0
         self._hold_next = False
-        self._off_scale = 0
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
@@ -155,7 +154,8 @@ class WatchedJob:
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
         self._windows.add(totals, now)
-        window = self._windows.window(sum(link.bytes for link in self._links), now)
+        planned = sum(link.bytes for link in self._links)
+        window = self._windows.window(planned, now)
         if window is None:
             return
         if window.bytes.max(initial=0.0) < FEWEST_BYTES:
@@ -163,17 +163,18 @@ class WatchedJob:
             self._silent = bool(self.reports_as) and not self._heard
         else:
             self._heard, self._silent = True, False
-            self._judge_traffic(window, suspicious, now)
+            self._judge_traffic(window, self._windows.steady(window, planned, now), suspicious, now)
         self.demand = self._state()
 
-    def _judge_traffic(self, window: Window, suspicious: frozenset[str], now: float) -> None:
-        self._measurement = Measurement(self.pairs, window.bps, window.seconds, window.iteration_s)
+    def _judge_traffic(self, window: Window, steady: Window, suspicious: frozenset[str], now: float) -> None:
+        """The latest ``window`` shows what changes, ``steady`` how much it is while nothing does."""
+        self._measurement = Measurement(self.pairs, steady.bps, steady.seconds, steady.iteration_s)
         self._undeclared_fraction = self._judge.undeclared_fraction(window.bps)
         judgement = self._judge.against_spec(window)
         if self._held is None:
             self._judge_spec(judgement, window)
         elif window.whole:
-            self._judge_held(judgement, window)
+            self._judge_held(judgement, window, steady)
         if judgement.clean or not self._declared:
             self._suspect(suspicious, now)
         if self._learning:
@@ -194,21 +195,22 @@ class WatchedJob:
             self._hold(window)
             self._wants_learning = True
 
-    def _judge_held(self, judgement: Judgement, window: Window) -> None:
-        """Planned for what was counted: it may change, and it may agree with the spec again."""
+    def _judge_held(self, judgement: Judgement, window: Window, steady: Window) -> None:
+        """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
         if self._declared:
             self._agreeing = self._agreeing + 1 if judgement.clean else 0
             if judgement.differs:
                 self._differing = self._judge.difference(judgement, window.bps)
+        held = self._held or {}
         if self._hold_next:
             self._hold_next = False
             self._hold(window)
         elif self._learning:
             return
-        elif self._judge.changed(window.bps, self._held or {}):
+        elif self._judge.changed(window.bps, held):
             self._follow(window)
-        else:
-            self._correct_scale(window)
+        elif steady.iterations is not None and held.keys() == set(self._judge.carrying(steady.bps)):
+            self._hold(steady)
 
     def _follow(self, window: Window) -> None:
         """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice will do so again:
@@ -253,35 +255,21 @@ class WatchedJob:
     # ---- what is held
 
     def _hold(self, window: Window) -> None:
-        """Plan for what is measured from now on, if it differs from what is held."""
-        carrying = frozenset(self._judge.carrying(window.bps))
+        """Plan for what is measured from now on, if it differs from what is held by more than is uncertain."""
+        uncertain = LAG_S / window.seconds
         scale = 0.125 * (window.iteration_s or 1.0)
-        rates = zip(self.pairs, window.bps.tolist(), strict=True)
-        equal = max(EQUAL, 2 * LAG_S / window.seconds)
-        amounts = levelled({pair: scale * bps for pair, bps in rates if pair in carrying}, equal)
+        rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
+        carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}
+        amounts = levelled(carrying, max(EQUAL, 2 * uncertain))
         per_iteration = window.iterations is not None
         held = self._held or {}
         same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
-        if not same or any(abs(amounts[pair] - held[pair]) > EQUAL * held[pair] for pair in held):
+        wrong = max(EXACT, uncertain)
+        if not same or any(abs(amounts[pair] - held[pair]) > wrong * held[pair] for pair in held):
             self._held, self._held_per_iteration = amounts, per_iteration
             self._seen |= amounts.keys()
             self._links = self._measured_links(self._held)
             self._count_besides()
-
-    def _correct_scale(self, window: Window) -> None:
-        """The first windows are short: all amounts of an iteration can be wrong by one factor, which longer windows
-        show. It does not change the plan, but the ideal time."""
-        held = self._held
-        if not held or not window.iterations:
-            return
-        own = self._judge.in_order(held) > 0
-        factor = float(window.bytes[own].sum() / window.iterations / sum(held.values()))
-        wrong = abs(factor - 1) > max(SCALE, LAG_S / window.seconds) or not self._held_per_iteration
-        self._off_scale = self._off_scale + 1 if wrong else 0
-        if factor > 0 and self._off_scale >= CONTRADICTIONS:
-            self._held, self._held_per_iteration = {pair: factor * amount for pair, amount in held.items()}, True
-            self._links = self._measured_links(self._held)
-            self._off_scale = 0
 
     def _measured_links(self, held: Mapping[Pair, float]) -> tuple[VirtualLink, ...]:
         """Where only amounts differ, the phases of the spec with other amounts; else one phase."""
