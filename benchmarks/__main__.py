@@ -23,6 +23,7 @@ MODULES = {
     "fuzz-openflow": "benchmarks.openflow.fuzz",
     "simulation": "benchmarks.simulation",
     "joining": "benchmarks.joining.command",
+    "registering": "benchmarks.joining.registering",
     "wire": "benchmarks.joining.wire",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
