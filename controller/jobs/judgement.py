@@ -38,8 +38,8 @@ AMONG_TOLERANCE = 1.67
 
 CONTRADICTIONS = 2
 AMONG_CONTRADICTIONS = 4
-UNDECLARED_CONTRADICTIONS = 3
-"""More than the parameters take that a training program sends to all ranks before its first iteration."""
+FIRST_CONTRADICTIONS = 3
+"""Of traffic before the first iteration: more than the parameters take that a training program sends to all ranks."""
 
 Flags = NDArray[np.bool_]
 
@@ -71,10 +71,10 @@ class Judge:
         self._opposite = np.array([place.get((dst, src), -1) for src, dst in pairs], np.int64)
         self._announced = self.in_order({pair: sum(size for _, size in phases) for pair, phases in profile.items()})
         self._groups = _groups(pairs, profile)
-        self._undeclared_runs = _Runs(len(pairs), UNDECLARED_CONTRADICTIONS)
-        self._off_runs = _Runs(len(pairs), CONTRADICTIONS)
-        self._among_runs = _Runs(len(pairs), AMONG_CONTRADICTIONS)
-        self._changed_runs = _Runs(len(pairs), CONTRADICTIONS)
+        self._undeclared_runs = _Runs(len(pairs))
+        self._off_runs = _Runs(len(pairs))
+        self._among_runs = _Runs(len(pairs))
+        self._changed_runs = _Runs(len(pairs))
 
     def in_order(self, amounts: Mapping[Pair, float]) -> Floats:
         """One per pair; 0 where there is none."""
@@ -97,17 +97,19 @@ class Judge:
         opposite = self._the_other_way(bps)
         reference = np.where(opposite > INSIGNIFICANT * busiest, opposite, busiest)
         undeclared = (announced == 0) & (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
-        lasting = self._undeclared_runs.add(undeclared, recent > INSIGNIFICANT * busiest)
+        needed = CONTRADICTIONS if window.begun else FIRST_CONTRADICTIONS
+        lasting = self._undeclared_runs.add(undeclared, needed, recent > INSIGNIFICANT * busiest)
         own = announced > INSIGNIFICANT * announced.max(initial=0.0)
         if not window.whole:
             return Judgement(lasting, own & False, np.ones(len(bps)), not undeclared.any())
         if window.iterations is not None:
             ratio = _ratios(window.bytes / window.iterations, announced)
-            slack, runs = TOLERANCE + 0.5 / window.iterations, self._off_runs
+            slack, runs, needed = TOLERANCE + 0.5 / window.iterations, self._off_runs, CONTRADICTIONS
         else:
-            ratio, slack, runs = self._among(recent, own), AMONG_TOLERANCE, self._among_runs
+            ratio, slack = self._among(recent, own), AMONG_TOLERANCE
+            runs, needed = self._among_runs, AMONG_CONTRADICTIONS
         off = own & ~((ratio > 1 / slack) & (ratio < slack))
-        return Judgement(lasting, runs.add(off), ratio, not (undeclared.any() or off.any()))
+        return Judgement(lasting, runs.add(off, needed), ratio, not (undeclared.any() or off.any()))
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""
@@ -120,7 +122,7 @@ class Judge:
             ratio = np.where(own, bps / (amounts * scale), 1.0)
         new = ~own & (bps > UNDECLARED * bps.max()) & (bps > UNDECLARED * self._the_other_way(bps))
         wrong = new | ~((ratio > 1 / TOLERANCE) & (ratio < TOLERANCE))
-        return bool(self._changed_runs.add(wrong).any())
+        return bool(self._changed_runs.add(wrong, CONTRADICTIONS).any())
 
     def difference(self, judgement: Judgement, bps: Floats) -> Difference:
         """What is wrong, by pair."""
@@ -151,14 +153,13 @@ class Judge:
 class _Runs:
     """In how many consecutive judgements each pair was wrong."""
 
-    def __init__(self, pairs: int, needed: int) -> None:
+    def __init__(self, pairs: int) -> None:
         self._counts = np.zeros(pairs)
-        self._needed = needed
 
-    def add(self, wrong: Flags, again: Flags | bool = True) -> Flags:
-        """Which pairs have been wrong often enough. ``again``: also since the judgement before."""
+    def add(self, wrong: Flags, needed: int, again: Flags | bool = True) -> Flags:
+        """Which pairs have been wrong so often. ``again``: also since the judgement before."""
         self._counts = np.where(wrong, self._counts + again, 0)
-        lasting: Flags = self._counts >= self._needed
+        lasting: Flags = self._counts >= needed
         return lasting
 
 

@@ -40,14 +40,15 @@ SMALL = 0.05
 
 class Window(NamedTuple):
     """``bps``: payload per pair; 0 for pairs that were not counted at both ends. ``recent_bps``: since the counters
-    before the latest. ``iterations``: that it holds, None where they are not reported. ``whole``: it is long enough to
-    have had every pair's turn. ``start``: in monotonic seconds."""
+    before the latest. ``iterations``: that it holds, None where they are not reported. ``begun``: some were reported
+    before it. ``whole``: it is long enough to have had every pair's turn. ``start``: in monotonic seconds."""
 
     start: float
     bps: Floats
     recent_bps: Floats
     seconds: float
     iterations: float | None
+    begun: bool
     whole: bool
 
     @property
@@ -95,6 +96,12 @@ class PayloadWindows:
         """What is counted so far."""
         self._snapshots.append(_Snapshot(now, totals))
 
+    def count_from_zero(self, pairs: int, now: float) -> None:
+        """Pairs that were not counted yet have counters from now on, which start at zero."""
+        none = np.zeros(pairs)
+        at, *counted = self._snapshots[-1].totals if self._snapshots else (none + np.nan, none, none)
+        self.add(Totals(np.where(np.isfinite(at), at, now), *counted), now)
+
     def of_pairs(self, rows: Rows) -> None:
         """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
         self._snapshots = deque((snapshot.of(rows) for snapshot in self._snapshots), maxlen=SNAPSHOTS)
@@ -139,7 +146,9 @@ class PayloadWindows:
         seconds = latest.now - start.now
         whole = seconds >= FEWEST_ITERATIONS * self._iteration_s(now)
         recent_bps = self._payload_bps(self._snapshots[-2], latest)
-        return Window(start.now, bps, recent_bps, seconds, self._iterations(start, latest, bps, planned_bytes), whole)
+        begun = any(at <= start.now for at, _ in self._durations)
+        iterations = self._iterations(start, latest, bps, planned_bytes)
+        return Window(start.now, bps, recent_bps, seconds, iterations, begun, whole)
 
     def _ends(self, now: float, since: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
@@ -176,14 +185,15 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """By their mean duration, or by how many were reported, whichever makes more of what is planned for come true.
-        A job that pauses takes fewer than by their duration; reports come late and several at once."""
+        """By their mean duration. Where those reported fill less of the window by more than two of them, the job pauses
+        or does not report all: then by how many were reported, if that makes more of what is planned for come true."""
         durations = [duration for at, duration in self._durations if start.now < at <= end.now]
         if not durations:
             return None
-        by_duration = (end.now - start.now) * len(durations) / sum(durations)
-        total = 0.125 * bps.sum() * (end.now - start.now)
-        if not planned_bytes or not total:
+        mean_s, window_s = sum(durations) / len(durations), end.now - start.now
+        by_duration = window_s / mean_s
+        total = 0.125 * bps.sum() * window_s
+        if window_s - sum(durations) <= 2 * mean_s or not planned_bytes or not total:
             return by_duration
 
         def error(count: float) -> float:

@@ -110,9 +110,8 @@ class WatchedJob:
             self._learning = learning
             self._stable = 0
             self._count_pairs()
-            if learning and not self._declared and self._held is None and now is not None:
-                none = np.zeros(len(self.pairs))
-                self._windows.add(Totals(none + now, none, none), now)
+            if learning and now is not None:
+                self._windows.count_from_zero(len(self.pairs), now)
             self.demand = self._state()
 
     def connections_changed(self, job: Job) -> None:
