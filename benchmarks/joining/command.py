@@ -115,7 +115,7 @@ def planned(
     """A round under the plan. The window begins ``CYCLES_S`` after the announcement."""
     jobs.begin_round(number)
     wait_for(lambda: all(jobs.logs(job, number) for job in jobs.jobs), "the ranks to connect", WINDOW_S, POLL_S)
-    watch = Watch(client, jobs, number)
+    watch = Watch(client, jobs, number, announced is Announced.CONNECTIONS)
     for job in jobs.jobs:
         client.register_job(spec_of(job, announced))
     while time.monotonic() < watch.start + CYCLES_S:

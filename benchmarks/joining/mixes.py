@@ -82,10 +82,13 @@ def mix(seed: int, library: Library, hosts: int) -> tuple[MixedJob, ...]:
 
 
 def spec_of(job: LibraryJob, announced: Announced) -> JobSpec:
-    """``reversed``: of the ranks. ``half``: of the bytes. ``other``: a broadcast, in place of one an all-reduce."""
+    """``reversed``: of the ranks. ``half``: of the bytes. ``other``: a broadcast, in place of one an all-reduce.
+    ``observed`` and ``connections``: the hosts only."""
     endpoints = {"job_id": job.job_id, "endpoints": job.peers, "lease_s": LEASE_S}
     if announced is Announced.OBSERVED:
         return JobSpec.parse(endpoints)
+    if announced is Announced.CONNECTIONS:
+        return JobSpec.parse({**endpoints, "reports_connections": True})
     size, algorithm = FLOAT_BYTES * job.elements, ALGORITHMS[job.collective, job.variant]
     ranks = range(len(job.hosts))
     if announced is Announced.OTHER:

@@ -24,13 +24,15 @@ class Mode(StrEnum):
 
 
 class Announced(StrEnum):
-    """What the controller is told: what the job asks of its library; three wrong things; the hosts only."""
+    """What the controller is told: what the job asks of its library; three wrong things; the hosts only, without
+    or with the connections that their sockets have."""
 
     RIGHT = "right"
     REVERSED = "reversed"
     HALF = "half"
     OTHER = "other"
     OBSERVED = "observed"
+    CONNECTIONS = "connections"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """What the controller does with jobs while they train, second by second, and whether it is right.
 
-``Watch`` reports the jobs' iterations and notes their routes and alarms; ``judged`` compares these, after the round,
-with what the ranks' sockets have counted.
+``Watch`` reports the jobs' iterations, and for those that do so their connections, and notes their routes and alarms;
+``judged`` compares these, after the round, with what the ranks' sockets have counted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from benchmarks.joining.mixes import spec_of
 from benchmarks.joining.results import Announced
 from controller.api.client import Client
 from controller.jobs.collectives import virtual_links
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
+from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 
 EVERY_S = 1.0
@@ -39,14 +40,16 @@ class Look:
 
 @dataclass(slots=True)
 class Watch:
-    """``start``: in monotonic seconds."""
+    """``start``: in monotonic seconds. ``connections``: whether the jobs report theirs."""
 
     client: Client
     jobs: RunningJobs
     number: int
+    connections: bool = False
     start: float = field(default_factory=time.monotonic)
     looks: list[Look] = field(default_factory=list)
     _reported: dict[str, int] = field(default_factory=dict)
+    _connected: dict[str, set[Connected]] = field(default_factory=dict)
 
     def look(self) -> None:
         """Waits for the next second, reports what the jobs have done since the last one, and looks at their routes."""
@@ -58,9 +61,20 @@ class Watch:
                 times = [IterationTime(i.index, i.duration_s, i.communication_s) for i in new]
                 self.client.report_iterations(job.job_id, times)
                 self._reported[job.job_id] = len(done)
+            if self.connections:
+                self._report_connections(job)
         differing = frozenset(job.spec.job_id for job in self.client.list_jobs() if job.demand.difference)
         spines = {job.job_id: self._spines(job) for job in self.jobs.jobs}
         self.looks.append(Look(round(time.monotonic() - self.start, 1), spines, differing))
+
+    def _report_connections(self, job: LibraryJob) -> None:
+        """Of each host those that have changed."""
+        for host in job.hosts:
+            ends = read_connections(self.jobs.lab.namespace(host))
+            now = {Connected(end.ip, end.port, end.peer_ip, end.peer_port) for end in ends if end.peer_ip in job.peers}
+            if now != self._connected.get(host.ip, set()):
+                self.client.report_connections(job.job_id, host.ip, now)
+                self._connected[host.ip] = now
 
     def _spines(self, job: LibraryJob) -> dict[Pair, str | None]:
         with closing(self.client.watch_routes(job.job_id)) as stream:
