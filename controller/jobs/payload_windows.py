@@ -90,7 +90,10 @@ class PayloadWindows:
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
         """The job has reported iterations."""
-        self._durations.extend((now, duration) for duration in durations_s)
+        ends_at = now
+        for duration in reversed(tuple(durations_s)):
+            self._durations.append((ends_at, duration))
+            ends_at -= duration
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
@@ -185,22 +188,29 @@ class PayloadWindows:
         return np.where(np.isfinite(bps), np.maximum(bps, 0.0), 0.0)
 
     def _iterations(self, start: _Snapshot, end: _Snapshot, bps: Floats, planned_bytes: int) -> float | None:
-        """By their mean duration. Where those reported fill less of the window by more than two of them, the job pauses
-        or does not report all: then by how many were reported, if that makes more of what is planned for come true."""
-        durations = [duration for at, duration in self._durations if start.now < at <= end.now]
-        if not durations:
+        """By their mean duration, weighted with the time that each has in the window. Where they fill less of it by
+        more than two of them, the job pauses or does not report all: then by how many were reported, if that makes more
+        of what is planned for come true."""
+        spans = [
+            (min(at, end.now) - max(at - duration, start.now), duration)
+            for at, duration in self._durations
+            if start.now < at and at - duration < end.now
+        ]
+        filled_s = sum(span for span, _ in spans)
+        reported = sum(span / duration for span, duration in spans)
+        if not reported:
             return None
-        mean_s, window_s = sum(durations) / len(durations), end.now - start.now
-        by_duration = window_s / mean_s
+        window_s = end.now - start.now
+        by_duration = window_s * reported / filled_s
         total = 0.125 * bps.sum() * window_s
-        if window_s - sum(durations) <= 2 * mean_s or not planned_bytes or not total:
+        if window_s - filled_s <= 2 * filled_s / reported or not planned_bytes or not total:
             return by_duration
 
         def error(count: float) -> float:
             ratio = float(total / planned_bytes / count)
             return max(ratio, 1 / ratio)
 
-        return min((by_duration, float(len(durations))), key=error)
+        return min((by_duration, reported), key=error)
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""

@@ -271,6 +271,17 @@ def test_lagging_counters_and_uneven_iterations_average_out(lag_s: float, bursts
     assert alike({(link.src_ip, link.dst_ip): link.bytes / sum(REVERSED.values()) for link in planned}, REVERSED, 0.03)
 
 
+def test_slow_iterations_before_the_routes_were_right_do_not_make_those_after_them_larger() -> None:
+    cluster = Cluster(spec(FOUR, []))
+    cluster.iteration_s = 4.0
+    cluster.train(8.1, REVERSED)
+    cluster.iteration_s = 1.3
+    cluster.train(2 * INTERVAL_S, REVERSED)
+    for _ in range(10):
+        cluster.train(INTERVAL_S, REVERSED)
+        assert bytes_error(cluster.of_job, REVERSED) < 0.03
+
+
 def test_bytes_that_change_are_not_averaged_with_those_before() -> None:
     cluster = Cluster(spec(FOUR, []), lag_s=0.5)
     cluster.train(60, REVERSED)
