@@ -27,8 +27,8 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
 test: libraries lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
-	@$(PY) -m pytest tests/unit -n auto
-	@$(WITH_OVS) $(PY) -m pytest tests/wire tests/lab
+	@$(PY) -m pytest tests/unit tests/wire -n auto
+	@$(WITH_OVS) $(PY) -m pytest tests/lab
 
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
 	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab
