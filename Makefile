@@ -6,13 +6,16 @@ PYTHON_CODE := controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test test-os-ken lint proto-check dashboard proto lock clean
+.PHONY: help setup libraries demo bench test test-os-ken lint proto-check dashboard proto lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup:  ## Install what is missing (needs root only for system packages)
 	@scripts/bootstrap.sh
+
+libraries: setup  ## Also install PyTorch and Open MPI, for the tests with real jobs (SIGNALBOX_LIBRARIES=no: skip both)
+	@[ "$$SIGNALBOX_LIBRARIES" = no ] || scripts/bootstrap.sh --libraries
 
 demo: setup  ## The whole loop on an emulated fabric, under 4 minutes (root); results in out/demo
 	@$(WITH_OVS) $(PY) -m mininet_topos.demo --out out/demo
@@ -23,11 +26,11 @@ bench: setup  ## Time planning (WORKLOADS=DIR for published ones too), rules and
 	@$(PY) -m benchmarks counters
 	@$(WITH_OVS) $(PY) -m benchmarks fabric --leaves 16 --spines 8 --quiet-s 10 --idle-s 10 --cuts 20
 
-test: lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
-	@$(PY) -m pytest tests/unit -n auto
-	@$(WITH_OVS) $(PY) -m pytest tests/wire tests/lab
+test: libraries lint proto-check  ## Everything that CI checks: lint, types, import rules, generated code, all tests (root)
+	@$(PY) -m pytest tests/unit tests/wire -n auto
+	@$(WITH_OVS) $(PY) -m pytest tests/lab
 
-test-os-ken: setup  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
+test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
 	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab
 
 lint: setup  ## Formatting, style, types, import rules

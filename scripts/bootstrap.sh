@@ -3,7 +3,8 @@
 #
 #   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
 #   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
-#   scripts/bootstrap.sh --libraries   also Open MPI, and PyTorch in .venv-torch, for real jobs on the emulated fabric
+#   scripts/bootstrap.sh --libraries   also Open MPI, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names an environment
+#                                      that has it, for real jobs on the emulated fabric
 #
 # Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
 # Python packages come from requirements/lock.txt, every file checked against its hash.
@@ -122,13 +123,18 @@ install_python_packages() {
 
 torch_fingerprint() { printf '%s %s\n' "$root" "$(sha256sum <"$root/requirements/torch.txt")"; }
 
-# pip, because it looks where its own settings say; PyTorch's builds are not on the usual index.
+# pip, because it looks where its own settings say; PyTorch's builds are not on the usual index. Most of its files are
+# never used: only what an import needs is compiled, and the import shows that the installation works.
 install_torch() {
     [[ -e $torch_stamp && $(<"$torch_stamp") == "$(torch_fingerprint)" ]] && return
     say "installing PyTorch into .venv-torch"
-    "$venv/bin/python" -m venv --clear "$torch_venv"
-    "$torch_venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
-        -r "$root/requirements/torch.txt"
+    "$venv/bin/python" -m venv --clear --without-pip "$torch_venv"
+    "$venv/bin/python" -m pip --python "$torch_venv/bin/python" install --quiet --disable-pip-version-check --no-deps \
+        --no-compile --require-hashes -r "$root/requirements/torch.txt" || die "pip could not install PyTorch; what it said is above." \
+        "The build without CUDA is for Python 3.11 on x86-64 and is not on the usual index: name PyTorch's own with" \
+        "PIP_EXTRA_INDEX_URL, a folder that has the file with PIP_FIND_LINKS, or an environment that has it with SIGNALBOX_TORCH." \
+        "SIGNALBOX_LIBRARIES=no make test  skips the tests that need PyTorch or Open MPI."
+    env -u PYTHONDONTWRITEBYTECODE "$torch_venv/bin/python" -c 'import torch.distributed'
     torch_fingerprint >"$torch_stamp"
 }
 
@@ -165,7 +171,7 @@ main() {
         install_python_packages
         say "ready: .venv/bin/signalbox"
     fi
-    [[ -z $libraries ]] || install_torch
+    [[ -z $libraries || -n ${SIGNALBOX_TORCH:-} ]] || install_torch
 }
 
 main "$@"

@@ -167,6 +167,7 @@ def _leaf(scene: Scene, turn: int) -> None:
 
 
 def _controller(scene: Scene, turn: int) -> None:
+    scene.lab.reconnect_soon()  # also those that were made again
     _, up, down, _ = _pick_cable(scene, turn)
     roles = _roles(scene, lambda _: False, {up: "close 1", down: "close 2"})
     with scene.closely((up, down)):
@@ -178,6 +179,7 @@ def _controller(scene: Scene, turn: int) -> None:
 
 def _cable_without_controller(scene: Scene, turn: int) -> None:
     """Only the switches' own failover: switches that send down into the dead cable are not informed."""
+    scene.lab.reconnect_soon()  # also those that were made again
     (leaf, spine), up, down, roles = _pick_cable(scene, turn)
     name, left = f"{leaf}-{spine}", scene.links - 2
     with scene.closely((up, down)):

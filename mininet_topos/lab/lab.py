@@ -149,6 +149,13 @@ class Lab:
             return "false" not in states
 
         wait_for(connected, f"{self.controller} to accept the switches", deadline_s)
+        self.reconnect_soon()
+
+    def reconnect_soon(self) -> None:
+        """Switches that are connected now try every second when they lose the controller, not up to 8 seconds later.
+        Open vSwitch 3.1 ignores this setting while a switch is not connected."""
+        running = [self.bridge(switch.name) for switch in self.switches if switch.name not in self._stopped]
+        run("ovs-vsctl", *_each(["set", "Controller", bridge, "max_backoff=1000"] for bridge in running))
 
     def _bring_up(self) -> None:
         self.datapath = available_datapath()
@@ -180,7 +187,6 @@ class Lab:
             yield ["add-port", bridge, name, "--", "set", "Interface", name, f"ofport_request={port}"]
         if self.controller:
             yield ["set-controller", bridge, self.controller]
-            yield ["set", "Controller", bridge, "max_backoff=1000"]
 
     def _ports(self, switch: str) -> Iterator[tuple[int, str, Cable]]:
         for cable in self.links:

@@ -24,10 +24,13 @@ def running_fabric(
     settings: Settings | None = None,
     program: tuple[str, ...] = ("controller", "serve"),
 ) -> Iterator[tuple[Lab, ControllerProcess, Client]]:
-    """All links have one rate. The controller's files are in ``folder``."""
+    """All links have one rate. The controller's files are in ``folder``; ``settings`` come before those made here, key
+    by key."""
     rates = {"link_bps": link_mbps * 1e6, "host_link_bps": link_mbps * 1e6}
-    defaults: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
-    controller = ControllerProcess(folder, settings={**defaults, **(settings or {})}, program=program)
+    mine: Settings = {"discovery": {"edge_after_s": 1.0}, "fabric": rates}
+    given = settings or {}
+    both = {section: {**mine.get(section, {}), **given.get(section, {})} for section in {**mine, **given}}
+    controller = ControllerProcess(folder, settings=both, program=program)
     with ExitStack() as stack:
         stack.callback(controller.kill)
         controller.start()
@@ -35,6 +38,7 @@ def running_fabric(
         client = stack.enter_context(Client(controller.address))
         links = fabric_links(lab)
         wait_for(lambda: settled(client, links), "every link found", FOUND_S)
+        lab.reconnect_soon()
         yield lab, controller, client
 
 

@@ -31,7 +31,8 @@ Fabric = tuple[Lab, ControllerProcess, Client]
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """3 leaves x 2 spines x 2 hosts; one ring over the leaves, planned, and found without an inventory."""
     size = LeafSpine(LEAVES, SPINES, 2, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
-    with running_fabric(size, tmp_path_factory.mktemp("controller")) as (lab, controller, client):
+    soon = {"discovery": {"hold_down_s": 0.5}}
+    with running_fabric(size, tmp_path_factory.mktemp("controller"), settings=soon) as (lab, controller, client):
         client.register_job(ring(lab, "ring", 1))
         wait_for(lambda: pinned(client, "ring") == LEAVES, "the ring's pins", 30)
         yield lab, controller, client

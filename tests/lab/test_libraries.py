@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -25,35 +26,24 @@ M = 4 * ELEMENTS
 
 
 def needs(library: Library) -> None:
+    """A library that is not installed is a failure, unless somebody has said that it may be missing."""
     if library in missing():
-        pytest.skip(missing()[library])
+        leave = pytest.skip if os.environ.get("SIGNALBOX_LIBRARIES") == "no" else pytest.fail
+        leave(missing()[library])
 
 
-def trained(lab: Lab, library: Library, folder: Path) -> None:
-    """An all-reduce job of three ranks on two leaves ends by itself, and every sum is right."""
-    job = LibraryJob("job", library, "all_reduce", lab.hosts[:RANKS], ELEMENTS, "ring")
-    jobs = RunningJobs(lab, [job], folder, ITERATIONS)
-    jobs.start()
-    jobs.begin_round()
-    jobs.wait_for_end()
-    jobs.wait()
-    logs = jobs.logs(job)
-    assert [log.rank for log in logs] == list(range(RANKS))
-    assert all([i.index for i in log.iterations] == list(range(ITERATIONS)) for log in logs)
-    assert all(i.ok for log in logs for i in log.iterations), "every sum is right"
+def assert_right(jobs: RunningJobs) -> None:
+    """All ranks have ended after the same iterations, and every sum was right."""
+    for job in jobs.jobs:
+        logs = jobs.logs(job)
+        assert [log.rank for log in logs] == list(range(RANKS))
+        assert all(log.ended for log in logs)
+        finished = [[i.index for i in log.iterations] for log in logs]
+        assert finished == [list(range(max(ITERATIONS, len(finished[0]))))] * RANKS
+        assert all(i.ok for log in logs for i in log.iterations)
 
 
-def test_a_gloo_all_reduce_trains_right(lab: Lab, tmp_path: Path) -> None:
-    needs("gloo")
-    trained(lab, "gloo", tmp_path)
-
-
-def test_an_open_mpi_all_reduce_trains_right(lab: Lab, tmp_path: Path) -> None:
-    needs("open-mpi")
-    trained(lab, "open-mpi", tmp_path)
-
-
-def test_sockets_tell_which_way_gloos_ring_goes(lab: Lab, tmp_path: Path) -> None:
+def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab: Lab, tmp_path: Path) -> None:
     """Rank r sends to r - 1, whatever the switches say."""
     needs("gloo")
     job = LibraryJob("job", "gloo", "all_reduce", lab.hosts[:RANKS], ELEMENTS)
@@ -62,12 +52,24 @@ def test_sockets_tell_which_way_gloos_ring_goes(lab: Lab, tmp_path: Path) -> Non
     jobs.begin_round()
     jobs.wait_for_iterations(ITERATIONS)
     seen = received_from(c for host in job.hosts for c in read_connections(lab.namespace(host)))
+    jobs.end_round()
+    jobs.wait()
+    assert_right(jobs)
     for rank, ip in enumerate(job.peers):
         before, after = job.peers[rank - 1], job.peers[(rank + 1) % RANKS]
         assert seen[ip, before] > ITERATIONS * M, "4/3 of M per iteration"
-        assert seen[ip, after] < M, "headers"
-    jobs.end_round()
+        assert seen[ip, after] < 0.1 * seen[ip, before], "headers"
+
+
+def test_an_open_mpi_all_reduce_is_right(lab: Lab, tmp_path: Path) -> None:
+    needs("open-mpi")
+    job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts[:RANKS], ELEMENTS, "ring")
+    jobs = RunningJobs(lab, [job], tmp_path, ITERATIONS)
+    jobs.start()
+    jobs.begin_round()
+    jobs.wait_for_end()
     jobs.wait()
+    assert_right(jobs)
 
 
 def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ for target in sys.argv[2:]:
 def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """20 switches, 16 hosts; two rings over all edge switches, planned."""
     topo = FatTree(K, LINK_MBPS, LINK_MBPS, lab_prefix)
-    with running_fabric(topo, tmp_path_factory.mktemp("controller")) as (lab, controller, client):
+    soon = {"discovery": {"hold_down_s": 0.5}}
+    with running_fabric(topo, tmp_path_factory.mktemp("controller"), settings=soon) as (lab, controller, client):
         for job_id, hosts in JOBS.items():
             client.register_job(ring(lab, job_id, hosts))
         wait_for(lambda: all(pinned(client, job) == len(EDGES) for job in JOBS), "the rings' pins", 30)

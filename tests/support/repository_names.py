@@ -26,8 +26,8 @@ from controller.observability.families import FAMILIES
 from tests.support.doc_pages import ROOT
 
 PACKAGES = ("controller", "mininet_topos", "benchmarks")
-_SOURCES = (*PACKAGES, "deploy", "tests/support", "tests/lab/conftest.py")
-_SKIPPED = {"__pycache__", ".venv", "out", "pb", ".git"}
+_SOURCES = (*PACKAGES, "deploy", "tests/support", "tests/lab/conftest.py", "tests/lab/test_libraries.py")
+_SKIPPED = {"__pycache__", ".venv", ".venv-torch", "out", "pb", ".git"}
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*")
 _WORD = re.compile(r"[\w.-]+")
 

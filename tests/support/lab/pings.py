@@ -11,8 +11,11 @@ def address(lab: Lab, host: str) -> str:
     return next(h.ip for h in lab.hosts if h.name == host)
 
 
-def assert_pings(lab: Lab, source: str, target: str, count: int = 3) -> None:
-    """At least one echo is answered; on a busy machine a single one may be late."""
-    argv = ["ping", "-c", str(count), "-i", "0.2", "-W", "3", address(lab, target)]
+def assert_pings(lab: Lab, source: str, target: str, count: int | None = None) -> None:
+    """At least one echo is answered, of ``count``, or within some seconds: on a busy machine a single one may be late.
+    Without ``count`` the first answer is enough."""
+    # With -w ping asks until it has -c answers.
+    how_many = ["-c", "1", "-w", "5"] if count is None else ["-c", str(count), "-W", "3"]
+    argv = ["ping", *how_many, "-i", "0.2", address(lab, target)]
     out = lab.popen(source, argv, stdout=subprocess.PIPE, text=True).communicate()[0]
     assert " bytes from " in out, f"{source} does not reach {target}:\n{out}"

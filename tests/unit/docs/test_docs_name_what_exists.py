@@ -26,7 +26,7 @@ FOREIGN = {
     "ovs-vswitchd.log",
     "OFPCR_ROLE_NOCHANGE",
     "OFPBRC_IS_SLAVE",
-    # gRPC, JSON, networkx, Prometheus, pytest, Hypothesis, Mininet, shell
+    # gRPC, JSON, networkx, Prometheus, pip, pytest, Hypothesis, Mininet, shell
     "grpc.health.v1.Health",
     "google.rpc.BadRequest",
     "NOT_SERVING",
@@ -34,6 +34,8 @@ FOREIGN = {
     "networkx.node_link_data",
     "process_*",
     "promtool",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_FIND_LINKS",
     "tmp_path",
     "--hypothesis-profile=random",
     "nice -n -10",
