@@ -153,7 +153,7 @@ def bytes_error(demand: JobDemand, traffic: Traffic) -> float:
     assert measured is not None
     assert measured.iteration_s is not None
     counted = dict(zip(measured.pairs, 0.125 * measured.bps * measured.iteration_s, strict=True))
-    return max(abs(counted[pair] / size - 1) for pair, size in traffic.items())
+    return float(max(abs(counted[pair] / size - 1) for pair, size in traffic.items()))
 
 
 def shares(demand: JobDemand) -> dict[Pair, float]:
