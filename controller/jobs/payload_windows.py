@@ -90,10 +90,11 @@ class PayloadWindows:
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
         """The job has reported iterations."""
-        ends_at = now
-        for duration in reversed(tuple(durations_s)):
+        durations = list(durations_s)
+        ends_at = now - sum(durations)
+        for duration in durations:
+            ends_at += duration
             self._durations.append((ends_at, duration))
-            ends_at -= duration
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
