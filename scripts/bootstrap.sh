@@ -3,7 +3,7 @@
 #
 #   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
 #   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
-#   scripts/bootstrap.sh --libraries   also Open MPI, and PyTorch in .venv-torch, for real jobs on the emulated fabric
+#   scripts/bootstrap.sh --libraries   also Open MPI, iperf3 over Multipath TCP, and PyTorch in .venv-torch, for real jobs
 #
 # Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
 # Python packages come from requirements/lock.txt, every file checked against its hash.
@@ -63,6 +63,8 @@ missing_library_packages() {
     has mpirun || echo openmpi-bin
     /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || echo python3-mpi4py
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || echo python3-numpy
+    has iperf3 || echo iperf3
+    has mptcpize || echo mptcpize
 }
 
 distribution() { (. /etc/os-release 2>/dev/null && printf '%s' "${ID:-unknown} ${VERSION_ID:-}") || printf unknown; }
