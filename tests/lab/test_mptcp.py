@@ -37,8 +37,8 @@ RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HO
 RECEIVE_BUFFER = "4096 131072 6291456"
 """Linux's default. That of the lab's hosts fits one path: ``FabricHost`` in ``mininet_topos/fabric_topo.py``."""
 INTERVAL_S = 0.5
-SETTLE_S = 1.5
-MEASURED_S = 3.0
+SETTLE_S = 1.0
+MEASURED_S = 2.5
 IPERF_PORT, SECOND_PORT = 5201, 9000
 MPTCPIZE = ["mptcpize", "run"]
 
