@@ -3,8 +3,8 @@
 #
 #   scripts/bootstrap.sh           install what is missing; does nothing when nothing changed since the last time
 #   scripts/bootstrap.sh --check   only say what is missing; exit status 1 when something is
-#   scripts/bootstrap.sh --libraries   also Open MPI, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names an environment
-#                                      that has it, for real jobs on the emulated fabric
+#   scripts/bootstrap.sh --libraries   also Open MPI, iperf3, mptcpize, and PyTorch in .venv-torch unless SIGNALBOX_TORCH names
+#                                      an environment that has it, for real jobs on the emulated fabric
 #
 # Root is needed only to install missing system packages with apt (Debian 12; Ubuntu is supported but untested).
 # Python packages come from requirements/lock.txt, every file checked against its hash.
@@ -62,6 +62,8 @@ missing_packages() {
 
 missing_library_packages() {
     has mpirun || echo openmpi-bin
+    has iperf3 || echo iperf3
+    has mptcpize || echo mptcpize
     /usr/bin/python3 -c 'import mpi4py' 2>/dev/null || echo python3-mpi4py
     /usr/bin/python3 -c 'import numpy' 2>/dev/null || echo python3-numpy
 }

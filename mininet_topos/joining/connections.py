@@ -47,7 +47,7 @@ def parsed(listed: str) -> Iterator[Connection]:
             ends = local, peer
         elif ends:
             counted = RECEIVED.search(line)
-            yield Connection(*_address(ends[0]), *_address(ends[1]), int(counted[1]) if counted else 0)
+            yield Connection(*address_of(ends[0]), *address_of(ends[1]), int(counted[1]) if counted else 0)
             ends = None
 
 
@@ -66,7 +66,7 @@ def uses_ports(ports: Container[int]) -> Callable[[Connection], bool]:
     return lambda connection: connection.port in ports or connection.peer_port in ports
 
 
-def _address(text: str) -> tuple[str, int]:
+def address_of(text: str) -> tuple[str, int]:
     """``10.0.1.1:5000``, also ``[::ffff:10.0.1.1]:5000`` of a socket that speaks both versions of IP, and
     ``10.0.1.1%eth0:5000``."""
     ip, _, port = text.rpartition(":")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from pathlib import Path
 
@@ -10,12 +9,13 @@ import pytest
 
 from controller.jobs.spec import JobSpec
 from mininet_topos.joining.connections import read_connections, received_from
-from mininet_topos.joining.jobs import Library, LibraryJob, RunningJobs
+from mininet_topos.joining.jobs import LibraryJob, RunningJobs
 from mininet_topos.joining.launch import missing
 from mininet_topos.lab.lab import Lab
 from mininet_topos.lab.record import wait_for
 from mininet_topos.lab.running_fabric import LINK_MBPS, running_fabric
 from mininet_topos.leaf_spine import LeafSpine
+from tests.support.lab.needs import needs
 
 pytestmark = pytest.mark.lab
 
@@ -23,13 +23,6 @@ ITERATIONS = 3
 RANKS = 3
 ELEMENTS = 12_000
 M = 4 * ELEMENTS
-
-
-def needs(library: Library) -> None:
-    """A library that is not installed is a failure, unless somebody has said that it may be missing."""
-    if library in missing():
-        leave = pytest.skip if os.environ.get("SIGNALBOX_LIBRARIES") == "no" else pytest.fail
-        leave(missing()[library])
 
 
 def assert_right(jobs: RunningJobs) -> None:
@@ -45,7 +38,7 @@ def assert_right(jobs: RunningJobs) -> None:
 
 def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab: Lab, tmp_path: Path) -> None:
     """Rank r sends to r - 1, whatever the switches say."""
-    needs("gloo")
+    needs(missing().get("gloo"))
     job = LibraryJob("job", "gloo", "all_reduce", lab.hosts[:RANKS], ELEMENTS)
     jobs = RunningJobs(lab, [job], tmp_path)
     jobs.start()
@@ -62,7 +55,7 @@ def test_a_gloo_all_reduce_is_right_and_sockets_tell_which_way_its_ring_goes(lab
 
 
 def test_an_open_mpi_all_reduce_is_right(lab: Lab, tmp_path: Path) -> None:
-    needs("open-mpi")
+    needs(missing().get("open-mpi"))
     job = LibraryJob("job", "open-mpi", "all_reduce", lab.hosts[:RANKS], ELEMENTS, "ring")
     jobs = RunningJobs(lab, [job], tmp_path, ITERATIONS)
     jobs.start()
@@ -74,7 +67,7 @@ def test_an_open_mpi_all_reduce_is_right(lab: Lab, tmp_path: Path) -> None:
 
 def test_an_observed_gloo_all_reduce_is_learnt_and_pinned_as_it_runs(lab_prefix: str, tmp_path: Path) -> None:
     """Only its hosts are announced. Its bytes go to rank r - 1; the other way there are acknowledgements."""
-    needs("gloo")
+    needs(missing().get("gloo"))
     topo = LeafSpine(RANKS, 2, 1, host_mbps=LINK_MBPS, fabric_mbps=LINK_MBPS, prefix=lab_prefix)
     settings = {"counters": {"interval_s": 1.0}, "planning": {"interval_s": 2.0}}
     with running_fabric(topo, tmp_path, settings=settings) as (lab, _, client):

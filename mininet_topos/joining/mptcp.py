@@ -1,0 +1,114 @@
+"""Tells the controller which TCP connections the Multipath TCP sessions of a job consist of (docs/how-to/use-mptcp.md).
+
+    python -m mininet_topos.joining.mptcp --job JOB --address 10.0.1.1
+
+Run it on the host with that address; it reads the kernel's sockets and reports every ``PERIOD_S``, until it is
+stopped. In: the output of ``ss``. Out: ``ReportConnections``.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Container, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from controller.api.client import DEFAULT_ADDRESS, Client, Unreachable
+from controller.errors import NotFound
+from controller.jobs.messages import Connected
+from mininet_topos.joining.connections import address_of
+
+PERIOD_S = 1.0
+LEAST_BYTES = 100_000
+INSIGNIFICANT = 0.01
+"""Of the bytes of the busiest session. What carries less than either limit only controls, as one session of iperf3
+does."""
+
+CONNECTION_OF = re.compile(r"\btoken:\w+\(id:\d+\)/(\w+)\(id:\d+\)")
+OWN_TOKEN = re.compile(r"\btoken:(\w+)")
+CARRIED = re.compile(r"\bbytes_(?:acked|received):(\d+)")
+
+
+class Part(NamedTuple):
+    """A TCP connection of a session. ``carried``: payload bytes both ways (tcp(7), ``tcpi_bytes_acked`` and
+    ``tcpi_bytes_received``)."""
+
+    session: str
+    connection: Connected
+    carried: int
+
+
+KERNEL = Path("/proc/sys/net/mptcp/enabled")
+"""There when the kernel has Multipath TCP."""
+
+
+def missing() -> str | None:
+    """Why iperf3 cannot run over Multipath TCP here, None when it can."""
+    if not KERNEL.exists():
+        return "the kernel has no Multipath TCP"
+    programs = [program for program in ("iperf3", "mptcpize") if not shutil.which(program)]
+    return f"there is no {' and no '.join(programs)}; run scripts/bootstrap.sh --libraries" if programs else None
+
+
+def read_parts(namespace: str | None = None) -> list[Part]:
+    """Of all open sessions in a named network namespace, without one in that of this process. Raises ``OSError`` and
+    ``CalledProcessError``."""
+    where = ["-N", namespace] if namespace else []
+    argv = ["ss", *where, "-tMinH", "state", "established"]
+    return parsed(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+
+
+def parsed(listed: str) -> list[Part]:
+    """From the output of ``ss -tMinH state established``: a line of addresses, then an indented one of counters.
+
+    Connections can stay for a minute after their program has ended (``net.mptcp.close_timeout``). Their session is not
+    listed any more, and they are left out: reported, they would count among those of the next session.
+    """
+    sessions: set[str] = set()
+    parts: list[Part] = []
+    kind, ends = "", Connected("", 0, "", 0)
+    for line in listed.splitlines():
+        if not line[:1].isspace():
+            kind, _, _, local, peer = line.split()[:5]
+            ends = Connected(*address_of(local), *address_of(peer))
+        elif kind == "mptcp":
+            sessions.update(OWN_TOKEN.findall(line))
+        elif session := CONNECTION_OF.search(line):
+            parts.append(Part(session[1], ends, sum(map(int, CARRIED.findall(line)))))
+    return [part for part in parts if part.session in sessions]
+
+
+def carrying(parts: Iterable[Part], address: str, peers: Container[str]) -> frozenset[Connected]:
+    """The connections from ``address`` to ``peers`` of all sessions that carry data."""
+    own = [part for part in parts if part.connection.src_ip == address and part.connection.dst_ip in peers]
+    total: Counter[str] = Counter()
+    for part in own:
+        total[part.session] += part.carried
+    least = max(LEAST_BYTES, INSIGNIFICANT * max(total.values(), default=0))
+    return frozenset(part.connection for part in own if total[part.session] >= least)
+
+
+def run(
+    job: Annotated[str, typer.Option(help="job id; it was announced with reports_connections")],
+    address: Annotated[str, typer.Option(help="IPv4 address of this host in the job")],
+    api: Annotated[str, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = DEFAULT_ADDRESS,
+) -> None:
+    """Report the connections of this host's Multipath TCP sessions until it is stopped."""
+    with Client(api) as client:
+        while True:
+            with suppress(NotFound, Unreachable):  # the job is not registered yet; the controller is being started
+                spec = client.get_job(job).spec
+                peers = {*spec.endpoints, *(ip for rail in spec.rails for ip in rail.endpoints)}
+                client.report_connections(job, address, carrying(read_parts(), address, peers))
+            time.sleep(PERIOD_S)
+
+
+if __name__ == "__main__":
+    typer.run(run)
