@@ -40,10 +40,10 @@ def prediction_withheld(job: Job) -> str:
     found = formulas_of(job.spec)
     if found & {*STEPS_WAIT}:
         return "each step of its halving collectives waits for the one before; how long is not the network's doing"
-    if found & {*TREES}:
+    if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, and those hand on late; the order is the library's"
     most = _most_at_once((link.phase, link.dst_ip, link.src_ip) for link in job.virtual_links)
-    if ALL_TO_ALL in found or most > MOST_AT_ONCE:
+    if most > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one at once; how its port is shared is not known"
     most = _most_at_once((link.phase, link.src_ip, link.dst_ip) for link in job.virtual_links)
     if most > MOST_AT_ONCE:

@@ -212,15 +212,15 @@ class WatchedJob:
             self._hold(steady)
 
     def _follow(self, window: Window) -> None:
-        """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice will do so again:
-        the job's iterations are longer than its window. Otherwise count from now on."""
+        """Learn anew if pairs carry traffic that are not known. Known pairs that came and went twice, or changed their
+        proportions, will do so again: the job's iterations are longer than its window. Otherwise count from now on."""
         carrying = set(self._judge.carrying(window.bps))
         if not carrying <= self._seen:
             self._wants_learning, self._returns = True, 0
             self._windows.shorten()
             return
         self._hold_next = True
-        self._returns += bool(carrying - (self._held or {}).keys())
+        self._returns += not carrying < (self._held or {}).keys()
         if self._returns > RETURNS:
             self._windows.lengthen()
         else:

@@ -410,6 +410,22 @@ def test_any_matrix_of_an_observed_job_is_learnt(seed: int) -> None:
     assert alike(shares(cluster.train(30, traffic)), traffic, within=0.09)
 
 
+def test_an_observed_job_whose_iterations_are_longer_than_a_short_window_settles() -> None:
+    """Its first plan is for what it sent before it trained. Amounts counted anew over 4 s are of a part of an iteration
+    of 5 s, and differ again and again."""
+    forward, backward = ring(FOUR), ring(FOUR, -1)
+    cluster = Cluster(spec(FOUR, []), reports=False)
+    cluster.train(7, forward | {pair: 3 * size for pair, size in backward.items()})
+    plans = []
+    for iteration in range(40):
+        cluster.train(1, {})
+        cluster.train(1, {pair: 4 * size for pair, size in forward.items()})
+        cluster.train(3, {pair: 4 * size for pair, size in backward.items()})
+        if iteration >= 20:
+            plans.append(cluster.of_job.virtual_links)
+    assert len(set(plans)) == 1
+
+
 def test_an_observed_job_with_long_iterations_of_several_phases_settles() -> None:
     """Without reports nothing says that an iteration takes 26 s, and that its last part sends elsewhere."""
     first, last = ring(FOUR[:2]), ring(FOUR, -1)

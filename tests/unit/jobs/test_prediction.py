@@ -19,6 +19,9 @@ from controller.jobs.spec import JobSpec
         ("gloo", "all_reduce", 2, True),
         ("gloo", "all_gather", 8, True),
         ("gloo", "broadcast", 8, False),
+        ("gloo", "broadcast", 2, True),
+        ("gloo", "all_to_all", 2, True),
+        ("openmpi", "all_to_all", 2, False),
         ("generic", "broadcast", 8, True),
     ],
 )
