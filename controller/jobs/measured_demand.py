@@ -21,7 +21,10 @@ from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Pair
-from controller.jobs.watched_job import WatchedJob, pairs_within
+from controller.jobs.watched_job import WatchedJob, count_pairs
+
+LATE = 2.5
+"""Intervals without counters of a switch after which it is not known what it counts."""
 
 
 class MeasuredDemand:
@@ -38,7 +41,7 @@ class MeasuredDemand:
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
-        pairs = len(pairs_within(spec))
+        pairs = count_pairs(spec)
         if spec.observed and not spec.reports_connections and pairs > self._max_learning_rules:
             message = (
                 f"{pairs} pairs of hosts would have to be counted to learn what the job sends; at most "
@@ -93,8 +96,12 @@ class MeasuredDemand:
 
     def update(self, suspicious: frozenset[str], now: float) -> None:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
+        interrupted = self.counters.interrupted(now, LATE * self._interval_s)
         for watched in self._jobs.values() if self.counters.running else ():
-            watched.judge(self._totals(watched), suspicious, now)
+            if interrupted.isdisjoint(watched.pairs):
+                watched.judge(self._totals(watched), suspicious, now)
+            else:
+                watched.interrupted()
         self._publish(now)
 
     def _totals(self, watched: WatchedJob) -> Totals:

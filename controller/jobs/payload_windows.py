@@ -30,6 +30,8 @@ LONGEST = 6
 MOST = 60
 """The same of a job whose known pairs come and go."""
 FEWEST_ITERATIONS = 3
+PLAUSIBLE_S = (1e-3, 86_400.0)
+"""Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
 STEADY = 30
 """Intervals at most over which the bytes of an iteration are taken while they do not change."""
 CHANGED = 1.33
@@ -89,8 +91,9 @@ class PayloadWindows:
         self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
-        """The job has reported iterations."""
-        self._durations.extend((now, duration) for duration in durations_s)
+        """The job has reported iterations; times that cannot be are left out."""
+        least, most = PLAUSIBLE_S
+        self._durations.extend((now, duration) for duration in durations_s if least <= duration <= most)
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
@@ -105,6 +108,10 @@ class PayloadWindows:
     def of_pairs(self, rows: Rows) -> None:
         """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
         self._snapshots = deque((snapshot.of(rows) for snapshot in self._snapshots), maxlen=SNAPSHOTS)
+
+    def clear(self) -> None:
+        """Nothing that was counted so far is looked at any more."""
+        self._snapshots.clear()
 
     def start_anew(self) -> None:
         """What was counted before the latest counters is not looked at any more."""

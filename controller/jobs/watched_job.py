@@ -39,9 +39,18 @@ RELEARN_AFTER_S = 30.0
 
 
 def pairs_within(spec: JobSpec) -> list[Pair]:
-    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail."""
-    nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
-    return [pair for addresses in nics for pair in permutations(sorted(set(addresses)), 2)]
+    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail. There can be more
+    than a hundred million: ask ``count_pairs`` first."""
+    return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
+
+
+def count_pairs(spec: JobSpec) -> int:
+    """How many ``pairs_within`` would find."""
+    return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
+
+
+def _nics(spec: JobSpec) -> list[set[str]]:
+    return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
 
 
 class WatchedJob:
@@ -53,6 +62,7 @@ class WatchedJob:
     ) -> None:
         """``measured``: what it was planned for before a restart."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
+        self._to_learn = Memo(self._count_to_learn)
         self.owners: Mapping[Pair, JobId] = {}
         self.holders: Mapping[Pair, JobId] = {}
         self._job = job
@@ -101,7 +111,7 @@ class WatchedJob:
     @property
     def wants_to_count(self) -> int:
         """Rules that learning takes, if it is wanted."""
-        return len(self._all_pairs()) if self._wants_learning else 0
+        return self._to_learn(self.owners, self.connections) if self._wants_learning else 0
 
     def allow_learning(self, allowed: bool, now: float | None) -> None:
         """``now``: None while switches were not polled yet, so that what rules counted before is not known."""
@@ -128,6 +138,19 @@ class WatchedJob:
             return list(self.connections)
         return [pair for pair in pairs_within(self._job.spec) if self.owners.get(pair, mine) == mine]
 
+    def _count_to_learn(self, owners: Mapping[Pair, JobId], connections: Connections) -> int:
+        """How many ``_all_pairs`` would find."""
+        if self.reports_as:
+            return len(connections)
+        nics, mine, most = _nics(self._job.spec), self._job.id, count_pairs(self._job.spec)
+        if most <= len(owners):
+            return len(self._all_pairs())
+        taken = sum(
+            owner != mine and any(src in addresses and dst in addresses for addresses in nics)
+            for (src, dst), owner in owners.items()
+        )
+        return most - taken
+
     def _count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
@@ -149,6 +172,10 @@ class WatchedJob:
     def reported(self, durations_s: Iterable[float], now: float) -> None:
         """The job has reported how long iterations took."""
         self._windows.reported(durations_s, now)
+
+    def interrupted(self) -> None:
+        """Some of its pairs were not counted for a time: what they sent is not compared with what others did."""
+        self._windows.clear()
 
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
@@ -263,7 +290,7 @@ class WatchedJob:
         per_iteration = window.iterations is not None
         held = self._held or {}
         same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
-        wrong = max(EXACT, uncertain)
+        wrong = max(EXACT, uncertain + 0.5 / (window.iterations or np.inf))
         if not same or any(abs(amounts[pair] - held[pair]) > wrong * held[pair] for pair in held):
             self._held, self._held_per_iteration = amounts, per_iteration
             self._seen |= amounts.keys()

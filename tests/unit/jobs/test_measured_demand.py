@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable, Mapping
 from itertools import pairwise, permutations
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controller.errors import InvalidInput
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
@@ -57,6 +59,7 @@ class Cluster:
         self.reports = reports
         self.bursts = bursts
         self.suspicious: frozenset[str] = frozenset()
+        self.away: set[str] = set()
         self.lag_s = lag_s
         self.sent: dict[Pair, list[float]] = {}
         self.known: dict[Pair, tuple[float, ...]] = {}
@@ -115,7 +118,7 @@ class Cluster:
             now = self.known.get(pair, (0.0, 0.0))
             reading = Counted(*pair), max(0, int(now[0] - start[0])), max(0, int(now[1] - start[1]))
             counted.setdefault(pair[0], []).append(reading)
-        for ip in ADDRESSES:
+        for ip in sorted(set(ADDRESSES) - self.away):
             what = tuple(reading[0] for reading in counted.get(ip, ()))
             counts = np.array([reading[1:] for reading in counted.get(ip, ())], np.float64).reshape(-1, 2)
             self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
@@ -153,7 +156,7 @@ def bytes_error(demand: JobDemand, traffic: Traffic) -> float:
     assert measured is not None
     assert measured.iteration_s is not None
     counted = dict(zip(measured.pairs, 0.125 * measured.bps * measured.iteration_s, strict=True))
-    return max(abs(counted[pair] / size - 1) for pair, size in traffic.items())
+    return max(float(abs(counted[pair] / size - 1)) for pair, size in traffic.items())
 
 
 def shares(demand: JobDemand) -> dict[Pair, float]:
@@ -377,6 +380,70 @@ def test_suspicion_that_finds_nothing_comes_back_ever_less_often() -> None:
     assert cluster.of_job.difference is None
     assert gaps == sorted(gaps)
     assert len(gaps) <= 6
+
+
+@pytest.mark.parametrize(("disconnected", "counts_from_zero"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize("away_s", [1, 3, 7, 30])
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
+    reports: bool, away_s: float, counts_from_zero: bool, disconnected: bool
+) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports, lag_s=0.5)
+    cluster.train(30, RIGHT)
+    cluster.away = {FOUR[1]}
+    if disconnected:
+        cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[1]) + 1))
+    assert cluster.train(away_s, RIGHT).difference is None
+    cluster.away = set()
+    if counts_from_zero:
+        of_leaf = {pair: tuple(cluster.sent[pair]) for pair in cluster.rules if pair[0] == FOUR[1]}
+        cluster.rules |= of_leaf  # type: ignore[arg-type]
+    for _ in range(20):
+        assert cluster.train(INTERVAL_S, RIGHT).difference is None
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
+def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    cluster.away = {FOUR[3]}
+    cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[3]) + 1))
+    cluster.until(lambda demand: demand.difference is not None, ring(FOUR[:3], -1), 90)
+
+
+@pytest.mark.parametrize("duration_s", [0.0, 5e-324, 1e-9, 1e300, 1.7e308, float("nan"), float("inf")])
+@pytest.mark.parametrize("collectives", [None, []])
+def test_times_that_cannot_be_are_left_out(duration_s: float, collectives: list[dict[str, Any]] | None) -> None:
+    cluster = Cluster(spec(FOUR, collectives), reports=False)
+    impossible = [IterationTime(number, duration_s, 1.0) for number in range(3)]
+    for _ in range(15):
+        cluster.demand.reported(JobId("job"), impossible, cluster.now)
+        cluster.train(INTERVAL_S, REVERSED)
+    assert alike(shares(cluster.of_job), REVERSED)
+    assert not cluster.of_job.per_iteration
+
+
+def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
+    """Its 17 million pairs per NIC would take the controller's memory."""
+    rails = [[f"10.{nic}.{host // 250}.{host % 250}" for host in range(4096)] for nic in range(8)]
+    more = {"rails": [{"endpoints": rail} for rail in rails[1:]]}
+    large = {"job_id": "job", "endpoints": rails[0], **more}
+    transfer = {"src": 0, "dst": 1, "bytes_per_iteration": M}
+    for announced in ({}, {"transfers": [transfer]}, {"reports_connections": True}):
+        cluster, one = Cluster(), JobSpec.parse({**large, **announced})
+        tracemalloc.start()
+        if announced:
+            cluster.demand.refuse_unlearnable(one)
+            cluster.registry.register(one, cluster.now)
+            cluster.demand.follow(cluster.registry.jobs, cluster.now)
+            cluster.suspicious = frozenset(rails[0])
+            cluster.train(10, {})
+        else:
+            with pytest.raises(InvalidInput, match="134184960 pairs"):
+                cluster.demand.refuse_unlearnable(one)
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most_bytes < 100e6
 
 
 def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
