@@ -126,7 +126,8 @@ class MeasuredDemand:
         left = self._max_learning_rules
         for watched in self._jobs.values():
             wanted = watched.wants_to_count
-            watched.allow_learning(wanted <= left, now if self.counters.running else None)
+            if watched.allow_learning(wanted <= left) and self.counters.running:
+                watched.count_from_now(self._totals(watched), now)
             left -= wanted if wanted <= left else 0
         demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
         if list(demands.items()) != list(self.demands.items()):

@@ -117,11 +117,16 @@ class PairCounters:
         return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] == at)
 
     def keep(self, pairs: Set[Pair]) -> None:
-        """Forgets all others."""
+        """Forgets all others; their rules not before they have gone from the switches, else they would seem to be new
+        ones that have counted everything since."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
-        recent = self._rules[:, 0] > newest - FORGET_S
-        rules = {key: rule for key, rule in self._rule_of.items() if recent[rule] and key[1][:2] in pairs}
+        age_s = newest - self._rules[:, 0]
+        rules = {
+            key: rule
+            for key, rule in self._rule_of.items()
+            if age_s[rule] < (FORGET_S if key[1][:2] in pairs else AWAY_S)
+        }
         if len(rows) == len(self._row_of) and len(rules) == len(self._rule_of):
             return
         self._totals = self._totals[list(rows.values())]

@@ -99,11 +99,10 @@ class PayloadWindows:
         """What is counted so far."""
         self._snapshots.append(_Snapshot(now, totals))
 
-    def count_from_zero(self, pairs: int, now: float) -> None:
-        """Pairs that were not counted yet have counters from now on, which start at zero."""
-        none = np.zeros(pairs)
-        at, *counted = self._snapshots[-1].totals if self._snapshots else (none + np.nan, none, none)
-        self.add(Totals(np.where(np.isfinite(at), at, now), *counted), now)
+    def count_from_now(self, totals: Totals, now: float) -> None:
+        """Pairs that are not counted now have counters from now on, which go on from ``totals``."""
+        is_counted = now - totals.at <= 2 * self._interval_s
+        self.add(totals._replace(at=np.where(is_counted, totals.at, now)), now)
 
     def of_pairs(self, rows: Rows) -> None:
         """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""

@@ -113,16 +113,21 @@ class WatchedJob:
         """Rules that learning takes, if it is wanted."""
         return self._to_learn(self.owners, self.connections) if self._wants_learning else 0
 
-    def allow_learning(self, allowed: bool, now: float | None) -> None:
-        """``now``: None while switches were not polled yet, so that what rules counted before is not known."""
+    def allow_learning(self, allowed: bool) -> bool:
+        """Whether learning begins with it."""
         learning = self._wants_learning and allowed
-        if learning != self._learning:
-            self._learning = learning
-            self._stable = 0
-            self._count_pairs()
-            if learning and now is not None:
-                self._windows.count_from_zero(len(self.pairs), now)
-            self.demand = self._state()
+        if learning == self._learning:
+            return False
+        self._learning = learning
+        self._stable = 0
+        self._count_pairs()
+        self.demand = self._state()
+        return learning
+
+    def count_from_now(self, totals: Totals, now: float) -> None:
+        """Pairs that were not counted yet have counters from now on. ``totals``: what was counted of them before, for
+        other jobs. Not to be called while switches were not polled yet."""
+        self._windows.count_from_now(totals, now)
 
     def connections_changed(self, job: Job) -> None:
         """An observed job that reports its connections is learnt anew from them."""

@@ -69,7 +69,7 @@ class Cluster:
         self.progress = 0.0
         self.done = 0
         self.random = random.Random(1)
-        self.learning_until: float | None = None
+        self.job = JobId("job")
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
         """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
@@ -139,7 +139,7 @@ class Cluster:
 
     @property
     def of_job(self) -> JobDemand:
-        return self.demand.demands[JobId("job")]
+        return self.demand.demands[self.job]
 
     def until(self, true: Callable[[JobDemand], bool], traffic: Traffic, within_s: float) -> float:
         """Seconds until it is."""
@@ -444,6 +444,31 @@ def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
         _, most_bytes = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert most_bytes < 100e6
+
+
+ACROSS = dict.fromkeys(((FOUR[0], FOUR[2]), (FOUR[2], FOUR[0]), (FOUR[1], FOUR[3]), (FOUR[3], FOUR[1])), float(M))
+
+
+def test_what_other_jobs_sent_before_is_not_a_new_jobs() -> None:
+    cluster = Cluster(JobSpec.parse({**spec(FOUR, []).model_dump(), "job_id": "earlier"}))
+    cluster.job = JobId("earlier")
+    cluster.train(600, RIGHT)
+    cluster.registry.register(spec(FOUR, []), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.job = JobId("job")
+    demand = cluster.train(20, {**RIGHT, **ACROSS})
+    assert demand.pairs == RIGHT.keys() | ACROSS.keys()
+
+
+def test_what_its_rules_counted_before_a_job_came_back_is_not_what_it_sends() -> None:
+    """A training program that starts again registers again at once, before its rules have gone."""
+    cluster = Cluster(spec(FOUR, []))
+    cluster.train(600, RIGHT)
+    cluster.registry.deregister(JobId("job"))
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.registry.register(spec(FOUR, []), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    assert alike(shares(cluster.train(20, ACROSS)), ACROSS)
 
 
 def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
