@@ -99,7 +99,9 @@ class Judge:
         undeclared = (announced == 0) & (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
         needed = CONTRADICTIONS if window.begun else FIRST_CONTRADICTIONS
         lasting = self._undeclared_runs.add(undeclared, needed, recent > INSIGNIFICANT * busiest)
-        own = announced > INSIGNIFICANT * announced.max(initial=0.0)
+        own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
+            (announced > 0) & (bps > UNDECLARED * busiest)
+        )
         if not window.whole:
             return Judgement(lasting, own & False, np.ones(len(bps)), not undeclared.any())
         if window.iterations is not None:

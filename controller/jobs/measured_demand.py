@@ -7,6 +7,7 @@ iteration times and connections, now and then the time. Out: per job a frozen ``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -26,6 +27,9 @@ from controller.jobs.watched_job import WatchedJob, count_pairs
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""
 
+TURN_S = 120.0
+"""For so long a job may be learnt while others wait for its rules."""
+
 
 class MeasuredDemand:
     """``demands``: of every job, another mapping whenever one has changed. ``interval_s``: between counters.
@@ -37,6 +41,7 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
+        self._turns: dict[JobId, float] = {}
         self._kept: list[tuple[Pair, ...]] = []
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
@@ -122,13 +127,12 @@ class MeasuredDemand:
         }
 
     def _publish(self, now: float) -> None:
-        """Grants learning in the order of the jobs as far as rules are left."""
-        left = self._max_learning_rules
-        for watched in self._jobs.values():
-            wanted = watched.wants_to_count
-            if watched.allow_learning(wanted <= left) and self.counters.running:
+        """Grants learning as far as rules are left, then says what is known."""
+        wanted = {job_id: watched.wants_to_count for job_id, watched in self._jobs.items()}
+        granted = self._granted({job_id: rules for job_id, rules in wanted.items() if rules}, now)
+        for job_id, watched in self._jobs.items():
+            if watched.allow_learning(not wanted[job_id] or job_id in granted) and self.counters.running:
                 watched.count_from_now(self._totals(watched), now)
-            left -= wanted if wanted <= left else 0
         demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
         if list(demands.items()) != list(self.demands.items()):
             self.demands = MappingProxyType(demands)
@@ -136,6 +140,24 @@ class MeasuredDemand:
         if list(map(id, pairs)) != list(map(id, self._kept)):
             self._kept = pairs
             self.counters.keep(set(chain.from_iterable(pairs)))
+
+    def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
+        """Which jobs may be learnt: in the order in which they asked, and who had its turn asks again. One that sends
+        nothing, or never the same, would keep its rules for good."""
+        turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
+        turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
+        if any(since == math.inf and wanted[job_id] <= self._max_learning_rules for job_id, since in turns.items()):
+            over = [job_id for job_id, since in turns.items() if now - since >= TURN_S]
+            turns = {job_id: since for job_id, since in turns.items() if job_id not in over} | dict.fromkeys(
+                over, math.inf
+            )
+        left = self._max_learning_rules
+        for job_id, since in turns.items():
+            fits = wanted[job_id] <= left
+            turns[job_id] = min(since, now) if fits else math.inf
+            left -= wanted[job_id] if fits else 0
+        self._turns = turns
+        return {job_id for job_id, since in turns.items() if since < math.inf}
 
 
 def both(src: str, dst: str) -> tuple[Pair, Pair]:

@@ -446,6 +446,33 @@ def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
         assert most_bytes < 100e6
 
 
+@pytest.mark.parametrize("steady", [True, False])
+def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
+    """One that sends nothing, and one that never sends the same."""
+    others = ADDRESSES[4:]
+    pairs = list(permutations(others, 2))
+    cluster = Cluster(JobSpec.parse({**spec(others, []).model_dump(), "job_id": "first"}), spec(FOUR, []), max_rules=12)
+    for step in range(150):
+        demand = cluster.train(INTERVAL_S, {**RIGHT, **({} if steady else {pairs[step % 12]: 1.0 * M})})
+        assert sum(len(one.counted) for one in cluster.demand.demands.values() if one.learning) <= 12
+    assert alike(shares(demand), RIGHT)
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_pair_announced_with_hardly_any_bytes_is_planned_for_what_it_carries(reports: bool, phase: int) -> None:
+    transfers = [
+        {"src": 0, "dst": 1, "bytes_per_iteration": 1},
+        {"src": 2, "dst": 3, "bytes_per_iteration": 2**40, "phase": phase},
+    ]
+    cluster = Cluster(JobSpec.parse({"job_id": "job", "endpoints": FOUR, "transfers": transfers}), reports=reports)
+    demand = cluster.train(30, {(FOUR[0], FOUR[1]): M, (FOUR[2], FOUR[3]): M})
+    in_phase = {link.phase: 0 for link in demand.virtual_links}
+    for link in demand.virtual_links:
+        in_phase[link.phase] = max(in_phase[link.phase], link.bytes)
+    assert all(link.bytes > 0.9 * in_phase[link.phase] for link in demand.virtual_links)
+
+
 ACROSS = dict.fromkeys(((FOUR[0], FOUR[2]), (FOUR[2], FOUR[0]), (FOUR[1], FOUR[3]), (FOUR[3], FOUR[1])), float(M))
 
 
