@@ -89,6 +89,7 @@ class WatchedJob:
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
+        self._judge = Judge((), self._profile)
         self._count_pairs()
         self.demand = self._state()
 
@@ -130,9 +131,11 @@ class WatchedJob:
         self._windows.count_from_now(totals, now)
 
     def connections_changed(self, job: Job) -> None:
-        """An observed job that reports its connections is learnt anew from them."""
+        """An observed job that reports its connections is learnt from them, anew when there are some between other
+        hosts."""
         self._job = job
-        self._wants_learning = (job.spec.observed and self._held is None) or self._wants_learning
+        if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
+            self._wants_learning = True
         self._count_pairs()
         self.demand = self._state()
 
@@ -162,10 +165,11 @@ class WatchedJob:
         wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
         if self._learning:
             wanted |= dict.fromkeys(self._all_pairs())
-        before = {pair: number for number, pair in enumerate(self.pairs)}
-        self.pairs = tuple(wanted)
-        self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
-        self._judge = Judge(self.pairs, self._profile)
+        if wanted.keys() != set(self.pairs):
+            before = {pair: number for number, pair in enumerate(self.pairs)}
+            self.pairs = tuple(wanted)
+            self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
+            self._judge = Judge(self.pairs, self._profile)
         self._count_besides()
 
     def _count_besides(self) -> None:

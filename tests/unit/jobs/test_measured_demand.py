@@ -16,7 +16,7 @@ from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.measured_demand import MeasuredDemand
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Pair
@@ -70,6 +70,11 @@ class Cluster:
         self.done = 0
         self.random = random.Random(1)
         self.job = JobId("job")
+
+    def connect(self, src: str, dst: str, port: int = 1000) -> None:
+        """The job reports this connection as all that ``src`` has."""
+        job = self.registry.report_connections(self.job, src, frozenset({Connected(src, port, dst, 2000)}))
+        self.demand.connections_changed(job, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
         """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
@@ -471,6 +476,25 @@ def test_a_pair_announced_with_hardly_any_bytes_is_planned_for_what_it_carries(r
     for link in demand.virtual_links:
         in_phase[link.phase] = max(in_phase[link.phase], link.bytes)
     assert all(link.bytes > 0.9 * in_phase[link.phase] for link in demand.virtual_links)
+
+
+def test_connections_between_other_hosts_are_counted_whenever_they_are_reported() -> None:
+    cluster = Cluster(spec(FOUR, [], reports_connections=True))
+    cluster.connect(FOUR[0], FOUR[1])
+    alone = {(FOUR[0], FOUR[1]): 1.0 * M}
+    assert alike(shares(cluster.train(30, alone)), alone)
+    assert not cluster.of_job.learning
+    cluster.connect(FOUR[2], FOUR[3])
+    both = {**alone, (FOUR[3], FOUR[2]): 1.0 * M}
+    assert alike(shares(cluster.train(20, both)), both)
+
+
+def test_a_job_that_reports_other_connections_all_the_time_is_judged() -> None:
+    cluster = Cluster(spec(FOUR, reports_connections=True))
+    for number in range(100):
+        cluster.connect(FOUR[0], FOUR[1], 1000 + number)
+        demand = cluster.train(0.5, REVERSED)
+    assert alike(shares(demand), REVERSED)
 
 
 ACROSS = dict.fromkeys(((FOUR[0], FOUR[2]), (FOUR[2], FOUR[0]), (FOUR[1], FOUR[3]), (FOUR[3], FOUR[1])), float(M))
