@@ -233,7 +233,7 @@ class WatchedJob:
     def _judge_held(self, judgement: Judgement, window: Window, steady: Window) -> None:
         """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
         if self._declared:
-            self._agreeing = self._agreeing + 1 if judgement.clean else 0
+            self._agreeing = self._agreeing + 1 if judgement.agrees else 0
             if judgement.differs:
                 self._differing = self._judge.difference(judgement, window.bps)
         held = self._held or {}
