@@ -50,12 +50,14 @@ Profile = Mapping[Pair, Sequence[tuple[int, int]]]
 @dataclass(slots=True, eq=False)
 class Judgement:
     """Of pairs, in their order: what has lastingly been wrong. ``ratio``: counted to announced. ``clean``: nothing is
-    wrong at all."""
+    wrong at all. ``agrees``: nor near it, by half of what an amount may differ; else a job at the limit would go back
+    and forth."""
 
     undeclared: Flags
     off: Flags
     ratio: Floats
     clean: bool
+    agrees: bool
 
     @property
     def differs(self) -> bool:
@@ -99,17 +101,21 @@ class Judge:
         undeclared = (announced == 0) & (bps > UNDECLARED * reference) & (bps > INSIGNIFICANT * busiest)
         needed = CONTRADICTIONS if window.begun else FIRST_CONTRADICTIONS
         lasting = self._undeclared_runs.add(undeclared, needed, recent > INSIGNIFICANT * busiest)
-        own = announced > INSIGNIFICANT * announced.max(initial=0.0)
+        own = (announced > INSIGNIFICANT * announced.max(initial=0.0)) | (
+            (announced > 0) & (bps > UNDECLARED * busiest)
+        )
         if not window.whole:
-            return Judgement(lasting, own & False, np.ones(len(bps)), not undeclared.any())
+            clean = not undeclared.any()
+            return Judgement(lasting, own & False, np.ones(len(bps)), clean, clean)
         if window.iterations is not None:
             ratio = _ratios(window.bytes / window.iterations, announced)
             slack, runs, needed = TOLERANCE + 0.5 / window.iterations, self._off_runs, CONTRADICTIONS
         else:
             ratio, slack = self._among(recent, own), AMONG_TOLERANCE
             runs, needed = self._among_runs, AMONG_CONTRADICTIONS
-        off = own & ~((ratio > 1 / slack) & (ratio < slack))
-        return Judgement(lasting, runs.add(off, needed), ratio, not (undeclared.any() or off.any()))
+        off, near = (own & ~((ratio > 1 / most) & (ratio < most)) for most in (slack, 0.5 + 0.5 * slack))
+        clean = not (undeclared.any() or off.any())
+        return Judgement(lasting, runs.add(off, needed), ratio, clean, clean and not near.any())
 
     def changed(self, bps: Floats, held: Mapping[Pair, float]) -> bool:
         """Whether other pairs than those held carry traffic, lastingly, or the same ones in other proportions."""

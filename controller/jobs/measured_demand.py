@@ -7,6 +7,7 @@ iteration times and connections, now and then the time. Out: per job a frozen ``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -21,7 +22,13 @@ from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Pair
-from controller.jobs.watched_job import WatchedJob, pairs_within
+from controller.jobs.watched_job import WatchedJob, count_pairs
+
+LATE = 2.5
+"""Intervals without counters of a switch after which it is not known what it counts."""
+
+TURN_S = 120.0
+"""For so long a job may be learnt while others wait for its rules."""
 
 
 class MeasuredDemand:
@@ -34,11 +41,12 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
+        self._turns: dict[JobId, float] = {}
         self._kept: list[tuple[Pair, ...]] = []
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
-        pairs = len(pairs_within(spec))
+        pairs = count_pairs(spec)
         if spec.observed and not spec.reports_connections and pairs > self._max_learning_rules:
             message = (
                 f"{pairs} pairs of hosts would have to be counted to learn what the job sends; at most "
@@ -93,8 +101,12 @@ class MeasuredDemand:
 
     def update(self, suspicious: frozenset[str], now: float) -> None:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
+        interrupted = self.counters.interrupted(now, LATE * self._interval_s)
         for watched in self._jobs.values() if self.counters.running else ():
-            watched.judge(self._totals(watched), suspicious, now)
+            if interrupted.isdisjoint(watched.pairs):
+                watched.judge(self._totals(watched), suspicious, now)
+            else:
+                watched.interrupted()
         self._publish(now)
 
     def _totals(self, watched: WatchedJob) -> Totals:
@@ -115,12 +127,12 @@ class MeasuredDemand:
         }
 
     def _publish(self, now: float) -> None:
-        """Grants learning in the order of the jobs as far as rules are left."""
-        left = self._max_learning_rules
-        for watched in self._jobs.values():
-            wanted = watched.wants_to_count
-            watched.allow_learning(wanted <= left, now if self.counters.running else None)
-            left -= wanted if wanted <= left else 0
+        """Grants learning as far as rules are left, then says what is known."""
+        wanted = {job_id: watched.wants_to_count for job_id, watched in self._jobs.items()}
+        granted = self._granted({job_id: rules for job_id, rules in wanted.items() if rules}, now)
+        for job_id, watched in self._jobs.items():
+            if watched.allow_learning(not wanted[job_id] or job_id in granted) and self.counters.running:
+                watched.count_from_now(self._totals(watched), now)
         demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
         if list(demands.items()) != list(self.demands.items()):
             self.demands = MappingProxyType(demands)
@@ -128,6 +140,24 @@ class MeasuredDemand:
         if list(map(id, pairs)) != list(map(id, self._kept)):
             self._kept = pairs
             self.counters.keep(set(chain.from_iterable(pairs)))
+
+    def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
+        """Which jobs may be learnt: in the order in which they asked, and who had its turn asks again. One that sends
+        nothing, or never the same, would keep its rules for good."""
+        turns = {job_id: since for job_id, since in self._turns.items() if job_id in wanted}
+        turns |= {job_id: math.inf for job_id in wanted if job_id not in turns}
+        if any(since == math.inf and wanted[job_id] <= self._max_learning_rules for job_id, since in turns.items()):
+            over = [job_id for job_id, since in turns.items() if now - since >= TURN_S]
+            turns = {job_id: since for job_id, since in turns.items() if job_id not in over} | dict.fromkeys(
+                over, math.inf
+            )
+        left = self._max_learning_rules
+        for job_id, since in turns.items():
+            fits = wanted[job_id] <= left
+            turns[job_id] = min(since, now) if fits else math.inf
+            left -= wanted[job_id] if fits else 0
+        self._turns = turns
+        return {job_id for job_id, since in turns.items() if since < math.inf}
 
 
 def both(src: str, dst: str) -> tuple[Pair, Pair]:

@@ -47,6 +47,9 @@ Connected = Mapping[tuple[str, str, int, int], str]
 FORGET_S = 600.0
 """A rule that was not in a poll for so long is forgotten. A poll may be incomplete."""
 
+AWAY_S = 60.0
+"""What a switch counted that was not polled for so long has ended. Until then it is not known."""
+
 
 class _Places(NamedTuple):
     rules: Rows
@@ -67,13 +70,14 @@ class PairCounters:
         self._places = defaultdict[Dpid, Memo[Dpid, tuple[Counted, ...], Connected, int, _Places]](
             lambda: Memo(self._find_places)
         )
-        self._polled: set[Dpid] = set()
+        self._polled: dict[Dpid, float] = {}
+        self._left: dict[Dpid, tuple[float, frozenset[Pair]]] = {}
 
     def count(self, dpid: Dpid, at: float, what: tuple[Counted, ...], counts: Floats) -> None:
         """One poll of one switch, all its rules at once. ``what``: that they count; the same object while it has not
         changed. ``counts``: so far, bytes and packets in a row per rule."""
         first = dpid not in self._polled
-        self._polled.add(dpid)
+        self._polled[dpid] = at
         rules, rows = self._places[dpid](dpid, what, self.connections, self._version)
         last = self._rules[rules, 1:]
         start = np.where(np.isnan(last), counts if first else 0.0, last)
@@ -90,16 +94,39 @@ class PairCounters:
 
     def switch_left(self, dpid: Dpid) -> None:
         """What its rules count from here on is not known to go on where it was."""
-        self._polled.discard(dpid)
+        if dpid in self._polled:
+            self._left[dpid] = self._polled[dpid], self._counted_by(dpid)
+        self._polled.pop(dpid, None)
         self._places.pop(dpid, None)
         self._rules[[rule for (of, _), rule in self._rule_of.items() if of == dpid], 1:] = np.nan
 
+    def interrupted(self, now: float, late_s: float) -> frozenset[Pair]:
+        """Pairs whose counters do not say what was sent since this was asked last: their switch has been away, or was
+        not polled for ``late_s`` seconds."""
+        left = self._left
+        late = {dpid: at for dpid, at in self._polled.items() if late_s <= now - at < AWAY_S}
+        self._left = {
+            dpid: (at, pairs) for dpid, (at, pairs) in left.items() if dpid not in self._polled and now - at < AWAY_S
+        }
+        return frozenset[Pair]().union(*(pairs for _, pairs in left.values()), *map(self._counted_by, late))
+
+    def _counted_by(self, dpid: Dpid) -> frozenset[Pair]:
+        """When the switch was polled last."""
+        at = self._polled[dpid]
+        rules = ((what, rule) for (of, what), rule in self._rule_of.items() if of == dpid)
+        return frozenset(what[:2] for what, rule in rules if self._rules[rule, 0] == at)
+
     def keep(self, pairs: Set[Pair]) -> None:
-        """Forgets all others."""
+        """Forgets all others; their rules not before they have gone from the switches, else they would seem to be new
+        ones that have counted everything since."""
         newest = self._rules[:, 0].max(initial=0.0)
         rows = {key: row for key, row in self._row_of.items() if key[:2] in pairs}
-        recent = self._rules[:, 0] > newest - FORGET_S
-        rules = {key: rule for key, rule in self._rule_of.items() if recent[rule] and key[1][:2] in pairs}
+        age_s = newest - self._rules[:, 0]
+        rules = {
+            key: rule
+            for key, rule in self._rule_of.items()
+            if age_s[rule] < (FORGET_S if key[1][:2] in pairs else AWAY_S)
+        }
         if len(rows) == len(self._row_of) and len(rules) == len(self._rule_of):
             return
         self._totals = self._totals[list(rows.values())]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,8 @@ LONGEST = 6
 MOST = 60
 """The same of a job whose known pairs come and go."""
 FEWEST_ITERATIONS = 3
+PLAUSIBLE_S = (1e-3, 86_400.0)
+"""Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
 STEADY = 30
 """Intervals at most over which the bytes of an iteration are taken while they do not change."""
 CHANGED = 1.33
@@ -63,18 +66,20 @@ class Window(NamedTuple):
 
 
 class _Snapshot(NamedTuple):
+    """``counted``: pairs of which there are counters."""
+
     now: float
     totals: Totals
+    counted: int
 
-    @property
-    def counted(self) -> int:
-        """Pairs of which there are counters."""
-        return int(np.isfinite(self.totals.at).sum())
+    @classmethod
+    def taken(cls, now: float, totals: Totals) -> _Snapshot:
+        return cls(now, totals, int(np.isfinite(totals.at).sum()))
 
     def of(self, rows: Rows) -> _Snapshot:
         """Of other pairs, with their places here; -1 for pairs that are not here."""
         at, *totals = (np.append(values, np.nan)[rows] for values in self.totals)
-        return _Snapshot(self.now, Totals(at, *map(np.nan_to_num, totals)))
+        return _Snapshot.taken(self.now, Totals(at, *map(np.nan_to_num, totals)))
 
 
 class PayloadWindows:
@@ -89,8 +94,9 @@ class PayloadWindows:
         self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
-        """The job has reported iterations."""
-        durations = list(durations_s)
+        """The job has reported iterations, oldest first; times that cannot be are left out."""
+        least, most = PLAUSIBLE_S
+        durations = [duration for duration in durations_s if least <= duration <= most]
         ends_at = now - sum(durations)
         for duration in durations:
             ends_at += duration
@@ -98,17 +104,20 @@ class PayloadWindows:
 
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
-        self._snapshots.append(_Snapshot(now, totals))
+        self._snapshots.append(_Snapshot.taken(now, totals))
 
-    def count_from_zero(self, pairs: int, now: float) -> None:
-        """Pairs that were not counted yet have counters from now on, which start at zero."""
-        none = np.zeros(pairs)
-        at, *counted = self._snapshots[-1].totals if self._snapshots else (none + np.nan, none, none)
-        self.add(Totals(np.where(np.isfinite(at), at, now), *counted), now)
+    def count_from_now(self, totals: Totals, now: float) -> None:
+        """Pairs that are not counted now have counters from now on, which go on from ``totals``."""
+        is_counted = now - totals.at <= 2 * self._interval_s
+        self.add(totals._replace(at=np.where(is_counted, totals.at, now)), now)
 
     def of_pairs(self, rows: Rows) -> None:
         """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
         self._snapshots = deque((snapshot.of(rows) for snapshot in self._snapshots), maxlen=SNAPSHOTS)
+
+    def clear(self) -> None:
+        """Nothing that was counted so far is looked at any more."""
+        self._snapshots.clear()
 
     def start_anew(self) -> None:
         """What was counted before the latest counters is not looked at any more."""
@@ -130,9 +139,11 @@ class PayloadWindows:
     def steady(self, window: Window, planned_bytes: int, now: float) -> Window:
         """The longest good one that ends with this one and in which the same was sent in each iteration, as far as this
         one says. It makes less of lagging counters and of parts of iterations."""
+        if window.iterations is None:
+            return window
         since = max(self._steady_since, now - STEADY * self._interval_s)
-        steady = self._best(planned_bytes, now, since) or window
-        if window.iterations is None or steady.iterations is None:
+        steady = self._best(planned_bytes, now, since)
+        if steady is None or steady.iterations is None:
             return window
         slack = CHANGED + 0.5 / window.iterations
         if window.whole and _changed(window.bytes / window.iterations, steady.bytes / steady.iterations, slack):
@@ -142,23 +153,23 @@ class PayloadWindows:
 
     def _best(self, planned_bytes: int, now: float, since: float) -> Window | None:
         """``since``: the earliest start, unless so few iterations are reported since then that it must be earlier."""
-        ends = self._ends(now, since)
+        iteration_s = self._iteration_s(now)
+        ends = self._ends(now, since, iteration_s)
         if ends is None:
             return None
         start, latest = ends
         bps = self._payload_bps(start, latest)
         seconds = latest.now - start.now
-        whole = seconds >= FEWEST_ITERATIONS * self._iteration_s(now)
+        whole = seconds >= FEWEST_ITERATIONS * iteration_s
         recent_bps = self._payload_bps(self._snapshots[-2], latest)
-        begun = any(at <= start.now for at, _ in self._durations)
+        begun = bool(self._durations) and self._durations[0][0] <= start.now
         iterations = self._iterations(start, latest, bps, planned_bytes)
         return Window(start.now, bps, recent_bps, seconds, iterations, begun, whole)
 
-    def _ends(self, now: float, since: float) -> tuple[_Snapshot, _Snapshot] | None:
+    def _ends(self, now: float, since: float, iteration_s: float) -> tuple[_Snapshot, _Snapshot] | None:
         """Two snapshots with counters of the same pairs, at least two intervals and, where they are reported, three
         iterations apart, and not long ago: where least is uncertain. Without so many iterations the longest."""
         latest = self._snapshots[-1]
-        iteration_s = self._iteration_s(now)
         intervals_s = 1.9 * self._interval_s
         shortest_s = max(intervals_s, FEWEST_ITERATIONS * iteration_s)
         longest_s = max(now - since, 2 * shortest_s)
@@ -215,7 +226,8 @@ class PayloadWindows:
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""
-        lately = [duration for at, duration in self._durations if at > now - 8 * self._interval_s]
+        since = now - 8 * self._interval_s
+        lately = [duration for _, duration in takewhile(lambda report: report[0] > since, reversed(self._durations))]
         return sum(lately) / len(lately) if lately else 0.0
 
 

@@ -39,9 +39,18 @@ RELEARN_AFTER_S = 30.0
 
 
 def pairs_within(spec: JobSpec) -> list[Pair]:
-    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail."""
-    nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
-    return [pair for addresses in nics for pair in permutations(sorted(set(addresses)), 2)]
+    """All pairs of addresses that the job's transfers can have: of first NICs, and within each rail. There can be more
+    than a hundred million: ask ``count_pairs`` first."""
+    return [pair for addresses in _nics(spec) for pair in permutations(sorted(addresses), 2)]
+
+
+def count_pairs(spec: JobSpec) -> int:
+    """How many ``pairs_within`` would find."""
+    return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
+
+
+def _nics(spec: JobSpec) -> list[set[str]]:
+    return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
 
 
 class WatchedJob:
@@ -53,6 +62,7 @@ class WatchedJob:
     ) -> None:
         """``measured``: what it was planned for before a restart."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
+        self._to_learn = Memo(self._count_to_learn)
         self.owners: Mapping[Pair, JobId] = {}
         self.holders: Mapping[Pair, JobId] = {}
         self._job = job
@@ -79,6 +89,7 @@ class WatchedJob:
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
+        self._judge = Judge((), self._profile)
         self._count_pairs()
         self.demand = self._state()
 
@@ -101,23 +112,30 @@ class WatchedJob:
     @property
     def wants_to_count(self) -> int:
         """Rules that learning takes, if it is wanted."""
-        return len(self._all_pairs()) if self._wants_learning else 0
+        return self._to_learn(self.owners, self.connections) if self._wants_learning else 0
 
-    def allow_learning(self, allowed: bool, now: float | None) -> None:
-        """``now``: None while switches were not polled yet, so that what rules counted before is not known."""
+    def allow_learning(self, allowed: bool) -> bool:
+        """Whether learning begins with it."""
         learning = self._wants_learning and allowed
-        if learning != self._learning:
-            self._learning = learning
-            self._stable = 0
-            self._count_pairs()
-            if learning and now is not None:
-                self._windows.count_from_zero(len(self.pairs), now)
-            self.demand = self._state()
+        if learning == self._learning:
+            return False
+        self._learning = learning
+        self._stable = 0
+        self._count_pairs()
+        self.demand = self._state()
+        return learning
+
+    def count_from_now(self, totals: Totals, now: float) -> None:
+        """Pairs that were not counted yet have counters from now on. ``totals``: what was counted of them before, for
+        other jobs. Not to be called while switches were not polled yet."""
+        self._windows.count_from_now(totals, now)
 
     def connections_changed(self, job: Job) -> None:
-        """An observed job that reports its connections is learnt anew from them."""
+        """An observed job that reports its connections is learnt from them, anew when there are some between other
+        hosts."""
         self._job = job
-        self._wants_learning = (job.spec.observed and self._held is None) or self._wants_learning
+        if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
+            self._wants_learning = True
         self._count_pairs()
         self.demand = self._state()
 
@@ -128,16 +146,30 @@ class WatchedJob:
             return list(self.connections)
         return [pair for pair in pairs_within(self._job.spec) if self.owners.get(pair, mine) == mine]
 
+    def _count_to_learn(self, owners: Mapping[Pair, JobId], connections: Connections) -> int:
+        """How many ``_all_pairs`` would find."""
+        if self.reports_as:
+            return len(connections)
+        nics, mine, most = _nics(self._job.spec), self._job.id, count_pairs(self._job.spec)
+        if most <= len(owners):
+            return len(self._all_pairs())
+        taken = sum(
+            owner != mine and any(src in addresses and dst in addresses for addresses in nics)
+            for (src, dst), owner in owners.items()
+        )
+        return most - taken
+
     def _count_pairs(self) -> None:
         """From now on these pairs are looked at, from the next counters on."""
         known = {**self._declared, **dict.fromkeys(self._seen), **(self._held or {})}
         wanted = dict.fromkeys((*known, *((dst, src) for src, dst in known)))
         if self._learning:
             wanted |= dict.fromkeys(self._all_pairs())
-        before = {pair: number for number, pair in enumerate(self.pairs)}
-        self.pairs = tuple(wanted)
-        self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
-        self._judge = Judge(self.pairs, self._profile)
+        if wanted.keys() != set(self.pairs):
+            before = {pair: number for number, pair in enumerate(self.pairs)}
+            self.pairs = tuple(wanted)
+            self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
+            self._judge = Judge(self.pairs, self._profile)
         self._count_besides()
 
     def _count_besides(self) -> None:
@@ -150,10 +182,15 @@ class WatchedJob:
         """The job has reported how long iterations took."""
         self._windows.reported(durations_s, now)
 
+    def interrupted(self) -> None:
+        """Some of its pairs were not counted for a time: what they sent is not compared with what others did."""
+        self._windows.clear()
+
     def judge(self, totals: Totals, suspicious: frozenset[str], now: float) -> None:
         """``totals``: of its pairs until now. ``suspicious``: addresses that send more than is announced for them."""
         self._windows.add(totals, now)
-        planned = sum(link.bytes for link in self._links)
+        per_iteration = self._held is None or self._held_per_iteration
+        planned = sum(link.bytes for link in self._links) if per_iteration else 0
         window = self._windows.window(planned, now)
         if window is None:
             return
@@ -197,7 +234,7 @@ class WatchedJob:
     def _judge_held(self, judgement: Judgement, window: Window, steady: Window) -> None:
         """Planned for what was counted: it may change, it may be known better, and it may agree with the spec again."""
         if self._declared:
-            self._agreeing = self._agreeing + 1 if judgement.clean else 0
+            self._agreeing = self._agreeing + 1 if judgement.agrees else 0
             if judgement.differs:
                 self._differing = self._judge.difference(judgement, window.bps)
         held = self._held or {}
@@ -263,7 +300,7 @@ class WatchedJob:
         per_iteration = window.iterations is not None
         held = self._held or {}
         same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
-        wrong = max(EXACT, uncertain)
+        wrong = max(EXACT, uncertain + 0.5 / (window.iterations or np.inf))
         if not same or any(abs(amounts[pair] - held[pair]) > wrong * held[pair] for pair in held):
             self._held, self._held_per_iteration = amounts, per_iteration
             self._seen |= amounts.keys()

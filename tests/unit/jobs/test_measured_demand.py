@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Callable, Mapping
 from itertools import pairwise, permutations
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controller.errors import InvalidInput
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.measured_demand import MeasuredDemand
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Pair
@@ -57,6 +59,7 @@ class Cluster:
         self.reports = reports
         self.bursts = bursts
         self.suspicious: frozenset[str] = frozenset()
+        self.away: set[str] = set()
         self.lag_s = lag_s
         self.sent: dict[Pair, list[float]] = {}
         self.known: dict[Pair, tuple[float, ...]] = {}
@@ -66,7 +69,12 @@ class Cluster:
         self.progress = 0.0
         self.done = 0
         self.random = random.Random(1)
-        self.learning_until: float | None = None
+        self.job = JobId("job")
+
+    def connect(self, src: str, dst: str, port: int = 1000) -> None:
+        """The job reports this connection as all that ``src`` has."""
+        job = self.registry.report_connections(self.job, src, frozenset({Connected(src, port, dst, 2000)}))
+        self.demand.connections_changed(job, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
         """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
@@ -115,7 +123,7 @@ class Cluster:
             now = self.known.get(pair, (0.0, 0.0))
             reading = Counted(*pair), max(0, int(now[0] - start[0])), max(0, int(now[1] - start[1]))
             counted.setdefault(pair[0], []).append(reading)
-        for ip in ADDRESSES:
+        for ip in sorted(set(ADDRESSES) - self.away):
             what = tuple(reading[0] for reading in counted.get(ip, ()))
             counts = np.array([reading[1:] for reading in counted.get(ip, ())], np.float64).reshape(-1, 2)
             self.demand.counters.count(Dpid(ADDRESSES.index(ip) + 1), self.now, what, counts)
@@ -136,7 +144,7 @@ class Cluster:
 
     @property
     def of_job(self) -> JobDemand:
-        return self.demand.demands[JobId("job")]
+        return self.demand.demands[self.job]
 
     def until(self, true: Callable[[JobDemand], bool], traffic: Traffic, within_s: float) -> float:
         """Seconds until it is."""
@@ -153,7 +161,7 @@ def bytes_error(demand: JobDemand, traffic: Traffic) -> float:
     assert measured is not None
     assert measured.iteration_s is not None
     counted = dict(zip(measured.pairs, 0.125 * measured.bps * measured.iteration_s, strict=True))
-    return float(max(abs(counted[pair] / size - 1) for pair, size in traffic.items()))
+    return max(float(abs(counted[pair] / size - 1)) for pair, size in traffic.items())
 
 
 def shares(demand: JobDemand) -> dict[Pair, float]:
@@ -388,6 +396,153 @@ def test_suspicion_that_finds_nothing_comes_back_ever_less_often() -> None:
     assert cluster.of_job.difference is None
     assert gaps == sorted(gaps)
     assert len(gaps) <= 6
+
+
+@pytest.mark.parametrize(("disconnected", "counts_from_zero"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize("away_s", [1, 3, 7, 30])
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_leaf_that_is_away_for_a_time_raises_no_doubt(
+    reports: bool, away_s: float, counts_from_zero: bool, disconnected: bool
+) -> None:
+    cluster = Cluster(spec(FOUR), reports=reports, lag_s=0.5)
+    cluster.train(30, RIGHT)
+    cluster.away = {FOUR[1]}
+    if disconnected:
+        cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[1]) + 1))
+    assert cluster.train(away_s, RIGHT).difference is None
+    cluster.away = set()
+    if counts_from_zero:
+        of_leaf = {pair: tuple(cluster.sent[pair]) for pair in cluster.rules if pair[0] == FOUR[1]}
+        cluster.rules |= of_leaf  # type: ignore[arg-type]
+    for _ in range(20):
+        assert cluster.train(INTERVAL_S, RIGHT).difference is None
+    assert cluster.of_job.source is DemandSource.CONFIRMED
+
+
+def test_a_leaf_that_stays_away_does_not_keep_its_jobs_from_being_judged() -> None:
+    cluster = Cluster(spec(FOUR))
+    cluster.train(30, RIGHT)
+    cluster.away = {FOUR[3]}
+    cluster.demand.counters.switch_left(Dpid(ADDRESSES.index(FOUR[3]) + 1))
+    cluster.until(lambda demand: demand.difference is not None, ring(FOUR[:3], -1), 90)
+
+
+@pytest.mark.parametrize("duration_s", [0.0, 5e-324, 1e-9, 1e300, 1.7e308, float("nan"), float("inf")])
+@pytest.mark.parametrize("collectives", [None, []])
+def test_times_that_cannot_be_are_left_out(duration_s: float, collectives: list[dict[str, Any]] | None) -> None:
+    cluster = Cluster(spec(FOUR, collectives), reports=False)
+    impossible = [IterationTime(number, duration_s, 1.0) for number in range(3)]
+    for _ in range(15):
+        cluster.demand.reported(JobId("job"), impossible, cluster.now)
+        cluster.train(INTERVAL_S, REVERSED)
+    assert alike(shares(cluster.of_job), REVERSED)
+    assert not cluster.of_job.per_iteration
+
+
+def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
+    """Its 17 million pairs per NIC would take the controller's memory."""
+    rails = [[f"10.{nic}.{host // 250}.{host % 250}" for host in range(4096)] for nic in range(8)]
+    more = {"rails": [{"endpoints": rail} for rail in rails[1:]]}
+    large = {"job_id": "job", "endpoints": rails[0], **more}
+    transfer = {"src": 0, "dst": 1, "bytes_per_iteration": M}
+    for announced in ({}, {"transfers": [transfer]}, {"reports_connections": True}):
+        cluster, one = Cluster(), JobSpec.parse({**large, **announced})
+        tracemalloc.start()
+        if announced:
+            cluster.demand.refuse_unlearnable(one)
+            cluster.registry.register(one, cluster.now)
+            cluster.demand.follow(cluster.registry.jobs, cluster.now)
+            cluster.suspicious = frozenset(rails[0])
+            cluster.train(10, {})
+        else:
+            with pytest.raises(InvalidInput, match="134184960 pairs"):
+                cluster.demand.refuse_unlearnable(one)
+        _, most_bytes = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most_bytes < 100e6
+
+
+@pytest.mark.parametrize("steady", [True, False])
+def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
+    """One that sends nothing, and one that never sends the same."""
+    others = ADDRESSES[4:]
+    pairs = list(permutations(others, 2))
+    cluster = Cluster(JobSpec.parse({**spec(others, []).model_dump(), "job_id": "first"}), spec(FOUR, []), max_rules=12)
+    for step in range(150):
+        demand = cluster.train(INTERVAL_S, {**RIGHT, **({} if steady else {pairs[step % 12]: 1.0 * M})})
+        assert sum(len(one.counted) for one in cluster.demand.demands.values() if one.learning) <= 12
+    assert alike(shares(demand), RIGHT)
+
+
+@pytest.mark.parametrize("phase", [0, 1])
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_pair_announced_with_hardly_any_bytes_is_planned_for_what_it_carries(reports: bool, phase: int) -> None:
+    transfers = [
+        {"src": 0, "dst": 1, "bytes_per_iteration": 1},
+        {"src": 2, "dst": 3, "bytes_per_iteration": 2**40, "phase": phase},
+    ]
+    cluster = Cluster(JobSpec.parse({"job_id": "job", "endpoints": FOUR, "transfers": transfers}), reports=reports)
+    demand = cluster.train(30, {(FOUR[0], FOUR[1]): M, (FOUR[2], FOUR[3]): M})
+    in_phase = {link.phase: 0 for link in demand.virtual_links}
+    for link in demand.virtual_links:
+        in_phase[link.phase] = max(in_phase[link.phase], link.bytes)
+    assert all(link.bytes > 0.9 * in_phase[link.phase] for link in demand.virtual_links)
+
+
+def test_connections_between_other_hosts_are_counted_whenever_they_are_reported() -> None:
+    cluster = Cluster(spec(FOUR, [], reports_connections=True))
+    cluster.connect(FOUR[0], FOUR[1])
+    alone = {(FOUR[0], FOUR[1]): 1.0 * M}
+    assert alike(shares(cluster.train(30, alone)), alone)
+    assert not cluster.of_job.learning
+    cluster.connect(FOUR[2], FOUR[3])
+    both = {**alone, (FOUR[3], FOUR[2]): 1.0 * M}
+    assert cluster.train(10, both).pairs == both.keys()
+    assert alike(shares(cluster.train(50, both)), both, within=0.1)
+
+
+def test_a_job_that_reports_other_connections_all_the_time_is_judged() -> None:
+    cluster = Cluster(spec(FOUR, reports_connections=True))
+    for number in range(100):
+        cluster.connect(FOUR[0], FOUR[1], 1000 + number)
+        demand = cluster.train(0.5, REVERSED)
+    assert alike(shares(demand), REVERSED)
+
+
+def test_an_amount_at_the_limit_does_not_go_back_and_forth() -> None:
+    cluster = Cluster(spec(FOUR), bursts=0.5, lag_s=0.5)
+    draw = random.Random(3)
+    more = {**RIGHT, (FOUR[1], FOUR[2]): 1.4 * RIGHT[FOUR[1], FOUR[2]]}
+    sources = []
+    for _ in range(300):
+        cluster.iteration_s = 1.3 * draw.uniform(0.85, 1.15)
+        sources.append(cluster.train(INTERVAL_S, more).source)
+    assert sum(a is not b for a, b in pairwise(sources)) <= 2
+
+
+ACROSS = dict.fromkeys(((FOUR[0], FOUR[2]), (FOUR[2], FOUR[0]), (FOUR[1], FOUR[3]), (FOUR[3], FOUR[1])), float(M))
+
+
+def test_what_other_jobs_sent_before_is_not_a_new_jobs() -> None:
+    cluster = Cluster(JobSpec.parse({**spec(FOUR, []).model_dump(), "job_id": "earlier"}))
+    cluster.job = JobId("earlier")
+    cluster.train(600, RIGHT)
+    cluster.registry.register(spec(FOUR, []), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.job = JobId("job")
+    demand = cluster.train(20, {**RIGHT, **ACROSS})
+    assert demand.pairs == RIGHT.keys() | ACROSS.keys()
+
+
+def test_what_its_rules_counted_before_a_job_came_back_is_not_what_it_sends() -> None:
+    """A training program that starts again registers again at once, before its rules have gone."""
+    cluster = Cluster(spec(FOUR, []))
+    cluster.train(600, RIGHT)
+    cluster.registry.deregister(JobId("job"))
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.registry.register(spec(FOUR, []), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    assert alike(shares(cluster.train(20, ACROSS)), ACROSS)
 
 
 def test_learning_waits_for_rules_and_takes_no_pairs_of_other_jobs() -> None:
