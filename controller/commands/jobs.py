@@ -80,5 +80,5 @@ def _read(file: Path) -> Any:
         text = file.read_text(encoding="utf-8")
         return tomllib.loads(text) if toml else json.loads(text)
     except ValueError as error:
-        what = "not TOML" if toml else "not JSON, as which files are read whose names do not end in .toml"
+        what = "not TOML" if toml else "not JSON (only a file whose name ends in .toml is read as TOML)"
         raise InvalidInput.of("", f"{what}: {error}") from None
