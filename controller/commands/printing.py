@@ -68,7 +68,7 @@ def job(found: Fields) -> RenderableType:
         "may be split": _split(spec),
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
-        "traffic": _traffic(found["demand"]),
+        "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
         "level": _known(found["level"], ".3f"),
         "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
         f"{_known(found['efficiency_measured'], '.1%')} measured",
@@ -97,10 +97,12 @@ def _planned_for(demand: Fields) -> str:
     return word(demand["source"]) + (", learning" if looked_for else "")
 
 
-def _traffic(demand: Fields) -> str:
+def _traffic(demand: Fields, observed: bool) -> str:
     if not demand["window_s"]:
         return "not counted yet"
-    counted = f"{rate(demand['measured_bps'])} of payload, {demand['undeclared_fraction']:.1%} of it not announced"
+    counted = f"{rate(demand['measured_bps'])} of payload"
+    if not observed:
+        counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
     return f"{counted}; {demand['difference']}" if demand["difference"] else counted
 
 
