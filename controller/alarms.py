@@ -82,6 +82,8 @@ def text(alarm: Alarm) -> str:
 def difference_text(difference: Difference) -> str:
     """How a job differs from its spec, in words; the first pair of each kind is named."""
     said = []
+    if difference.backwards:
+        said.append("all announced pairs carry traffic in the other direction only")
     if difference.undeclared:
         (src, dst), bps = difference.undeclared[0]
         others = len(difference.undeclared) - 1
