@@ -64,10 +64,12 @@ def text(alarm: Alarm) -> str:
     match alarm.kind:
         case AlarmKind.FLOWS_WITHOUT_PATH:
             flows = [f"{flow.src_ip} > {flow.dst_ip}" for flow in facts["flows"]]
-            return f"{len(flows)} flows have no path: {', '.join(flows[:4])}"
+            count = "1 flow has" if len(flows) == 1 else f"{len(flows)} flows have"
+            return f"{count} no path: {', '.join(flows[:4])}"
         case AlarmKind.HOSTS_MISSING:
             hosts = list(facts["hosts"])
-            return f"job {alarm.subject} waits for {len(hosts)} hosts: {', '.join(hosts[:4])}"
+            count = "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"
+            return f"job {alarm.subject} waits for {count}: {', '.join(hosts[:4])}"
         case AlarmKind.DEMAND_DIFFERS:
             return f"job {alarm.subject} sends other traffic than it announced: {difference_text(facts['difference'])}"
         case AlarmKind.RULES_REFUSED:
@@ -80,6 +82,8 @@ def text(alarm: Alarm) -> str:
 def difference_text(difference: Difference) -> str:
     """How a job differs from its spec, in words; the first pair of each kind is named."""
     said = []
+    if difference.backwards:
+        said.append("all announced pairs carry traffic in the other direction only")
     if difference.undeclared:
         (src, dst), bps = difference.undeclared[0]
         others = len(difference.undeclared) - 1

@@ -133,11 +133,13 @@ def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]
 
 
 def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
-    """The reported connections. Raises ``InvalidInput`` for other sources than the address, for one host with itself,
-    and for ports that there are not."""
+    """The reported connections. Raises ``InvalidInput`` without an address, for other sources than it, for one host
+    with itself, and for ports that there are not."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)
+    if not request.address:
+        raise InvalidInput.of("address", "is missing: the address of the host that reports")
     InvalidInput.refuse(
         FieldProblem(f"connections[{i}].{name}", problem)
         for i, connection in enumerate(request.connections)
@@ -148,8 +150,9 @@ def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
 
 def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple[str, str]]:
     if connection.src != address:
-        yield "src", f"must be the address that reports, '{address}' (given: '{connection.src}')"
-    if connection.dst == address:
+        turn = "; a connection that it accepted has its own port as src_port" if connection.dst == address else ""
+        yield "src", f"must be the address that reports, {address}{turn} (given: '{connection.src}')"
+    elif connection.dst == address:
         yield "dst", f"{address} cannot be connected with itself"
     for name in ("src_port", "dst_port"):
         port = getattr(connection, name)

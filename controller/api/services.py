@@ -45,7 +45,8 @@ ANALYSIS_S = 140.0
 """How long an analysis may take, which needs many plans, with those that wait before it."""
 
 MAX_PROBLEMS = 16
-MAX_PROBLEM_CHARS = 160
+MAX_PROBLEM_CHARS = 400
+"""The names of all algorithms fit."""
 MAX_MESSAGE_BYTES = 1800
 """A status travels in HTTP/2 trailers, twice (as text and as details), and peers refuse more than 8 KiB of them."""
 

@@ -31,7 +31,7 @@ def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> No
 
 @commands.command("show")
 def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Show one job: its collectives, state, lease and efficiency."""
+    """Show one job: its state, what it announced and what is counted, lease and efficiency."""
     with Client(address) as client:
         found = fields(client.get_job(job))
     show(found, lambda: printing.job(found), as_json)
@@ -75,8 +75,10 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
 
 
 def _read(file: Path) -> Any:
+    toml = file.suffix == ".toml"
     try:
         text = file.read_text(encoding="utf-8")
-        return tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        return tomllib.loads(text) if toml else json.loads(text)
     except ValueError as error:
-        raise InvalidInput.of("", str(error)) from None
+        what = "not TOML" if toml else "not JSON (only a file whose name ends in .toml is read as TOML)"
+        raise InvalidInput.of("", f"{what}: {error}") from None

@@ -14,7 +14,7 @@ Fields = Mapping[str, Any]
 
 def word(enum_name: str) -> str:
     """``JOB_STATE_PARTLY_PINNED`` and ``STRATEGY_ECMP`` as people say them."""
-    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_", "LIBRARY_", "DEMAND_SOURCE_"):
+    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_", "LIBRARY_", "DEALING_", "DEMAND_SOURCE_"):
         enum_name = enum_name.removeprefix(prefix)
     return enum_name.lower().replace("_", " ")
 
@@ -65,14 +65,14 @@ def job(found: Fields) -> RenderableType:
         "lease left": f"{_seconds(found['lease_left'])} of {_seconds(spec['lease'])}",
         "announced": _announced(spec),
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
-        "may be split": f"into {spec['max_subflows']} subflows over {word(spec['transport'])}"
-        if spec["max_subflows"] > 1
-        else "no",
+        "may be split": _split(spec),
+        "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
-        "traffic": _traffic(found["demand"]),
+        "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
         "level": _known(found["level"], ".3f"),
-        "efficiency": f"{found['prediction_withheld'] or _known(found['efficiency_predicted'], '.1%') + ' predicted'}, "
+        "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
         f"{_known(found['efficiency_measured'], '.1%')} measured",
+        **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
         "communication": f"{_known(found['ideal_communication_s'], '.3f')} s ideal, "
         f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
     }
@@ -93,13 +93,16 @@ def job(found: Fields) -> RenderableType:
 
 def _planned_for(demand: Fields) -> str:
     """Which bytes, and whether others are looked for."""
-    return word(demand["source"]) + (", learning" if demand["learning"] else "")
+    looked_for = demand["learning"] and demand["source"] != "DEMAND_SOURCE_LEARNING"
+    return word(demand["source"]) + (", learning" if looked_for else "")
 
 
-def _traffic(demand: Fields) -> str:
+def _traffic(demand: Fields, observed: bool) -> str:
     if not demand["window_s"]:
         return "not counted yet"
-    counted = f"{rate(demand['measured_bps'])} of payload, {demand['undeclared_fraction']:.1%} of it not announced"
+    counted = f"{rate(demand['measured_bps'])} of payload"
+    if not observed:
+        counted += f", {demand['undeclared_fraction']:.1%} of it not announced"
     return f"{counted}; {demand['difference']}" if demand["difference"] else counted
 
 
@@ -123,11 +126,21 @@ def _pairs(pairs: Sequence[Fields]) -> RenderableType:
 def _announced(spec: Fields) -> str:
     parts = []
     if spec["collectives"]:
-        parts.append(f"{len(spec['collectives'])} collectives (library: {word(spec['library'])})")
+        parts.append(f"{_counted(len(spec['collectives']), 'collective')} (library: {word(spec['library'])})")
     if spec["transfers"]:
-        parts.append(f"{len(spec['transfers'])} transfers")
+        parts.append(_counted(len(spec["transfers"]), "transfer"))
     nics = f", over {1 + len(spec['rails'])} NICs per rank" if spec["rails"] else ""
     return (" and ".join(parts) or "nothing, the job is observed") + nics
+
+
+def _split(spec: Fields) -> str:
+    if spec["max_subflows"] <= 1:
+        return "no"
+    return f"into {spec['max_subflows']} subflows over {word(spec['transport'])}, dealt {word(spec['dealing'])}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def registered(found: Fields) -> RenderableType:
@@ -189,7 +202,7 @@ def plan(found: Fields) -> RenderableType:
     }
     made_for = found["demand_source"]
     levels = _table(
-        ("job", "level", "made for bytes"),
+        ("job", "level", "planned for"),
         (
             (job_id, f"{level:.3f}", word(made_for.get(job_id, "DEMAND_SOURCE_UNSPECIFIED")))
             for job_id, level in sorted(found["job_level"].items())

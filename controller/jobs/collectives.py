@@ -84,7 +84,9 @@ def check(spec: JobSpec) -> list[FieldProblem]:
     for c, collective in enumerate(spec.collectives):
         where = f"collectives[{c}]"
         if len(set(collective.groups)) < len(collective.groups):
-            problems.append(FieldProblem(f"{where}.groups", "a group appears twice"))
+            ((name, times),) = Counter(collective.groups).most_common(1)
+            message = f"group '{name}' appears {times} times; a collective has a group once"
+            problems.append(FieldProblem(f"{where}.groups", message))
         for n, groups in Counter(sizes[name] for name in collective.groups).items():
             if known := _formula(spec.library, collective, n):
                 links += groups * known.links(n)
@@ -121,4 +123,4 @@ def _formula(library: Library, collective: Collective, n: int) -> Formula | None
 
 def _not_known(library: Library, collective: Collective, n: int) -> str:
     what = f"{collective.algorithm} of {collective.bytes_per_iteration} bytes over {n} ranks"
-    return f"what {library} sends in {what} is not known; name its algorithm, or give transfers instead"
+    return f"what {library} sends in {what} is not known; announce the algorithm by its name, or transfers"

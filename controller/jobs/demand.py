@@ -37,10 +37,12 @@ class Measurement(NamedTuple):
 
 class Difference(NamedTuple):
     """How a job differs from its spec. ``undeclared``: pairs with their payload in bit/s; ``off``: announced pairs with
-    what they carry as a multiple of what was announced (of the others, where iterations are not reported)."""
+    what they carry as a multiple of what was announced (of the others, where iterations are not reported).
+    ``backwards``: every announced pair carries traffic in the other direction only."""
 
     undeclared: tuple[tuple[Pair, float], ...]
     off: tuple[tuple[Pair, float], ...]
+    backwards: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

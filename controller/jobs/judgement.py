@@ -138,7 +138,11 @@ class Judge:
                 sorted((self.pairs[number], float(values[number])) for number in np.flatnonzero(flags).tolist())
             )
 
-        return Difference(of_pairs(judgement.undeclared, bps), of_pairs(judgement.off, judgement.ratio))
+        own = self._announced > 0
+        backwards = judgement.undeclared.any() and (bps < UNDECLARED * self._the_other_way(bps))[own].all()
+        return Difference(
+            of_pairs(judgement.undeclared, bps), of_pairs(judgement.off, judgement.ratio), bool(backwards)
+        )
 
     def _the_other_way(self, bps: Floats) -> Floats:
         return np.where(self._opposite >= 0, bps[self._opposite], 0.0)

@@ -39,9 +39,9 @@ def prediction_withheld(job: Job) -> str:
     """Why the level is no prediction of the job's efficiency; empty when it is one."""
     found = formulas_of(job.spec)
     if found & {*STEPS_WAIT}:
-        return "each step of its halving collectives waits for the one before; how long is not the network's doing"
+        return "the steps of its halving collectives wait for each other, and the network does not say for how long"
     if found & {*TREES} and len(job.pairs) > 1:
-        return "ranks of a tree send to several others at once, and those hand on late; the order is the library's"
+        return "ranks of a tree send to several others at once, in an order that the library chooses"
     most = _most_at_once((link.phase, link.dst_ip, link.src_ip) for link in job.virtual_links)
     if most > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one at once; how its port is shared is not known"

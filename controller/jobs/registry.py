@@ -208,7 +208,8 @@ class JobRegistry:
         src, dst = taken[0]
         more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
         raise Conflict(
-            f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}"
+            f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
+            "jobs that report their connections may share pairs"
         )
 
 

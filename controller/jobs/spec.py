@@ -90,9 +90,9 @@ def _ipv4(text: str) -> str:
     try:
         address = IPv4Address(text)
     except AddressValueError:
-        raise PydanticCustomError("ipv4", "'{text}' is not an IPv4 address such as 10.0.1.2", {"text": text}) from None
+        raise PydanticCustomError("ipv4", "must be an IPv4 address such as 10.0.1.2") from None
     if address.is_multicast or address.is_unspecified or address.is_loopback or address.is_reserved:
-        raise PydanticCustomError("ipv4_unicast", "{text} is not the address of a host", {"text": text})
+        raise PydanticCustomError("ipv4_unicast", "must be the address of a host")
     return str(address)
 
 
@@ -202,7 +202,8 @@ class JobSpec(_Frozen):
             for r, rank in enumerate(group.ranks):
                 yield from self._without_endpoint(f"{where}.ranks[{r}]", rank)
             if len(set(group.ranks)) < len(group.ranks):
-                yield FieldProblem(f"{where}.ranks", "a rank appears twice")
+                ((rank, times),) = Counter(group.ranks).most_common(1)
+                yield FieldProblem(f"{where}.ranks", f"rank {rank} appears {times} times; a group has a rank once")
         known = ", ".join(sorted(names)[:8]) or "none"
         for c, collective in enumerate(self.collectives):
             for g, name in enumerate(collective.groups):

@@ -322,7 +322,7 @@ class WatchedJob:
     def _state(self) -> JobDemand:
         if self._held is not None:
             source = DemandSource.MEASURED
-        elif not self._declared:
+        elif self._job.spec.observed:
             source = DemandSource.LEARNING
         else:
             source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED

@@ -202,7 +202,7 @@ FAMILIES: tuple[Family, ...] = (
     _one("signalbox_alarms", "Alarms that are active; signalbox status lists them.", lambda s: len(s.alarms)),
     _one(
         "signalbox_network_efficiency_ratio",
-        "Predicted efficiency of the worst job; 1 without jobs.",
+        "1 / level of the worst job; 1 without jobs.",
         lambda s: s.network_efficiency,
     ),
     # switches

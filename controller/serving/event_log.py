@@ -10,9 +10,12 @@ from controller.status import Status
 
 Event = tuple[str, dict[str, Any]]
 
+ALARM = "alarm"
+"""The one that is a warning."""
+
 
 def events(before: Status, after: Status) -> Iterator[Event]:
-    """(what, details) of each change worth a line."""
+    """(what, details) of each change worth a line. A line has keys of its own, among them ``level``: no detail has."""
     yield from _fabric_events(before, after)
     yield from _switch_events(before, after)
     yield from _job_events(before, after)
@@ -28,13 +31,13 @@ def events(before: Status, after: Status) -> Iterator[Event]:
         plan = after.plan
         yield (
             f"plan {after.plan_reason}",
-            {"level": round(plan.max_level, 3), "bound": round(plan.bound, 3)}
+            {"worst_level": round(plan.max_level, 3), "bound": round(plan.bound, 3)}
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
     raised, over = ({alarm.key: alarm for alarm in status.alarms} for status in (after, before))
     for key in sorted(raised.keys() - over.keys()):
-        yield "alarm", _alarm(raised[key])
+        yield ALARM, _alarm(raised[key])
     for key in sorted(over.keys() - raised.keys()):
         yield "alarm over", _alarm(over[key])
 

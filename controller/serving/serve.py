@@ -31,7 +31,7 @@ from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
 from controller.serving import inventory
-from controller.serving.event_log import events
+from controller.serving.event_log import ALARM, events
 from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
@@ -171,7 +171,7 @@ class _Driver:
     def _publish(self, now: float) -> None:
         status = self.loop.status(now)
         for event, details in events(self.board.status, status):
-            log.info(event, **details)
+            (log.warning if event == ALARM else log.info)(event, **details)
         self.board.publish(status)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:

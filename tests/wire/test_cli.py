@@ -114,9 +114,9 @@ def test_a_spec_may_be_toml(signalbox: Signalbox, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("example", "announced"),
     [
-        ("language.json", "1 collectives (library: generic)"),
-        ("library.toml", "1 collectives (library: gloo)"),
-        ("rails.json", "1 collectives (library: nccl), over 2 NICs per rank"),
+        ("language.json", "1 collective (library: generic)"),
+        ("library.toml", "1 collective (library: gloo)"),
+        ("rails.json", "1 collective (library: nccl), over 2 NICs per rank"),
         ("transfers.json", "5 transfers"),
         ("observed.json", "nothing, the job is observed"),
     ],

@@ -41,3 +41,25 @@ def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
     )
     assert ["10.0.1.2", "10.0.2.1", "leaf1", ">", "spine3", ">", "leaf2"] in lines
     assert ["10.0.1.3", "10.0.2.1", "ecmp"] in lines
+
+
+def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
+    found = {
+        "spec": {"job_id": "ring", "endpoints": []},
+        "state": "JOB_STATE_ECMP",
+        "virtual_links": 0,
+        "pinned": 0,
+        "level": 0,
+        "efficiency_predicted": 0,
+        "efficiency_measured": 0,
+        "iterations": 0,
+        "lease_left": "60s",
+    }
+    for source, learning, said in (
+        ("LEARNING", True, ["learning"]),
+        ("MEASURED", True, ["measured,", "learning"]),
+        ("MEASURED", False, ["measured"]),
+    ):
+        demand = {"source": f"DEMAND_SOURCE_{source}", "learning": learning}
+        (line,) = (line for line in shown(printing.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
+        assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]

@@ -58,7 +58,9 @@ FOREIGN = {
 }
 """What documents set as code and is not defined here."""
 
-FOREIGN_PROGRAMS = {"docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "systemctl"}
+FOREIGN_PROGRAMS = {
+    *("docker", "grpcurl", "ip", "openssl", "ovs-appctl", "ovs-ofctl", "ovs-vsctl", "pip", "ss", "systemctl"),
+}
 
 NODE = re.compile(r"(leaf|spine|gpu)\d+(-eth\d+)?")
 """Switches, hosts and ports of examples."""

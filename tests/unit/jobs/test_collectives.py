@@ -304,7 +304,7 @@ def test_what_a_library_does_is_refused_where_it_is_not_known() -> None:
     spec = job(groups=ALL, library="openmpi", collectives=[collective("broadcast", 100, "all")])
     assert [str(p) for p in check(spec)] == [
         "collectives[0].algorithm: what openmpi sends in broadcast of 100 bytes over 4 ranks is not known; "
-        "name its algorithm, or give transfers instead"
+        "announce the algorithm by its name, or transfers"
     ]
     with pytest.raises(InvalidInput, match="not known"):
         virtual_links(spec)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controller.alarms import difference_text
 from controller.errors import InvalidInput
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
@@ -593,3 +594,15 @@ def test_an_observed_job_with_long_iterations_of_several_phases_settles() -> Non
             plans.append(cluster.of_job.virtual_links)
     assert cluster.of_job.pairs == first.keys() | last.keys()
     assert len(set(plans)) == 1
+
+
+def test_an_announcement_of_the_other_direction_is_called_that() -> None:
+    ips = ADDRESSES[:4]
+    for reports in (True, False):
+        reversed_ring = Cluster(spec(ips), reports=reports).train(40.0, ring(ips, -1))
+        assert reversed_ring.difference is not None
+        assert difference_text(reversed_ring.difference).startswith("all announced pairs carry traffic in the other ")
+    broadcast = [{"algorithm": "broadcast", "groups": ["dp"], "bytes_per_iteration": M}]
+    other = Cluster(spec(ips, broadcast, library="gloo")).train(40.0, ring(ips, -1))
+    assert other.difference is not None
+    assert not other.difference.backwards

@@ -60,7 +60,10 @@ def test_a_taken_pair_is_a_conflict_that_names_both_jobs_and_the_pair(registry: 
     registry.register(ring("a", (1, 2, 3)), now=0.0)
     with pytest.raises(Conflict) as error:
         registry.register(ring("b", (2, 3, 4)), now=0.0)
-    assert str(error.value) == "job 'b' cannot announce 10.0.0.2 > 10.0.0.3: job 'a' announces it"
+    assert str(error.value) == (
+        "job 'b' cannot announce 10.0.0.2 > 10.0.0.3: job 'a' announces it; "
+        "jobs that report their connections may share pairs"
+    )
     assert set(registry.jobs) == {A}
 
 
@@ -87,7 +90,7 @@ def test_the_limit_of_jobs_does_not_stop_renewals(registry: JobRegistry) -> None
 
 def test_a_spec_without_known_virtual_links_is_refused(registry: JobRegistry) -> None:
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"] * 2, "bytes_per_iteration": 1}]
-    with pytest.raises(InvalidInput, match="appears twice"):
+    with pytest.raises(InvalidInput, match="group 'dp' appears 2 times"):
         registry.register(ring(collectives=collectives), now=0.0)
     assert not registry.jobs
 

@@ -77,7 +77,7 @@ def test_ranks_need_an_endpoint_and_appear_once() -> None:
     found = problems(groups=[{"name": "dp", "ranks": [0, 3]}, {"name": "pp", "ranks": [1, 1]}])
     assert found == {
         "groups[0].ranks[1]": "rank 3 has no endpoint; ranks go from 0 to 2",
-        "groups[1].ranks": "a rank appears twice",
+        "groups[1].ranks": "rank 1 appears 2 times; a group has a rank once",
     }
 
 
@@ -141,7 +141,7 @@ def test_transfers_that_are_none_are_refused(changes: dict[str, Any], message: s
             "rails[0].endpoints[2]",
             "ranks on 10.0.1.1 have 10.1.1.1 too; ranks on two hosts have two addresses",
         ),
-        ([["10.1.1.1", "10.1.1.1", "nic"]], "rails[0].endpoints[2]", "'nic' is not an IPv4 address such as 10.0.1.2"),
+        ([["10.1.1.1", "10.1.1.1", "nic"]], "rails[0].endpoints[2]", "must be an IPv4 address such as 10.0.1.2"),
     ],
 )
 def test_rails_that_do_not_fit_the_endpoints_are_refused(rails: list[list[str]], path: str, message: str) -> None:

@@ -27,6 +27,10 @@ def test_a_life_in_lines() -> None:
     assert "job registered" in lines
     assert any(line.startswith("plan adopted") for line in lines)
     assert told(planned, planned) == []
+    (plan,) = (details for what, details in events(started, planned) if what.startswith("plan adopted"))
+    assert (plan["worst_level"], plan["bound"]) == (1.0, 1.0)
+    taken = {"level", "logger", "event", "timestamp"}
+    assert not any(taken & details.keys() for _, details in events(started, planned))
     fabric.cut(Dpid(1), PortNo(1))
     cut = fabric.status
     assert "links lost" in told(planned, cut)
