@@ -7,9 +7,10 @@ merge with ``|``; work of one kind is done once for all messages that asked for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
+from functools import partial
 from types import MappingProxyType
 
 from controller.config import Config, Strategy
@@ -336,16 +337,22 @@ class Intake:
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links())
-            effects |= self._judge_demand(now)
+            effects |= self._judge_demand(now, partial(s.demand.update, self._suspicious()))
+        elif s.demand.waiting:
+            effects |= self._judge_demand(now, s.demand.go_on)
         return effects | at_once(Work.PLAN) if s.cycle.period_over(now) else effects
 
-    def _judge_demand(self, now: float) -> Effects:
+    def _suspicious(self) -> frozenset[str]:
+        """Addresses of hosts that send more than is announced for them."""
+        busy = {link.at for link in self._derived.background() if link.direction == "in"}
+        hosts = self._state.fabric.hosts
+        return frozenset(ip for ip, host in hosts.items() if host.at in busy) if busy else frozenset()
+
+    def _judge_demand(self, now: float, judge: Callable[[float], None]) -> Effects:
         """What jobs really send may change what is planned for, and what is counted."""
         s = self._state
         before = self._derived.jobs()
-        busy = {link.at for link in self._derived.background() if link.direction == "in"}
-        suspicious = frozenset(ip for ip, host in s.fabric.hosts.items() if host.at in busy) if busy else frozenset()
-        s.demand.update(suspicious, now)
+        judge(now)
         jobs = self._derived.jobs()
         if jobs is before:
             return NOTHING

@@ -95,7 +95,13 @@ def _measured_job(
         return replace(job, counted=counted, silent=silent) if counted or silent else job
     pairs = frozenset((link.src_ip, link.dst_ip) for link in virtual_links)
     return replace(
-        job, virtual_links=virtual_links, pairs=pairs, counted=counted, per_iteration=per_iteration, silent=silent
+        job,
+        virtual_links=virtual_links,
+        pairs=pairs,
+        counted=counted,
+        per_iteration=per_iteration,
+        phases_known=job.phases_known and pairs <= job.pairs,
+        silent=silent,
     )
 
 

@@ -8,6 +8,7 @@ iteration times and connections, now and then the time. Out: per job a frozen ``
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -27,6 +28,9 @@ from controller.jobs.watched_job import WatchedJob, count_pairs
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""
 
+BATCH = 64
+"""Jobs that are judged at one time; all at once would hold the control loop."""
+
 TURN_S = 120.0
 """For so long a job may be learnt while others wait for its rules."""
 
@@ -41,6 +45,8 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
+        self._waiting: deque[JobId] = deque()
+        self._suspicious: frozenset[str] = frozenset()
         self._turns: dict[JobId, float] = {}
         self._kept: list[tuple[Pair, ...]] = []
 
@@ -101,12 +107,28 @@ class MeasuredDemand:
 
     def update(self, suspicious: frozenset[str], now: float) -> None:
         """Judge what was counted so far. ``suspicious``: addresses that send more than is announced for them."""
+        if not self.counters.running:
+            return
+        self._suspicious = suspicious
         interrupted = self.counters.interrupted(now, LATE * self._interval_s)
-        for watched in self._jobs.values() if self.counters.running else ():
-            if interrupted.isdisjoint(watched.pairs):
-                watched.judge(self._totals(watched), suspicious, now)
-            else:
+        for watched in self._jobs.values() if interrupted else ():
+            if not interrupted.isdisjoint(watched.pairs):
                 watched.interrupted()
+        if not self._waiting:
+            self._waiting.extend(self._jobs)
+        self.go_on(now)
+
+    @property
+    def waiting(self) -> bool:
+        """Some jobs were not judged yet since the last update; ``go_on`` does."""
+        return bool(self._waiting)
+
+    def go_on(self, now: float) -> None:
+        """Judge the next ``BATCH`` of those that wait."""
+        for _ in range(min(BATCH, len(self._waiting))):
+            watched = self._jobs.get(self._waiting.popleft())
+            if watched is not None:
+                watched.judge(self._totals(watched), self._suspicious, now)
         self._publish(now)
 
     def _totals(self, watched: WatchedJob) -> Totals:

@@ -25,6 +25,7 @@ LAG_S = 0.5
 """Counters of Open vSwitch lag by up to so much, at both ends of a window: its ``max-revalidator`` interval."""
 
 SNAPSHOTS = 64
+"""At most; then every second one of the older half goes: long iterations need windows that reach far back."""
 REPORTS = 256
 LONGEST = 6
 """Intervals of a window, if three iterations do not take longer."""
@@ -35,8 +36,6 @@ PLAUSIBLE_S = (1e-3, 86_400.0)
 """Durations of iterations. Others are not of training, and bytes per iteration made of them would be no numbers."""
 STEADY = 30
 """Intervals at most over which the bytes of an iteration are taken while they do not change."""
-CHANGED = 1.33
-"""By this factor a pair's bytes of an iteration differ when they change, and by half an iteration of the window."""
 SMALL = 0.05
 """Of the busiest pair."""
 
@@ -53,6 +52,11 @@ class Window(NamedTuple):
     iterations: float | None
     begun: bool
     whole: bool
+
+    @property
+    def error(self) -> float:
+        """Relative: how wrong the bytes of a pair can be, as counters lag and one iteration is there in part."""
+        return LAG_S / self.seconds + (0.5 / self.iterations if self.iterations else 0.0)
 
     @property
     def iteration_s(self) -> float | None:
@@ -91,7 +95,7 @@ class PayloadWindows:
         self._longest = LONGEST
         self._steady_since = float("-inf")
         self._durations: deque[tuple[float, float]] = deque(maxlen=REPORTS)
-        self._snapshots: deque[_Snapshot] = deque(maxlen=SNAPSHOTS)
+        self._snapshots: list[_Snapshot] = []
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
         """The job has reported iterations, oldest first; times that cannot be are left out."""
@@ -105,6 +109,8 @@ class PayloadWindows:
     def add(self, totals: Totals, now: float) -> None:
         """What is counted so far."""
         self._snapshots.append(_Snapshot.taken(now, totals))
+        if len(self._snapshots) > SNAPSHOTS:
+            del self._snapshots[1 : SNAPSHOTS // 2 : 2]
 
     def count_from_now(self, totals: Totals, now: float) -> None:
         """Pairs that are not counted now have counters from now on, which go on from ``totals``."""
@@ -113,7 +119,7 @@ class PayloadWindows:
 
     def of_pairs(self, rows: Rows) -> None:
         """From now on other pairs are added. ``rows``: their places among those before, -1 for new ones."""
-        self._snapshots = deque((snapshot.of(rows) for snapshot in self._snapshots), maxlen=SNAPSHOTS)
+        self._snapshots = [snapshot.of(rows) for snapshot in self._snapshots]
 
     def clear(self) -> None:
         """Nothing that was counted so far is looked at any more."""
@@ -121,7 +127,7 @@ class PayloadWindows:
 
     def start_anew(self) -> None:
         """What was counted before the latest counters is not looked at any more."""
-        self._snapshots = deque([self._snapshots[-1]], maxlen=SNAPSHOTS)
+        self._snapshots = self._snapshots[-1:]
 
     def lengthen(self) -> None:
         """Windows twice as long."""
@@ -145,7 +151,7 @@ class PayloadWindows:
         steady = self._best(planned_bytes, now, since)
         if steady is None or steady.iterations is None:
             return window
-        slack = CHANGED + 0.5 / window.iterations
+        slack = 1 + window.error + steady.error
         if window.whole and _changed(window.bytes / window.iterations, steady.bytes / steady.iterations, slack):
             self._steady_since = window.start
             return window
@@ -226,7 +232,9 @@ class PayloadWindows:
 
     def _iteration_s(self, now: float) -> float:
         """Mean duration of the iterations that were reported lately; 0 without any."""
-        since = now - 8 * self._interval_s
+        if not self._durations:
+            return 0.0
+        since = now - max(8 * self._interval_s, 4 * self._durations[-1][1])
         lately = [duration for _, duration in takewhile(lambda report: report[0] > since, reversed(self._durations))]
         return sum(lately) / len(lately) if lately else 0.0
 

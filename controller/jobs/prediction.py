@@ -37,7 +37,7 @@ MOST_AT_ONCE = 2
 
 def prediction_withheld(job: Job) -> str:
     """Why the level is no prediction of the job's efficiency; empty when it is one."""
-    found = formulas_of(job.spec)
+    found = formulas_of(job.spec) if job.phases_known else frozenset()
     if found & {*STEPS_WAIT}:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
     if found & {*TREES} and len(job.pairs) > 1:

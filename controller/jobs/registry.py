@@ -31,9 +31,10 @@ MAX_NAMED = 4
 class Job:
     """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
     be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
-    (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the
-    bytes of the virtual links are of one iteration. ``iterations``: how many were reported in all.
-    ``recent_communication_s``: the latest of them since the routes last changed, oldest first."""
+    (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the bytes of
+    the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``iterations``: how
+    many were reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest
+    first."""
 
     spec: JobSpec
     virtual_links: tuple[VirtualLink, ...]
@@ -42,6 +43,7 @@ class Job:
     dividing: Dividing
     counted: frozenset[Pair] = frozenset()
     per_iteration: bool = True
+    phases_known: bool = True
     silent: bool = False
     iterations: int = 0
     last_communication_s: float = 0.0

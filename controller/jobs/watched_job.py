@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
+from math import inf
 
 import numpy as np
 
@@ -74,6 +75,7 @@ class WatchedJob:
         self._links = measured or job.virtual_links
         self._held: dict[Pair, float] | None = dict(_per_pair(measured)) if measured else None
         self._held_per_iteration = False
+        self._held_error = inf
         self._seen = set(self._held or ())
         self._measurement: Measurement | None = None
         self._undeclared_fraction = 0.0
@@ -257,6 +259,7 @@ class WatchedJob:
             self._windows.shorten()
             return
         self._hold_next = True
+        self._held_error = inf
         self._returns += not carrying < (self._held or {}).keys()
         if self._returns > RETURNS:
             self._windows.lengthen()
@@ -291,18 +294,18 @@ class WatchedJob:
     # ---- what is held
 
     def _hold(self, window: Window) -> None:
-        """Plan for what is measured from now on, if it differs from what is held by more than is uncertain."""
-        uncertain = LAG_S / window.seconds
+        """Plan for what is measured from now on, if it is known better than what is held, or differs by more than is
+        uncertain of both."""
         scale = 0.125 * (window.iteration_s or 1.0)
         rate_of = dict(zip(self.pairs, window.bps.tolist(), strict=True))
         carrying = {pair: scale * rate_of[pair] for pair in self._judge.carrying(window.bps)}
-        amounts = levelled(carrying, max(EQUAL, 2 * uncertain))
+        amounts = levelled(carrying, max(EQUAL, 2 * LAG_S / window.seconds))
         per_iteration = window.iterations is not None
         held = self._held or {}
         same = held.keys() == amounts.keys() and per_iteration == self._held_per_iteration
-        wrong = max(EXACT, uncertain + 0.5 / (window.iterations or np.inf))
+        wrong = EXACT if window.error < self._held_error else window.error + self._held_error
         if not same or any(abs(amounts[pair] - held[pair]) > wrong * held[pair] for pair in held):
-            self._held, self._held_per_iteration = amounts, per_iteration
+            self._held, self._held_per_iteration, self._held_error = amounts, per_iteration, window.error
             self._seen |= amounts.keys()
             self._links = self._measured_links(self._held)
             self._count_besides()

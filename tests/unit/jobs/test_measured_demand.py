@@ -16,7 +16,7 @@ from controller.errors import InvalidInput
 from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
-from controller.jobs.measured_demand import MeasuredDemand
+from controller.jobs.measured_demand import BATCH, MeasuredDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
@@ -263,8 +263,45 @@ def test_bytes_learnt_while_the_job_connects_are_corrected() -> None:
     learnt = cluster.of_job
     assert learnt.pairs == REVERSED.keys()
     assert min(link.bytes for link in learnt.virtual_links) < 0.8 * 1.5 * M
-    for link in cluster.train(40, REVERSED).virtual_links:
+    for link in cluster.train(70, REVERSED).virtual_links:
         assert link.bytes == pytest.approx(1.5 * M, rel=0.05)
+
+
+@pytest.mark.parametrize("iteration_s", [1.3, 6.0])
+@pytest.mark.parametrize("bursts", [1.0, 0.4])
+def test_bytes_of_steady_traffic_are_not_changed_again_and_again(iteration_s: float, bursts: float) -> None:
+    cluster = Cluster(spec(FOUR, []), bursts=bursts, lag_s=0.5)
+    cluster.iteration_s = iteration_s
+    cluster.train(60, REVERSED)
+    held = [cluster.train(INTERVAL_S, REVERSED).virtual_links for _ in range(45)]
+    assert sum(a != b for a, b in pairwise(held)) <= 3
+
+
+def test_half_the_bytes_are_found_in_iterations_of_a_minute() -> None:
+    collectives = [{"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": M // 2}]
+    cluster = Cluster(spec(FOUR, collectives), bursts=0.3)
+    cluster.iteration_s = 60.0
+    cluster.until(lambda demand: demand.difference is not None, RIGHT, 300)
+
+
+def test_many_jobs_are_judged_in_batches() -> None:
+    """All once per interval would hold the control loop."""
+    demand, registry = MeasuredDemand(INTERVAL_S, 4032), JobRegistry(3 * BATCH)
+    for number in range(3 * BATCH):
+        ips = [f"10.{number}.0.{host}" for host in (1, 2)]
+        registry.register(JobSpec.parse({**spec(ips).model_dump(), "job_id": f"job{number}"}), 0.0)
+    demand.follow(registry.jobs, 0.0)
+    for at in (2.0, 4.0, 6.0):
+        for number, job in enumerate(registry.jobs.values()):
+            counted = tuple(Counted(*pair) for pair in sorted(job.pairs))
+            counts = np.array([[at * 150_000, at * 100]] * len(counted))
+            demand.counters.count(Dpid(number + 1), at, counted, counts)
+        demand.update(frozenset(), at)
+        judged = [sum(one.measurement is not None for one in demand.demands.values())]
+        while demand.waiting:
+            demand.go_on(at + 0.1 * len(judged))
+            judged.append(sum(one.measurement is not None for one in demand.demands.values()))
+    assert judged == [BATCH, 2 * BATCH, 3 * BATCH]
 
 
 @pytest.mark.parametrize("bursts", [1.0, 0.3])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import JobRegistry
-from controller.jobs.spec import JobSpec
+from controller.jobs.spec import JobId, JobSpec
 
 
 @pytest.mark.parametrize(
@@ -39,3 +41,19 @@ def test_only_what_links_decide_is_predicted(library: str, algorithm: str, ranks
     jobs.register(spec, 0.0)
     [job] = jobs.jobs.values()
     assert (prediction_withheld(job) == "") == predicted
+
+
+def test_what_was_announced_says_nothing_of_a_job_that_was_found_to_send_between_other_hosts() -> None:
+    jobs = JobRegistry(1)
+    ips = [f"10.0.{number}.1" for number in range(4)]
+    groups = [{"name": "all", "ranks": [0, 1, 2, 3]}]
+    tree = [{"algorithm": "broadcast", "groups": ["all"], "bytes_per_iteration": 480_000}]
+    jobs.register(
+        JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": tree, "library": "gloo"}),
+        0.0,
+    )
+    ring = tuple(VirtualLink(a, b, 0, 480_000) for a, b in zip(ips, ips[1:] + ips[:1], strict=True))
+    demand = JobDemand(DemandSource.MEASURED, ring, {})
+    [announced], [measured] = jobs.jobs.values(), MeasuredJobs()(jobs.jobs, {JobId("job"): demand}).values()
+    assert prediction_withheld(announced)
+    assert not prediction_withheld(measured)
