@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -78,7 +79,16 @@ def _read(file: Path) -> Any:
     toml = file.suffix == ".toml"
     try:
         text = file.read_text(encoding="utf-8")
-        return tomllib.loads(text) if toml else json.loads(text)
+        return tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_each_once)
     except ValueError as error:
         what = "not TOML" if toml else "not JSON (only a file whose name ends in .toml is read as TOML)"
         raise InvalidInput.of("", f"{what}: {error}") from None
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ``ValueError`` for a name that it has twice, of which JSON keeps the last."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+        raise ValueError(f"'{twice}' is there twice in one object")
+    return found

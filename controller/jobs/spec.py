@@ -14,7 +14,7 @@ from ipaddress import AddressValueError, IPv4Address
 from itertools import chain, islice
 from typing import Annotated, Any, NewType, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
 from pydantic_core import PydanticCustomError
 
 from controller.errors import FieldProblem, InvalidInput, field_problems
@@ -96,10 +96,19 @@ def _ipv4(text: str) -> str:
     return str(address)
 
 
+def _no_text(value: object) -> object:
+    """``true`` is not 1, and ``"7"`` is not 7."""
+    if isinstance(value, bool | str):
+        raise PydanticCustomError("number", "must be a number")
+    return value
+
+
 IPv4 = Annotated[str, AfterValidator(_ipv4)]
-Rank = Annotated[int, Field(ge=0)]
-Bytes = Annotated[int, Field(ge=1, le=MAX_BYTES)]
-Phase = Annotated[int, Field(ge=0, le=MAX_PHASE)]
+Whole = Annotated[int, BeforeValidator(_no_text)]
+Rank = Annotated[Whole, Field(ge=0)]
+Bytes = Annotated[Whole, Field(ge=1, le=MAX_BYTES)]
+Phase = Annotated[Whole, Field(ge=0, le=MAX_PHASE)]
+Seconds = Annotated[float, BeforeValidator(_no_text)]
 
 
 def _job_id(text: str) -> str:
@@ -139,7 +148,7 @@ class Transfer(_Frozen):
     dst: Rank
     bytes_per_iteration: Bytes
     phase: Phase = 0
-    step: int = Field(default=0, ge=0, le=MAX_STEP)
+    step: Whole = Field(default=0, ge=0, le=MAX_STEP)
 
 
 class Rail(_Frozen):
@@ -165,11 +174,11 @@ class JobSpec(_Frozen):
     transfers: tuple[Transfer, ...] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
     library: Library = Library.GENERIC
     rails: tuple[Rail, ...] = Field(default=(), max_length=MAX_RAILS)
-    max_subflows: int = Field(default=1, ge=1, le=MAX_SUBFLOWS)
+    max_subflows: Whole = Field(default=1, ge=1, le=MAX_SUBFLOWS)
     transport: Transport = Transport.TCP
     dealing: Dealing = Dealing.BY_SHARE
-    reports_connections: bool = False
-    lease_s: float = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
+    reports_connections: StrictBool = False
+    lease_s: Seconds = Field(default=60.0, ge=MIN_LEASE_S, le=MAX_LEASE_S, allow_inf_nan=False)
 
     @property
     def addresses(self) -> frozenset[str]:

@@ -143,7 +143,10 @@ def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_p
     ]
 
 
-@pytest.mark.parametrize(("name", "text"), [("job.json", "{"), ("job.toml", "= 1"), ("job.json", "[]")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("job.json", "{"), ("job.toml", "= 1"), ("job.json", "[]"), ("job.json", '{"job_id": "a", "job_id": "b"}')],
+)
 def test_a_file_that_is_no_spec_is_an_error_line(signalbox: Signalbox, tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)

@@ -63,13 +63,13 @@ def test_a_job_without_collectives_and_transfers_is_observed() -> None:
     assert not JobSpec.parse(SPEC).observed
 
 
-@pytest.mark.parametrize("size", [0, -1, (1 << 50) + 1, 1.5, "many", None])
+@pytest.mark.parametrize("size", [0, -1, (1 << 50) + 1, 1.5, "many", "480000", True, None])
 def test_bytes_that_are_no_size_are_refused(size: object) -> None:
     assert set(problems(collectives=collective(bytes_per_iteration=size))) == {"collectives[0].bytes_per_iteration"}
 
 
-@pytest.mark.parametrize("lease", [0, 0.5, -1, 86_401, float("inf"), float("nan")])
-def test_leases_out_of_range_are_refused(lease: float) -> None:
+@pytest.mark.parametrize("lease", [0, 0.5, -1, 86_401, float("inf"), float("nan"), "60", True])
+def test_leases_out_of_range_are_refused(lease: object) -> None:
     assert set(problems(lease_s=lease)) == {"lease_s"}
 
 
