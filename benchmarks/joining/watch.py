@@ -71,7 +71,8 @@ class Watch:
         """Of each host those that have changed."""
         for host in job.hosts:
             ends = read_connections(self.jobs.lab.namespace(host))
-            now = {Connected(end.ip, end.port, end.peer_ip, end.peer_port) for end in ends if end.peer_ip in job.peers}
+            others = set(job.peers) - {host.ip}
+            now = {Connected(end.ip, end.port, end.peer_ip, end.peer_port) for end in ends if end.peer_ip in others}
             if now != self._connected.get(host.ip, set()):
                 self.client.report_connections(job.job_id, host.ip, now)
                 self._connected[host.ip] = now
