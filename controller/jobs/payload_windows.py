@@ -151,7 +151,7 @@ class PayloadWindows:
         steady = self._best(planned_bytes, now, since)
         if steady is None or steady.iterations is None:
             return window
-        slack = 1 + window.error + steady.error
+        slack = 1 + 2 * window.error + steady.error
         if window.whole and _changed(window.bytes / window.iterations, steady.bytes / steady.iterations, slack):
             self._steady_since = window.start
             return window
