@@ -272,7 +272,7 @@ class Intake:
             case ReportConnections():
                 return self._connections(message, now)
             case Replan(reply):
-                s.cycle.supersede(reply)
+                s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
             case SetStrategy():
                 return self._set_strategy(message, now)
@@ -333,12 +333,12 @@ class Intake:
         s = self._state
         s.commits.hold(None, None, partial(setattr, s, "strategy", s.strategy))
         s.strategy = message.strategy
-        superseded = s.sending.wait_for_strategy(message.reply, message.strategy, s.cycle.cycles_done, now)
+        cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts
+        superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
         if message.strategy is not Strategy.PLANNED:
             s.routes.replace({})
             s.routes.drop_orphans()
             s.cycle.stop_waiting(s.cycle.unplanned)
-        s.cycle.supersede()
         return at_once(Work.RULES, Work.PLAN, Work.SAVE) | commands(*superseded)
 
     # ---- time
