@@ -32,15 +32,23 @@ class AlarmKind(StrEnum):
     ADDRESSES_CLAIMED = "addresses_claimed"
     HOSTS_MISSING = "hosts_missing"
     DEMAND_DIFFERS = "demand_differs"
+    STATE_NOT_SAVED = "state_not_saved"
 
 
-CRITICAL = {AlarmKind.FLOWS_WITHOUT_PATH, AlarmKind.MASTERSHIP_LOST, AlarmKind.DUPLICATE_DPID, AlarmKind.LLDP_FORGED}
+CRITICAL = {
+    AlarmKind.FLOWS_WITHOUT_PATH,
+    AlarmKind.MASTERSHIP_LOST,
+    AlarmKind.DUPLICATE_DPID,
+    AlarmKind.LLDP_FORGED,
+    AlarmKind.STATE_NOT_SAVED,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """``subject``: the name of the switch, port (``leaf1:3``) or job, or ``plan``. ``since``: monotonic seconds when an
-    alarm of this kind and subject was raised. ``facts``: what else is known of it, which may change while it lasts."""
+    """``subject``: the name of the switch, port (``leaf1:3``) or job, ``plan`` or ``state``. ``since``: monotonic
+    seconds when an alarm of this kind and subject was raised. ``facts``: what else is known of it, which may change
+    while it lasts."""
 
     kind: AlarmKind
     subject: str
@@ -114,6 +122,7 @@ _TEXTS: Mapping[AlarmKind, str] = {
     "what it received; it is ignored",
     AlarmKind.PUNT_LIMIT_EXCEEDED: "{port_kind} {subject} sends more to the controller than its limit: {packets} "
     "packets dropped in the last {seconds:.0f} s",
+    AlarmKind.STATE_NOT_SAVED: "changes of jobs cannot be saved and are refused: {why}",
     AlarmKind.ADDRESSES_CLAIMED: "{subject} claims addresses of hosts at other ports; the claims are refused",
 }
 """Format strings, with the alarm's subject and its facts."""

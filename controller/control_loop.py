@@ -19,7 +19,7 @@ from controller.core.phases import Input
 from controller.core.status_and_alarms import AlarmTimes
 from controller.fabric.topology import Fabric
 from controller.fabric.topology_state import DeclaredHost
-from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.messages import SavedState
 from controller.planning.messages import SolvePlan
 from controller.status import Status
 from controller.tables.lost_next_hops import narrowed
@@ -54,7 +54,8 @@ class ControlLoop:
         sent = self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
-        replies = s.sending.due_replies(self._rules_due(now), s.cycle.cycles_done, s.losses, now)
+        saved = not s.commits.holding
+        replies = s.sending.due_replies(self._rules_due(now), saved, s.cycle.cycles_done, s.losses, now)
         return [*sent, *self._save(now), *taken, *replies]
 
     def status(self, now: float) -> Status:
@@ -127,12 +128,12 @@ class ControlLoop:
         return sent
 
     def _save(self, now: float) -> list[Command]:
-        if not self._is_due(Work.SAVE, now):
-            return []
         s = self.state
+        if s.commits.busy or not self._is_due(Work.SAVE, now):
+            return []
         specs = tuple(job.spec for job in s.jobs.jobs.values())
-        s.saved = SavedState(specs, s.strategy, s.routes.shares, s.demand.measured, s.jobs.connections)
-        return [SaveState(s.saved)]
+        state = SavedState(specs, s.strategy, s.routes.shares, s.demand.measured, s.jobs.connections)
+        return list(s.commits.begin(state, now))
 
     def _rules_due(self, now: float) -> bool:
         return self._pending.has_due(Work.RULES, now)

@@ -70,6 +70,14 @@ class Exhausted(SignalboxError):
     """A limit of the controller was reached; retry later or with less."""
 
 
+class Unavailable(SignalboxError):
+    """What the request needs cannot be had now. ``retry_s``: when it may be, in seconds."""
+
+    def __init__(self, message: str, retry_s: float) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+
+
 MAX_SHOWN_CHARS = 60
 """Longer values are not repeated."""
 

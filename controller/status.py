@@ -123,6 +123,8 @@ class Status:
     refused_packets: Mapping[RefusedPacket, int] = field(default_factory=dict)
     refused_claims: Mapping[PortRef, int] = field(default_factory=dict)
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
+    state_revision: int = 0
+    state_failures: int = 0
     alarms: tuple[Alarm, ...] = ()
 
     @property

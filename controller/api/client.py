@@ -19,7 +19,16 @@ from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
-from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    FieldProblem,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    Unavailable,
+)
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.analysis.requests import FailureKind
@@ -191,6 +200,8 @@ class Client:
             raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
         if code in _ERRORS:
             raise _ERRORS[code](_oversized(text) or text) from None
+        if retry_s := _retry_s(error):
+            raise Unavailable(text, retry_s) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
         raise SignalboxError(f"{code.name}: {text}") from error
@@ -215,10 +226,23 @@ def _oversized(text: str) -> str | None:
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     """The fields of the status's ``google.rpc.BadRequest`` details; the server may have left some out."""
-    status = rpc_status.from_call(error)
     found = []
-    for detail in status.details if status else ():
+    for detail in _details(error):
         request = error_details_pb2.BadRequest()
         if detail.Unpack(request):
             found += [FieldProblem(v.field, v.description) for v in request.field_violations]
     return tuple(found)
+
+
+def _retry_s(error: grpc.Call) -> float:
+    """Of the status's ``google.rpc.RetryInfo``; 0 without one."""
+    for detail in _details(error):
+        info = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            return convert.seconds(info.retry_delay)
+    return 0.0
+
+
+def _details(error: grpc.Call) -> Iterable[Any]:
+    status = rpc_status.from_call(error)
+    return status.details if status else ()

@@ -18,13 +18,23 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import structlog
 from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert, convert_analysis
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound, SignalboxError
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    FieldProblem,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    Unavailable,
+)
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Explain
@@ -90,6 +100,13 @@ def _answers_errors(
             return await method(self, request, context)
         except InvalidInput as error:
             await _abort_invalid(context, error)
+        except Unavailable as error:
+            await _abort(
+                context,
+                code_pb2.UNAVAILABLE,
+                str(error),
+                error_details_pb2.RetryInfo(retry_delay=convert.duration(error.retry_s)),
+            )
         except SignalboxError as error:
             code = _CODES.get(type(error), grpc.StatusCode.UNKNOWN)
             await context.abort(code, _ascii(str(error))[:MAX_MESSAGE_BYTES])
@@ -108,10 +125,13 @@ async def _abort_invalid(context: Context, error: InvalidInput) -> NoReturn:
     details = error_details_pb2.BadRequest(
         field_violations=[{"field": problem.path, "description": problem.message} for problem in shown]
     )
+    await _abort(context, code_pb2.INVALID_ARGUMENT, str(InvalidInput(shown)), details)
+
+
+async def _abort(context: Context, code: code_pb2.Code, text: str, details: Message) -> NoReturn:
     packed = any_pb2.Any()
     packed.Pack(details)
-    text = str(InvalidInput(shown))
-    status = rpc_status.to_status(status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=text, details=[packed]))
+    status = rpc_status.to_status(status_pb2.Status(code=code, message=_ascii(text), details=[packed]))
     await context.abort(status.code, status.details, status.trailing_metadata)
 
 

@@ -8,10 +8,12 @@ merge with ``|``; work of one kind is done once for all messages that asked for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from controller.config import Config, Strategy
 from controller.core.derived import Derived
@@ -31,13 +33,15 @@ from controller.fabric.messages import (
     SwitchLeft,
 )
 from controller.jobs.messages import (
-    Connected,
     DeregisterJob,
     RegisterJob,
     RenewLease,
     ReportConnections,
     ReportIterations,
+    StateNotSaved,
+    StateSaved,
 )
+from controller.jobs.registry import Known
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
 from controller.planning.messages import Compared, Planned, Replan, Request, SetStrategy
@@ -130,6 +134,10 @@ class Intake:
             case Compared():
                 self._state.cycle.take_comparison(message)
                 return NOTHING
+            case StateSaved(revision):
+                return commands(*self._state.commits.done(revision))
+            case StateNotSaved(why):
+                return self._not_saved(why, now)
             case Tick():
                 return self._tick(now)
             case _ if isinstance(message, Request):
@@ -241,7 +249,7 @@ class Intake:
         effects = commands(*replies)
         if (s.routes.routes, s.cycle.unplanned) != before:
             effects |= at_once(Work.RULES)
-        return effects | at_once(Work.SAVE) if s.routes.shares != s.saved.shares else effects
+        return effects | at_once(Work.SAVE) if s.routes.shares != s.commits.latest.shares else effects
 
     # ---- requests
 
@@ -251,19 +259,20 @@ class Intake:
             case RegisterJob():
                 return self._register(message, now)
             case DeregisterJob(job_id, reply):
+                before = s.jobs.known(job_id)
                 s.jobs.deregister(job_id)
                 self._release_routes(now)
-                return self._changed(now) | at_once(Work.SAVE) | commands(Reply(reply, None))
+                return self._changed(now) | self._reply_when_saved(reply, None, job_id, before)
             case RenewLease(job_id, reply):
                 return commands(Reply(reply, s.jobs.renew(job_id, now)))
             case ReportIterations(job_id, iterations, reply):
                 s.jobs.report(job_id, iterations)
                 s.demand.reported(job_id, iterations, now)
                 return commands(Reply(reply, None))
-            case ReportConnections(job_id, address, connections, reply):
-                return self._connections(job_id, address, connections, now) | commands(Reply(reply, None))
+            case ReportConnections():
+                return self._connections(message, now)
             case Replan(reply):
-                s.cycle.supersede(reply)
+                s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
             case SetStrategy():
                 return self._set_strategy(message, now)
@@ -274,28 +283,44 @@ class Intake:
 
     def _register(self, message: RegisterJob, now: float) -> Effects:
         s, spec = self._state, message.spec
-        known = spec.job_id in s.jobs.jobs
+        before = s.jobs.known(JobId(spec.job_id))
         s.demand.refuse_unlearnable(spec)
         job = s.jobs.register(spec, now)
-        replied = commands(Reply(message.reply, job.id))
-        if known:
-            return replied
+        when_saved = self._reply_when_saved(message.reply, job.id, job.id, before)
+        if before.job:
+            return when_saved
         s.demand.follow(s.jobs.jobs, now)
         claimed = s.strategy is Strategy.PLANNED and s.routes.claim(job)
         planned = s.strategy is Strategy.PLANNED and job.pairs
         if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
             s.cycle.wait_for_plan(job.id)
-        return self._changed(now) | at_once(Work.SAVE) | replied
+        return self._changed(now) | when_saved
 
-    def _connections(self, job_id: JobId, address: str, connections: frozenset[Connected], now: float) -> Effects:
-        s = self._state
-        before = s.jobs.jobs.get(job_id)
-        job = s.jobs.report_connections(job_id, address, connections)
-        if before and before.dividing == job.dividing:
-            return NOTHING
+    def _connections(self, message: ReportConnections, now: float) -> Effects:
+        s, job_id = self._state, message.job_id
+        before = s.jobs.known(job_id)
+        job = s.jobs.report_connections(job_id, message.address, message.connections)
+        when_saved = self._reply_when_saved(message.reply, None, job_id, before)
+        if before.job and before.job.dividing == job.dividing:
+            return when_saved
         s.demand.connections_changed(job, now)
         s.routes.release(self._derived.jobs().values())
-        return self._changed(now) | at_once(Work.SAVE)
+        return self._changed(now) | when_saved
+
+    def _reply_when_saved(self, reply: Future[Any], value: object, job_id: JobId, before: Known) -> Effects:
+        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it."""
+        self._state.commits.hold(reply, value, partial(self._state.jobs.restore, job_id, before))
+        return at_once(Work.SAVE)
+
+    def _not_saved(self, why: str, now: float) -> Effects:
+        s, strategy, held = self._state, self._state.strategy, self._state.commits.holding
+        replies = s.commits.failed(why, now)
+        if not held:
+            return NOTHING
+        if s.strategy is not strategy:
+            replies += s.sending.refuse_strategy(s.commits.error)
+        self._release_routes(now)
+        return self._changed(now) | commands(*replies)
 
     def _release_routes(self, now: float) -> None:
         """Jobs are gone, and their routes with them."""
@@ -306,13 +331,14 @@ class Intake:
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
         s = self._state
+        s.commits.hold(None, None, partial(setattr, s, "strategy", s.strategy))
         s.strategy = message.strategy
-        superseded = s.sending.wait_for_strategy(message.reply, message.strategy, s.cycle.cycles_done, now)
+        cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts
+        superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
         if message.strategy is not Strategy.PLANNED:
             s.routes.replace({})
             s.routes.drop_orphans()
             s.cycle.stop_waiting(s.cycle.unplanned)
-        s.cycle.supersede()
         return at_once(Work.RULES, Work.PLAN, Work.SAVE) | commands(*superseded)
 
     # ---- time
@@ -327,6 +353,8 @@ class Intake:
         if expired:
             self._release_routes(now)
             effects |= self._changed(now) | at_once(Work.SAVE)
+        if s.commits.retry_due(now):
+            effects |= at_once(Work.SAVE)
         if s.phases.adopting:
             effects |= self._adopt_if_complete(now)
         elif s.adoption.lease_over(now):
@@ -358,7 +386,7 @@ class Intake:
             return NOTHING
         s.routes.release(jobs.values())
         changed = self._changed(now)
-        return changed | at_once(Work.SAVE) if s.demand.measured != s.saved.measured else changed
+        return changed | at_once(Work.SAVE) if s.demand.measured != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
         """Take what the switches hold for the running plan, once all of it is known."""

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from controller.jobs.messages import SaveState
+from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
 from controller.planning.messages import Compared, Planned, Request, SolvePlan
 from controller.tables.messages import FromSwitches, ToSwitches
@@ -30,5 +30,5 @@ class Reply:
     value: object
 
 
-Message = FromSwitches | Request | Planned | Compared | Tick
+Message = FromSwitches | Request | Planned | Compared | StateSaved | StateNotSaved | Tick
 Command = ToSwitches | SolvePlan | Analyse | SaveState | Reply

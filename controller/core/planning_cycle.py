@@ -42,6 +42,7 @@ class PlanningCycle:
         self._routes = routes
         self._solving: Problem | None = None
         self._waiters: list[Future[Any]] = []
+        self._waiters_for_next: list[Future[Any]] = []
         self._next_at = math.inf
         self.unplanned: frozenset[JobId] = frozenset()
         self.generation = 0
@@ -69,11 +70,14 @@ class PlanningCycle:
         """The next periodic cycle is due."""
         return now >= self._next_at
 
-    def supersede(self, waiter: Future[Any] | None = None) -> None:
-        """A new cycle is asked for: the answer to the problem that is being solved is not awaited any more."""
+    def supersede(self) -> None:
+        """The network has changed: the answer to the problem that is being solved is not awaited any more."""
         self._solving = None
-        if waiter is not None:
-            self._waiters.append(waiter)
+
+    def answer_next(self, waiter: Future[Any]) -> None:
+        """Reply with the outcome of the next cycle that begins. One that is being solved is finished first: else no
+        plan would ever be taken while requests come faster than answers."""
+        self._waiters_for_next.append(waiter)
 
     def wait_for_plan(self, job_id: JobId) -> None:
         """The job is new, and its first plan is about to come."""
@@ -89,6 +93,7 @@ class PlanningCycle:
         """``problem``: of all jobs whose hosts are known, with generation ``self.generation + 1``. ``demand_source``:
         of these jobs."""
         self._next_at = now + self._config.interval_s
+        self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
         self.generation = problem.generation
         if not problem.broken:
             self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)

@@ -15,7 +15,7 @@ from typing import Any
 from controller.config import Strategy
 from controller.core.messages import Command, Reply
 from controller.core.phases import Input, LinkLosses, Phases
-from controller.errors import Conflict
+from controller.errors import Conflict, SignalboxError
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host
 from controller.fabric.topology_state import TopologyState
@@ -128,8 +128,11 @@ class Sending:
         before, self._for_strategy = self._for_strategy, _StrategyWaiter(reply, strategy, now, cycles_done)
         return [Reply(before.future, Conflict(f"superseded: {strategy} was set"))] if before else []
 
-    def due_replies(self, rules_due: bool, cycles_done: int, losses: LinkLosses, now: float) -> list[Command]:
-        """``rules_due``: the wanted rules are to be derived anew, so that nothing counts as confirmed."""
+    def due_replies(
+        self, rules_due: bool, saved: bool, cycles_done: int, losses: LinkLosses, now: float
+    ) -> list[Command]:
+        """``rules_due``: the wanted rules are to be derived anew, so that nothing counts as confirmed. ``saved``: a
+        strategy that was set is on disk."""
         all_confirmed = not (rules_due or self._sync.busy or self._sync.unsettled)
         if all_confirmed:
             losses.all_confirmed(now)
@@ -139,10 +142,15 @@ class Sending:
         if due:
             self._arp_answers = [(since, answer) for since, answer in self._arp_answers if answer not in due]
         waiter = self._for_strategy
-        if waiter and all_confirmed and cycles_done > waiter.cycles_done:
+        if waiter and saved and all_confirmed and cycles_done > waiter.cycles_done:
             self._for_strategy = None
             due.append(Reply(waiter.future, StrategySet(waiter.strategy, now - waiter.since, len(self.pins))))
         return due
+
+    def refuse_strategy(self, error: SignalboxError) -> list[Reply]:
+        """The strategy was set back."""
+        waiter, self._for_strategy = self._for_strategy, None
+        return [Reply(waiter.future, error)] if waiter else []
 
 
 def _at_source(hosts: Mapping[str, Host], pins: tuple[Pin, ...]) -> dict[Dpid, tuple[Pin, ...]]:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from controller.config import Config, Strategy
+from controller.core.commits import Commits
 from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
@@ -42,7 +43,8 @@ class Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """``strategy``: what becomes of plans. ``saved``: as last given to the store. ``topology``: switches, ports, links
+    """``strategy``: what becomes of plans. ``commits``: what is on disk, and requests that wait for
+    that. ``topology``: switches, ports, links
     and hosts. ``hosts``: ARP questions and claims. ``jobs``: specs, leases, reported times. ``demand``: what jobs
     really send. ``routes``: the running routes. ``load``: samples of counters, and the measured background.
     ``counters``: which counter counts what. ``cycle``: the planning cycle and the newest plan. ``wanted``: what
@@ -51,7 +53,7 @@ class State:
     how far what is known of the network can be trusted. ``refusals``: packets and connections that were refused."""
 
     strategy: Strategy
-    saved: SavedState
+    commits: Commits
     topology: TopologyState
     hosts: HostDiscovery
     jobs: JobRegistry
@@ -106,7 +108,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     is_restart = saved != SavedState()
     return State(
         strategy=saved.strategy or config.planning.strategy,
-        saved=saved,
+        commits=Commits(saved),
         topology=topology,
         hosts=HostDiscovery(topology),
         jobs=jobs,

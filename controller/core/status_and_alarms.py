@@ -63,6 +63,8 @@ def status(
         refused_connections=dict(s.refusals.connections),
         refused_packets=dict(s.refusals.packets),
         refused_claims=dict(s.hosts.claims.refused),
+        state_revision=s.commits.revision,
+        state_failures=s.commits.failures,
         alarms=alarms,
     )
 
@@ -172,6 +174,8 @@ def raised_alarms(s: State, missing: Mapping[JobId, tuple[str, ...]], now: float
     for job_id, demand in s.demand.demands.items():
         if demand.difference:
             yield Alarm(AlarmKind.DEMAND_DIFFERS, job_id, {"difference": demand.difference})
+    if trouble := s.commits.trouble(now):
+        yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)
     yield from _port_alarms(s, now)
     for job_id, hosts in missing.items():

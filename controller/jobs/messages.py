@@ -82,6 +82,21 @@ class SavedState:
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write it to the state directory."""
+    """Write the changes, by record, to the state directory; ``state`` is the whole then."""
 
     state: SavedState
+    changes: Mapping[Any, object]
+
+
+@dataclass(frozen=True, slots=True)
+class StateSaved:
+    """The changes that were to be written are on disk."""
+
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateNotSaved:
+    """None of them is."""
+
+    why: str

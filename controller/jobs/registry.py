@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
+from typing import NamedTuple
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound
 from controller.jobs.collectives import VirtualLink, virtual_links
@@ -67,6 +68,13 @@ class Job:
         """Over ``recent_communication_s``; 0 when there is none."""
         recent = self.recent_communication_s
         return sum(recent) / len(recent) if recent else 0.0
+
+
+class Known(NamedTuple):
+    """``reports``: connections, by the address that has reported them."""
+
+    job: Job | None
+    reports: Mapping[str, frozenset[Connected]]
 
 
 class JobRegistry:
@@ -178,6 +186,23 @@ class JobRegistry:
     def _put(self, job: Job) -> Job:
         self.jobs = MappingProxyType({**self.jobs, job.id: job})
         return job
+
+    def known(self, job_id: JobId) -> Known:
+        """All that is known of a job, or that there is none."""
+        return Known(self.jobs.get(job_id), self._reports.get(job_id, {}))
+
+    def restore(self, job_id: JobId, known: Known) -> None:
+        """Undo what was done to the job since then, and to no other job that this one excludes."""
+        if job_id in self.jobs:
+            self._remove([self.jobs[job_id]])
+        if known.job is None:
+            return
+        if not known.job.dividing.owner:
+            self._announced_by.update(dict.fromkeys(known.job.pairs, job_id))
+        if known.reports:
+            self._reports[job_id] = known.reports
+            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(known.reports.values())), job_id)
+        self._put(known.job)
 
     def _remove(self, gone: Iterable[Job]) -> None:
         jobs = dict(self.jobs)

@@ -1,65 +1,77 @@
 """What a restarted controller has to know, on disk: jobs, strategy, shares of split flows, measured traffic.
 
-Owns the state directory: one JSON file, and a lock that keeps a second controller out. In: ``SavedState``. Out: the
-same after a restart. A file that cannot be read back is set aside, not fatal: its jobs register again with their next
-heartbeat.
+Owns the state directory: a database of records, and a lock that keeps a second controller out. In: the records that a
+change alters. Out: a revision once they are on disk, or why they are not; after a restart all of them, or a refusal.
+Nothing that cannot be read is changed or set aside.
+
+The database is SQLite's in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html): a commit is on disk when it
+returns, and after a crash the database is at one commit. That it is at one is checked when it is opened: each record
+has a checksum, and the revision has one of all records together.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
-from dataclasses import astuple
+import queue
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
-from controller.config import Strategy
 from controller.errors import InvalidInput
-from controller.jobs.collectives import VirtualLink
-from controller.jobs.messages import Connected, SavedState
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.messages import SavedState
+from controller.jobs.records import Changes, Key, Kind, changes, decode, encode
 
 log = structlog.get_logger(__name__)
 
-FORMAT = 1
-ROUNDING = 1e-9
+FORMAT = 2
+"""SQLite's ``user_version``. 1 was a JSON file."""
+
+APPLICATION = 0x5347_4258
+"""SQLite's ``application_id`` of these files: SGBX."""
+
+CHECKSUM_BYTES = 8
+BUSY_S = 5.0
+
+TABLES = """
+CREATE TABLE record (
+    number INTEGER PRIMARY KEY, kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, checksum BLOB NOT NULL,
+    UNIQUE (kind, key)
+);
+CREATE TABLE revision (number INTEGER NOT NULL, records INTEGER NOT NULL, checksum BLOB NOT NULL, seal BLOB NOT NULL);
+"""
+"""``checksum``: of all records together, the exclusive or of theirs. ``seal``: of the other columns."""
+
+Done = Callable[[int | OSError], None]
+"""Is given the revision that holds the changes, or why nothing does. Called in the store's thread."""
+
+
+class _Commit(NamedTuple):
+    changes: Changes
+    done: Done
 
 
 class StateStore:
-    """``state_dir`` None keeps nothing."""
+    """``state_dir`` None keeps nothing, and says that everything is kept."""
 
     def __init__(self, state_dir: Path | None) -> None:
         self.directory = state_dir
-        self._path = state_dir / "state.json" if state_dir else None
+        self._path = state_dir / "state.db" if state_dir else None
         self._lock: int | None = None
+        self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._revision = 0
 
-    def load(self) -> SavedState:
-        """What was saved last; nothing when there is no file or it is set aside as ``state.json.corrupt``. Claims the
-        directory, if that was not done before.
-
-        Raises ``InvalidInput`` when the directory cannot be written or another controller uses it, and ``OSError`` when
-        the file is there and cannot be opened."""
-        if self._path is None:
-            return SavedState()
-        if not self.claim():
-            who = f"another controller uses {self.directory} (process {self.owner()})"
-            raise InvalidInput.of("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
-        try:
-            content = self._path.read_bytes()
-        except FileNotFoundError:
-            return SavedState()
-        try:
-            return _decode(content)
-        except (ValueError, KeyError, TypeError, RecursionError, InvalidInput) as error:
-            aside = self._path.with_suffix(".json.corrupt")
-            self._path.replace(aside)
-            log.error(
-                "the saved state cannot be read, set aside", file=str(self._path), aside=str(aside), why=str(error)
-            )
-            return SavedState()
+    # ---- the directory
 
     def claim(self, wait: bool = False) -> bool:
         """Keep every other controller from the directory, which is made when it is missing, until ``close`` or the
@@ -77,29 +89,235 @@ class StateStore:
             return "unknown"
 
     def close(self) -> None:
-        """Let another controller have the directory."""
+        """Ends when everything is on disk that was to be; lets another controller have the directory."""
+        if self._thread is not None:
+            self._commits.put(None)
+            self._thread.join()
+            self._thread = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
-    def save(self, state: SavedState) -> None:
-        """Replace the file in one step (write, fsync, rename, fsync of the directory). Raises ``OSError``."""
+    # ---- what is saved
+
+    def load(self) -> SavedState:
+        """What was committed last; nothing in a new directory. Claims the directory, if that was not done before.
+
+        Raises ``InvalidInput`` when another controller uses the directory, when it cannot be written, and when what is
+        there cannot be read: it is left as it is then."""
+        if self._path is None or self.directory is None:
+            return SavedState()
+        if not self.claim():
+            who = f"another controller uses {self.directory} (process {self.owner()})"
+            raise InvalidInput.of("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
+        try:
+            if not self._path.exists():
+                _make(self._path, _of_first_format(self.directory / "state.json"))
+            saved, self._revision = _read(self._path)
+            database = _opened(self._path)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
+        log.info("state read", revision=self._revision, jobs=len(saved.specs))
+        self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
+        self._thread.start()
+        return saved
+
+    def commit(self, changed: Changes, done: Done) -> None:
+        """Have the changes written; returns at once. Those that wait for the disk at the same time share a commit."""
         if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        jobs = [spec.model_dump(mode="json") for spec in state.specs]
-        temporary = self._path.with_suffix(".json.new")
-        with temporary.open("w", encoding="utf-8") as file:
-            shares = [[*pair, *of_subflows] for pair, of_subflows in state.shares.items()]
-            measured = {job_id: [astuple(link) for link in links] for job_id, links in state.measured.items()}
-            connections = {job_id: sorted(of_job) for job_id, of_job in state.connections.items()}
-            saved: dict[str, Any] = {"strategy": state.strategy, "jobs": jobs, "shares": shares}
-            saved |= {"measured": measured, "connections": connections}
-            json.dump({"format": FORMAT, **saved}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
-        _sync_directory(self._path.parent)
+            done(0)
+        else:
+            self._commits.put(_Commit(changed, done))
+
+    def _run(self, database: sqlite3.Connection) -> None:
+        with closing(database):
+            while (commit := self._commits.get()) is not None:
+                together = [commit, *self._waiting()]
+                found = self._write(database, together)
+                for one in together:
+                    one.done(found)
+
+    def _waiting(self) -> Iterator[_Commit]:
+        while not self._commits.empty():
+            commit = self._commits.get()
+            if commit is None:
+                self._commits.put(None)
+                return
+            yield commit
+
+    def _write(self, database: sqlite3.Connection, commits: Iterable[_Commit]) -> int | OSError:
+        try:
+            self._revision = _write(database, [commit.changes for commit in commits])
+        except (sqlite3.Error, OSError) as error:
+            return OSError(str(error))
+        return self._revision
+
+
+# ---- the database
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """For the store's thread. Raises ``sqlite3.Error``."""
+    database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    return database
+
+
+def _make(path: Path, saved: SavedState) -> None:
+    """A database with this state, whole or not at all: an empty file is never one. Its files can be read by their owner
+    only. Raises ``sqlite3.Error`` and ``OSError``."""
+    made = path.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    os.close(os.open(made, os.O_RDWR | os.O_CREAT, 0o600))
+    with closing(_opened(made)) as database:
+        with _transaction(database):
+            for statement in TABLES.split(";")[:-1]:
+                database.execute(statement)
+            database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", _sealed(0, 0, 0))
+            database.execute(f"PRAGMA application_id = {APPLICATION}")
+            database.execute(f"PRAGMA user_version = {FORMAT}")
+        if first := changes(SavedState(), saved):
+            _write(database, [first])
+            log.info("the state of an older version was taken over", jobs=len(saved.specs))
+    made.replace(path)
+    _sync_directory(path.parent)
+
+
+def _read(path: Path) -> tuple[SavedState, int]:
+    """With the revision. A copy is read: reading a database can change it. Raises ``sqlite3.Error``, ``OSError`` and
+    ``ValueError``."""
+    with tempfile.TemporaryDirectory(prefix="signalbox-state-") as scratch:
+        for suffix in ("", "-wal"):
+            file = path.with_name(path.name + suffix)
+            if file.exists():
+                shutil.copy(file, scratch)
+        with closing(sqlite3.connect(Path(scratch) / path.name)) as database:
+            return _checked(database)
+
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing, whatever raises."""
+    database.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        database.execute("COMMIT")
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+
+
+def _write(database: sqlite3.Connection, commits: Iterable[Changes]) -> int:
+    """In one transaction; returns its revision. Raises ``sqlite3.Error``: then nothing has changed."""
+    merged: dict[Key, object] = {}
+    for changed in commits:
+        merged |= changed
+    with _transaction(database):
+        revision, records, checksum = database.execute("SELECT number, records, checksum FROM revision").fetchone()
+        total = int.from_bytes(checksum)
+        for key, value in merged.items():
+            old = database.execute("SELECT checksum FROM record WHERE kind = ? AND key = ?", key).fetchone()
+            if old:
+                total ^= int.from_bytes(old[0])
+                records -= 1
+            if value is None:
+                database.execute("DELETE FROM record WHERE kind = ? AND key = ?", key)
+                continue
+            text = encode(key, value)
+            own = _checksum(*key, text)
+            total ^= int.from_bytes(own)
+            records += 1
+            database.execute(
+                "INSERT INTO record (kind, key, value, checksum) VALUES (?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+                (*key, text, own),
+            )
+        sealed = _sealed(revision + 1, records, total)
+        database.execute("UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", sealed)
+    return int(revision) + 1
+
+
+def _checked(database: sqlite3.Connection) -> tuple[SavedState, int]:
+    """All records and the revision. Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it was written."""
+    found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
+    if found["application"] != APPLICATION:
+        raise ValueError("it is no state of signalbox")
+    if found["format"] != FORMAT:
+        raise ValueError(f"it has format {found['format']}, this version reads {FORMAT}")
+    damage = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    if damage != "ok":
+        raise ValueError(f"it is damaged: {damage}")
+    ((number, *revision),) = database.execute("SELECT number, records, checksum, seal FROM revision").fetchall()
+    rows = database.execute("SELECT kind, key, value, checksum FROM record ORDER BY number").fetchall()
+    total = 0
+    for kind, key, value, own in rows:
+        if _checksum(kind, key, value) != own:
+            raise ValueError(f"it is damaged: {kind} {key!r} is not what was written")
+        total ^= int.from_bytes(own)
+    if _sealed(number, len(rows), total) != (number, *revision):
+        raise ValueError(f"it is damaged: the records are not those of revision {number}")
+    return decode((Key(Kind(kind), key), value) for kind, key, value, _ in rows), int(number)
+
+
+def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:
+    return [int(database.execute(f"PRAGMA {name}").fetchone()[0]) for name in names]
+
+
+def _sealed(number: int, records: int, total: int) -> tuple[int, int, bytes, bytes]:
+    """The row of a revision."""
+    checksum = total.to_bytes(CHECKSUM_BYTES)
+    return number, records, checksum, _checksum(str(number), str(records), checksum.hex())
+
+
+def _checksum(kind: str, key: str, value: str) -> bytes:
+    """Of one record."""
+    return hashlib.blake2b("\0".join((kind, key, value)).encode(), digest_size=CHECKSUM_BYTES).digest()
+
+
+# ---- older and unreadable states
+
+
+def _of_first_format(path: Path) -> SavedState:
+    """The JSON file that was written before there was a database; nothing without one. Raises ``ValueError``."""
+    if not path.exists():
+        return SavedState()
+    try:
+        data = json.loads(path.read_bytes())
+        if data["format"] != 1:
+            raise ValueError(f"it has format {data['format']}")
+        return decode((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
+    if data["strategy"] is not None:
+        yield Kind.STRATEGY, "", data["strategy"]
+    for number, job in enumerate(data["jobs"]):
+        yield Kind.JOB, str(job.get("job_id", number)), job
+    for src, dst, *shares in data.get("shares", ()):
+        yield Kind.SHARES, f"{src} {dst}", shares
+    for kind in (Kind.MEASURED, Kind.CONNECTIONS):
+        for job_id, value in data.get(kind, {}).items():
+            yield kind, job_id, value
+
+
+def _instructions(directory: Path, error: Exception) -> str:
+    return (
+        f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy, or "
+        "move its files away to start without jobs: they register again with their next heartbeat"
+    )
+
+
+def _sync_directory(directory: Path) -> None:
+    """A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _lock(state_dir: Path, wait: bool) -> int | None:
@@ -120,46 +338,3 @@ def _lock(state_dir: Path, wait: bool) -> int | None:
     os.truncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
     return lock
-
-
-def _decode(content: bytes) -> SavedState:
-    data = json.loads(content)
-    if data["format"] != FORMAT:
-        raise ValueError(f"format {data['format']} is not {FORMAT}")
-    strategy = data["strategy"]
-    specs = tuple(JobSpec.parse(job) for job in data["jobs"])
-    shares = {(src, dst): _shares(of_subflows) for src, dst, *of_subflows in data.get("shares", ())}
-    links_of = data.get("measured", {})
-    measured = {JobId(job_id): tuple(_link(*link) for link in links) for job_id, links in links_of.items()}
-    known = {spec.job_id for spec in specs if spec.reports_connections}
-    connections = {
-        JobId(job_id): frozenset(
-            Connected(str(src), int(src_port), str(dst), int(dst_port)) for src, src_port, dst, dst_port in of_job
-        )
-        for job_id, of_job in data.get("connections", {}).items()
-        if job_id in known
-    }
-    return SavedState(specs, Strategy(strategy) if strategy is not None else None, shares, measured, connections)
-
-
-def _link(src_ip: str, dst_ip: str, phase: int, size: int) -> VirtualLink:
-    """Raises ``ValueError`` for bytes that are no amount, and ``TypeError`` for what are no numbers."""
-    if size <= 0 or phase < 0:
-        raise ValueError(f"{size} bytes in phase {phase} are no virtual link")
-    return VirtualLink(str(src_ip), str(dst_ip), int(phase), int(size))
-
-
-def _shares(of_subflows: list[float]) -> tuple[float, ...]:
-    """Raises ``ValueError`` for what are no shares of one flow, and ``TypeError`` for what are no numbers."""
-    if not all(share > 0 for share in of_subflows) or abs(sum(of_subflows) - 1) > ROUNDING:
-        raise ValueError(f"{of_subflows} are no shares")
-    return tuple(of_subflows)
-
-
-def _sync_directory(directory: Path) -> None:
-    """A rename survives a power failure only when its directory was synced (rename(2), fsync(2))."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -236,6 +236,12 @@ FAMILIES: tuple[Family, ...] = (
         "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
         lambda s: s.punt_drops,
     ),
+    _one("signalbox_state_revision", "Commits in the state directory.", lambda s: s.state_revision),
+    _one(
+        "signalbox_state_failed_commits_total",
+        "Commits that the state directory did not take; their changes were refused.",
+        lambda s: s.state_failures,
+    ),
     Family("signalbox_counters_age_seconds", "Age of the oldest switch's latest counters.", _counters_age),
     # links
     _one("signalbox_hosts", "Known hosts.", lambda s: len(s.fabric.hosts)),

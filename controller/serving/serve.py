@@ -22,7 +22,7 @@ from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
-from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
@@ -78,6 +78,7 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
     api = ApiServer(config.api, board, inbox.put)
     metrics = MetricsServer(config.metrics, board)
@@ -103,6 +104,7 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
         driver.stop()
         analysis.stop()
         worker.stop()
+        store.close()
     return 0
 
 
@@ -182,20 +184,21 @@ class _Driver:
                     self.worker.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
-                case SaveState(state):
-                    self._save(state)
+                case SaveState(_, changes):
+                    self.store.commit(changes, self._saved)
                 case Reply():
                     pass  # after the status that shows what the request did
                 case _:
                     southbound.append(command)
         self.outbox.send(southbound)
 
-    def _save(self, state: SavedState) -> None:
-        """A full disk is no reason to stop: what is lost is what a restart would know."""
-        try:
-            self.store.save(state)
-        except OSError as error:
-            log.error("the state cannot be saved: a restart would not know it", why=str(error))
+    def _saved(self, found: int | OSError) -> None:
+        """In the store's thread."""
+        if isinstance(found, int):
+            self.inbox.put(StateSaved(found))
+        else:
+            log.error("the state cannot be saved", why=str(found))
+            self.inbox.put(StateNotSaved(str(found)))
 
 
 class _Garbage:

@@ -25,7 +25,7 @@ from controller.fabric.messages import (
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
-from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.messages import SavedState, SaveState, StateNotSaved, StateSaved
 from controller.jobs.spec import JobSpec
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan, repair_first
@@ -74,6 +74,8 @@ class FakeFabric:
             for name, dpid in dpids.items()
         }
         self.saved = SavedState()
+        self.commits = 0
+        self.disk_error = ""
         self.declared: tuple[DeclaredHost, ...] = ()
         self.replies: list[Reply] = []
         self.arp_replies: list[SendArpReply] = []
@@ -134,7 +136,11 @@ class FakeFabric:
                 assert self.trace(command.asker_ip, command.ip), "told of a host that packets do not reach yet"
                 assert self.trace(command.ip, command.asker_ip), "nor its answers come back"
             case SaveState(state):
+                if self.disk_error:
+                    return [StateNotSaved(self.disk_error)]
                 self.saved = state
+                self.commits += 1
+                return [StateSaved(self.commits)]
             case Reply():
                 self.replies.append(command)
         return []

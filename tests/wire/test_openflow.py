@@ -225,7 +225,7 @@ def test_a_signal_ends_it_cleanly_and_closes_the_connections(number: signal.Sign
 
 def test_a_command_that_it_cannot_carry_out_ends_it_with_an_error() -> None:
     with southbound(config()) as controller:
-        controller.send(SaveState(SavedState()))
+        controller.send(SaveState(SavedState(), {}))
         assert controller.wait_end() == 1
 
 

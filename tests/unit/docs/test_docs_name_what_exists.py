@@ -47,7 +47,8 @@ FOREIGN = {
     "stage_index",
     "flow_size",
     # files and functions that are not in the repository
-    "state.json.corrupt",
+    "state.db-shm",
+    "state.db-wal",
     "ca.key",
     "JOB.txt",
     "train_one_iteration",

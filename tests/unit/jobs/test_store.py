@@ -1,14 +1,24 @@
-import json
+"""What was saved comes back, or is refused and left as it was."""
+
+from __future__ import annotations
+
 import os
-from concurrent.futures import ThreadPoolExecutor
+import random
+import shutil
+import sqlite3
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from controller.config import Strategy
 from controller.errors import InvalidInput
-from controller.jobs.messages import SavedState
-from controller.jobs.spec import JobSpec
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.messages import Connected, SavedState
+from controller.jobs.records import changes
+from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.store import StateStore
 
 
@@ -24,7 +34,36 @@ def spec(job_id: str) -> JobSpec:
     )
 
 
-def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
+NOTHING = SavedState()
+
+
+def commit(store: StateStore, before: SavedState, after: SavedState) -> int | OSError:
+    """The revision that the store says it has then, or why it has none."""
+    done: Future[int | OSError] = Future()
+    store.commit(changes(before, after), done.set_result)
+    return done.result(10)
+
+
+def written(directory: Path, *states: SavedState) -> None:
+    """One commit per state."""
+    store = StateStore(directory)
+    before = store.load()
+    for state in states:
+        assert isinstance(commit(store, before, state), int)
+        before = state
+    store.close()
+
+
+def read(directory: Path) -> SavedState:
+    store = StateStore(directory)
+    try:
+        return store.load()
+    finally:
+        store.close()
+
+
+def full() -> SavedState:
+    """Something of every kind."""
     transfers = JobSpec.parse(
         {
             "job_id": "c",
@@ -36,44 +75,74 @@ def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
             "reports_connections": True,
         }
     )
-    state = SavedState((spec("a"), spec("b"), transfers), Strategy.SHADOW)
-    StateStore(tmp_path / "new" / "state").save(state)
-    assert StateStore(tmp_path / "new" / "state").load() == state
-
-
-def test_shares_of_split_flows_come_back_to_the_last_bit(tmp_path: Path) -> None:
-    shares = {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)}
-    StateStore(tmp_path).save(SavedState((), None, shares))
-    assert StateStore(tmp_path).load().shares == shares
-
-
-def test_a_state_from_before_there_were_transfers_is_read(tmp_path: Path) -> None:
-    """As the version before wrote it."""
-    (tmp_path / "state.json").write_text(
-        '{"format": 1, "strategy": "planned", "jobs": [{"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], '
-        '"groups": [{"name": "dp", "ranks": [0, 1]}], "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], '
-        '"bytes_per_iteration": 1125899906842624, "phase": 2}], "max_subflows": 1, "transport": "tcp", '
-        '"lease_s": 7.5}], "shares": []}'
+    return SavedState(
+        (spec("b"), spec("a"), transfers),
+        Strategy.SHADOW,
+        {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
+        {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9))},
+        {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
     )
-    assert StateStore(tmp_path).load() == SavedState((spec("a"),), Strategy.PLANNED)
 
 
-def test_a_state_from_before_there_were_shares_is_read(tmp_path: Path) -> None:
-    job = spec("a").model_dump(mode="json", exclude={"max_subflows", "transport"})
-    (tmp_path / "state.json").write_text(json.dumps({"format": 1, "strategy": "ecmp", "jobs": [job]}))
-    assert StateStore(tmp_path).load() == SavedState((spec("a"),), Strategy.ECMP)
+def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
+    written(tmp_path / "new" / "state", full())
+    assert read(tmp_path / "new" / "state") == full()
 
 
-def test_the_newest_save_wins_and_leaves_no_other_file(tmp_path: Path) -> None:
+def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
+    before = full()
+    after = SavedState(before.specs[1:], None, {}, {}, before.connections)
+    changed = changes(before, after)
+    assert {(key.kind, key.key): value for key, value in changed.items()} == {
+        ("job", "b"): None,
+        ("strategy", ""): None,
+        ("shares", "10.0.0.1 10.0.0.2"): None,
+        ("shares", "10.0.0.2 10.0.0.1"): None,
+        ("measured", "a"): None,
+    }
+    written(tmp_path, before, after)
+    assert read(tmp_path) == after
+
+
+def test_revisions_are_counted_and_go_on_after_a_restart(tmp_path: Path) -> None:
+    written(tmp_path, SavedState((spec("a"),)), SavedState((spec("a"), spec("b"))))
     store = StateStore(tmp_path)
-    store.save(SavedState((spec("a"), spec("b"))))
-    store.save(SavedState((spec("b"),)))
-    assert store.load() == SavedState((spec("b"),))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"]
+    saved = store.load()
+    assert commit(store, saved, SavedState()) == 3
+    store.close()
 
 
 def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
-    assert StateStore(tmp_path / "missing").load() == SavedState()
+    assert read(tmp_path / "missing") == NOTHING
+
+
+def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
+    written(tmp_path, full())
+    assert {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir() if "state" in path.name} == {
+        "state.db": 0
+    }
+
+
+# ---- states of older versions
+
+
+def test_a_json_state_is_taken_over_and_left_as_it_is(tmp_path: Path) -> None:
+    """As the version before wrote it."""
+    text = (
+        '{"format": 1, "strategy": "planned", "jobs": [{"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], '
+        '"groups": [{"name": "dp", "ranks": [0, 1]}], "collectives": [{"algorithm": "all_to_all", "groups": ["dp"], '
+        '"bytes_per_iteration": 1125899906842624, "phase": 2}], "max_subflows": 1, "transport": "tcp", '
+        '"lease_s": 7.5}], "shares": [["10.0.0.1", "10.0.0.2", 0.25, 0.75]]}'
+    )
+    (tmp_path / "state.json").write_text(text)
+    expected = SavedState((spec("a"),), Strategy.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+    assert read(tmp_path) == expected
+    assert (tmp_path / "state.json").read_text() == text
+    written(tmp_path, NOTHING)
+    assert read(tmp_path) == NOTHING, "it is taken over once"
+
+
+# ---- what cannot be read
 
 
 @pytest.mark.parametrize(
@@ -93,13 +162,112 @@ def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
         b'{"format": 1, "strategy": null, "jobs": [], "shares": [["10.0.0.1"]]}',
     ],
 )
-def test_a_corrupt_file_is_set_aside_and_the_next_save_works(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "state.json").write_bytes(content)
+@pytest.mark.parametrize("name", ["state.json", "state.db"])
+def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"state_dir: the state in .* cannot be read: .* Nothing was changed"):
+        read(tmp_path)
+    assert (tmp_path / name).read_bytes() == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", name]
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, full())
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute("PRAGMA user_version = 3")
+    with pytest.raises(InvalidInput, match="it has format 3, this version reads 2"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE record SET value = replace(value, '7.5', '9.5') WHERE key = 'a'",
+        "UPDATE record SET key = 'z' WHERE key = 'a'",
+        "DELETE FROM record WHERE key = 'a'",
+        "UPDATE revision SET number = number + 1",
+    ],
+)
+def test_an_altered_record_is_refused(tmp_path: Path, change: str) -> None:
+    written(tmp_path, full())
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute(change)
+        database.commit()
+    with pytest.raises(InvalidInput, match="it is damaged: "):
+        read(tmp_path)
+
+
+def states(count: int) -> list[SavedState]:
+    draw = random.Random(5)
+    found = [NOTHING]
+    for number in range(count):
+        specs = [one for one in found[-1].specs if draw.random() > 0.2]
+        found.append(SavedState((*specs, spec(f"job{number}")), draw.choice(list(Strategy))))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
+    seed: int, tmp_path: Path, killed: tuple[Path, list[SavedState]]
+) -> None:
+    """A process that was killed leaves the database and its log. Either is cut, or altered, at a random place."""
+    directory, commits = killed
+    shutil.copytree(directory, tmp_path / "state")
+    draw = random.Random(seed)
+    file = tmp_path / "state" / draw.choice(["state.db", "state.db-wal"])
+    content = bytearray(file.read_bytes())
+    at = draw.randrange(len(content))
+    if draw.random() < 0.5:
+        del content[at:]
+    else:
+        content[at : at + 8] = draw.randbytes(8)
+    file.write_bytes(content)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()}
+    try:
+        found = read(tmp_path / "state")
+    except InvalidInput:
+        (tmp_path / "state" / "lock").write_bytes(before["lock"])
+        assert {path.name: path.read_bytes() for path in (tmp_path / "state").iterdir()} == before
+    else:
+        assert found in commits[1:]
+
+
+@pytest.fixture(scope="session")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedState]]:
+    """A state directory as it is without ``close``, and its commits: some are in the database, some in its log."""
+    original, copy = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("killed") / "state"
+    commits = states(30)
+    store = StateStore(original)
+    store.load()
+    for number, (before, after) in enumerate(pairwise(commits)):
+        commit(store, before, after)
+        if number == len(commits) // 2:
+            with closing(sqlite3.connect(original / "state.db")) as database:
+                database.execute("PRAGMA wal_checkpoint(RESTART)")
+    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*-shm"))
+    store.close()
+    return copy, commits
+
+
+# ---- commits
+
+
+def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
-    assert store.load() == SavedState()
-    assert (tmp_path / "state.json.corrupt").read_bytes() == content
-    store.save(SavedState((spec("a"),)))
-    assert store.load() == SavedState((spec("a"),))
+    before = store.load()
+    done: list[Future[int | OSError]] = []
+    for number in range(200):
+        after = SavedState((*before.specs, spec(f"job{number}")))
+        done.append(Future())
+        store.commit(changes(before, after), done[-1].set_result)
+        before = after
+    revisions = [future.result(10) for future in done]
+    store.close()
+    assert len(set(revisions)) < 200
+    assert read(tmp_path) == before
+
+
+# ---- the directory
 
 
 def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
@@ -110,9 +278,8 @@ def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=said):
         second.load()
     assert not second.claim()
-    assert first.load() == SavedState()
     first.close()
-    assert StateStore(tmp_path).load() == SavedState()
+    assert read(tmp_path) == NOTHING
 
 
 def test_who_waits_has_the_directory_as_soon_as_it_is_free(tmp_path: Path) -> None:
@@ -137,8 +304,8 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path, where: st
 
 def test_without_a_state_directory_nothing_is_kept() -> None:
     store = StateStore(None)
-    store.save(SavedState((spec("a"),)))
-    assert store.load() == SavedState()
+    assert store.load() == NOTHING
+    assert commit(store, NOTHING, full()) == 0
 
 
 def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""Changes that must be on disk before they are acknowledged.
+
+In: requests that were carried out, each with its reply and what takes it back; what the store says of the last commit.
+Out: what is to be written next, one commit at a time; replies. When a commit fails, all requests that are not on disk
+are taken back, the newest first, and refused. Nothing waits for the disk but these replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from controller.core.messages import Reply
+from controller.errors import Unavailable
+from controller.jobs.messages import SavedState, SaveState
+from controller.jobs.records import changes
+
+RETRY_S = 5.0
+"""After a commit has failed the next one is tried so much later, and with each request."""
+
+SLOW_S = 2.0
+"""A commit that takes longer is reported."""
+
+
+class _Held(NamedTuple):
+    reply: Future[Any] | None
+    value: object
+    undo: Callable[[], None]
+
+
+class Commits:
+    """``on_disk``: as the store has it. ``revision``: of that. ``failures``: of commits so far; ``why``: the last one
+    failed, empty when it did not. ``now`` is monotonic seconds."""
+
+    def __init__(self, saved: SavedState) -> None:
+        self.on_disk = saved
+        self.revision = 0
+        self.failures = 0
+        self.why = ""
+        self._given: SavedState | None = None
+        self._given_at = 0.0
+        self._retry_at = 0.0
+        self._under_way: list[_Held] = []
+        self._next: list[_Held] = []
+
+    @property
+    def latest(self) -> SavedState:
+        """As last given to the store."""
+        return self._given or self.on_disk
+
+    @property
+    def holding(self) -> bool:
+        """Some request is not on disk yet."""
+        return bool(self._next or self._under_way)
+
+    def hold(self, reply: Future[Any] | None, value: object, undo: Callable[[], None]) -> None:
+        """A request was carried out: reply when it is on disk, else ``undo`` it. Without ``reply`` others reply."""
+        self._next.append(_Held(reply, value, undo))
+
+    def begin(self, state: SavedState, now: float) -> list[SaveState | Reply]:
+        """Write what differs from what is on disk. Not to be called while ``busy``."""
+        changed = changes(self.on_disk, state)
+        self._under_way, self._next = self._next, []
+        if not changed:
+            return list(self._answered())
+        self._given, self._given_at = state, now
+        return [SaveState(state, changed)]
+
+    @property
+    def busy(self) -> bool:
+        """A commit is under way."""
+        return self._given is not None
+
+    def done(self, revision: int) -> list[Reply]:
+        """The commit under way is on disk."""
+        assert self._given is not None
+        self.on_disk, self._given, self.revision, self.why = self._given, None, revision, ""
+        return self._answered()
+
+    def failed(self, why: str, now: float) -> list[Reply]:
+        """It is not."""
+        self._given, self.why = None, why
+        self.failures += 1
+        self._retry_at = now + RETRY_S
+        held, self._under_way, self._next = [*self._under_way, *self._next], [], []
+        for request in reversed(held):
+            request.undo()
+        return [Reply(request.reply, self.error) for request in held if request.reply]
+
+    @property
+    def error(self) -> Unavailable:
+        """The reply to a request that was taken back."""
+        return Unavailable(f"the change cannot be saved ({self.why}), so it was not made; try again later", RETRY_S)
+
+    def retry_due(self, now: float) -> bool:
+        """Whether to try again what could not be written."""
+        return bool(self.why) and not self.busy and now >= self._retry_at
+
+    def trouble(self, now: float) -> str:
+        """Why what happens now is not known after a restart; empty while it is."""
+        if self.why:
+            return self.why
+        waited = now - self._given_at if self.busy else 0.0
+        return f"the disk has not answered for {waited:.0f} s" if waited > SLOW_S else ""
+
+    def _answered(self) -> list[Reply]:
+        held, self._under_way = self._under_way, []
+        return [Reply(request.reply, request.value) for request in held if request.reply]
