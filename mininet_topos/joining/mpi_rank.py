@@ -20,7 +20,6 @@ from mininet_topos.joining.launch import DATA_PORTS
 from mininet_topos.joining.rank import Report, Round, Vector, options, part, run_round, spec_of
 from mininet_topos.joining.wire import measure
 
-
 AUTOGROUP = Path("/proc/self/autogroup")
 """Linux shares processors between sessions first: niceness counts within one (sched(7), "The autogroup feature")."""
 
