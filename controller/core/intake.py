@@ -333,6 +333,8 @@ class Intake:
         s = self._state
         s.commits.hold(None, None, partial(setattr, s, "strategy", s.strategy))
         s.strategy = message.strategy
+        if message.strategy is Strategy.ECMP:
+            s.cycle.supersede()  # no plan will be taken
         cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts
         superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
         if message.strategy is not Strategy.PLANNED:

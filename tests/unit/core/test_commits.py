@@ -105,7 +105,7 @@ def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -
     assert answers(fabric) == [JobId("other"), None], "what was refused is free"
 
 
-def test_what_nobody_waits_for_is_written_when_the_disk_is_back(fabric: FakeFabric) -> None:
+def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: FakeFabric) -> None:
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=5)))
     fabric.disk_error = FULL
     fabric.run(8)

@@ -61,12 +61,15 @@ def test_the_plan_that_follows_moves_nothing_that_need_not_move_again(fabric: Sl
     assert status.plan_installed
 
 
-def test_who_asked_for_a_plan_gets_the_plan_not_the_repair(fabric: SlowSolver) -> None:
+def test_who_asked_for_a_plan_gets_the_next_plan_not_the_repair(fabric: SlowSolver) -> None:
     reply: Future[ReplanOutcome] = Future()
     fabric.cut(LEAF, UPLINK)
     fabric.send(Replan(reply))
     fabric.run(0.1)
     assert not [r for r in fabric.replies if r.future is reply]
+    fabric.solve()
+    assert not [r for r in fabric.replies if r.future is reply], "this one was begun before it was asked for"
+    fabric.run(0.1)
     fabric.solve()
     (outcome,) = [r.value for r in fabric.replies if r.future is reply]
     assert isinstance(outcome, ReplanOutcome)
