@@ -59,10 +59,11 @@ class Commits:
         self._next.append(_Held(reply, value, undo))
 
     def begin(self, state: SavedState, now: float) -> list[SaveState | Reply]:
-        """Write what differs from what is on disk. Not to be called while ``busy``."""
+        """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.
+        Not to be called while ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
-        if not changed:
+        if not changed and not self.why:
             return list(self._answered())
         self._given, self._given_at = state, now
         return [SaveState(state, changed)]

@@ -169,7 +169,7 @@ def test_two_jobs_on_the_same_hosts_travel_apart_and_are_counted_apart(lab_prefi
 
 
 def send_third(lab: Lab, stack: ExitStack) -> None:
-    """A flow that nobody announced, from the first host to the second."""
+    """A flow that is not announced, from the first host to the second."""
     here, there = lab.hosts[:2]
     server = lab.popen(there.name, [sys.executable, "-c", THIRD_SERVER], stdout=subprocess.PIPE, text=True)
     stack.callback(server.kill)

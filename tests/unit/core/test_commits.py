@@ -52,6 +52,8 @@ def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(
     assert alarms(fabric) == {AlarmKind.STATE_NOT_SAVED}
     assert fabric.status.state_failures > 0
     fabric.disk_error = ""
+    fabric.run(6)
+    assert not alarms(fabric), "it was tried again"
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
     assert answers(fabric) == [JobId("job")]
     fabric.run(1)
