@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -29,14 +30,24 @@ STOP_S = 20.0
 CHILDREN_S = 5.0
 POLL_S = 0.05
 
+OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORTS = 10_000
+
 Settings = Mapping[str, Mapping[str, object]]
 """Sections of the configuration."""
 
 
 def free_port() -> int:
-    """A TCP port that no process listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A TCP port that no process has now and that the kernel gives to no outgoing connection.
+
+    A controller binds its port seconds after it was chosen. Switches try to connect from their first moment: with a
+    port from ``/proc/sys/net/ipv4/ip_local_port_range`` one of them could get the port itself, and hold it.
+    """
+    first_outgoing = int(OUTGOING.read_text().split()[0])
+    for port in random.sample(range(first_outgoing - PORTS, first_outgoing), PORTS):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise SignalboxError(f"no free port between {first_outgoing - PORTS} and {first_outgoing}")
 
 
 def start(module: str, *argv: str, **options: Any) -> subprocess.Popen[bytes]:
@@ -99,12 +110,13 @@ class ControllerProcess:
         self.start(*options)
         try:
             with Client(self.address) as client:
-                wait_for(lambda: self._ready(client), "the controller", START_S, POLL_S)
+                wait_for(lambda: self.ready(client), "the controller", START_S, POLL_S)
                 yield client
         finally:
             self.stop()
 
-    def _ready(self, client: Client) -> bool:
+    def ready(self, client: Client) -> bool:
+        """It answers requests and listens for switches. Raises ``SignalboxError`` when it has ended by itself."""
         self.check()
         try:
             client.get_status()
@@ -116,8 +128,12 @@ class ControllerProcess:
     def check(self) -> None:
         """Raises ``SignalboxError`` with the end of its log when it has ended by itself."""
         if self.process is not None and self.process.poll() is not None:
-            last = "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
-            raise SignalboxError(f"the controller ended with status {self.process.returncode}; its log ends:\n{last}")
+            ended = f"the controller ended with status {self.process.returncode}"
+            raise SignalboxError(f"{ended}; its log ends:\n{self.last_lines()}")
+
+    def last_lines(self) -> str:
+        """Of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-8:])
 
     def stop(self) -> int | None:
         """Ends it with SIGTERM, after ``STOP_S`` with SIGKILL. Returns its exit status, None when it does not run."""

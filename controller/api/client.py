@@ -87,6 +87,8 @@ class Client:
                 ("grpc.service_config", json.dumps(_RETRY)),
                 # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
                 ("grpc.max_receive_message_length", -1),
+                # A client that has waited for a restart comes back soon after it; the default waits up to two minutes.
+                ("grpc.max_reconnect_backoff_ms", 2000),
             ],
         )
         self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]

@@ -7,10 +7,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from controller.api.client import Client, Unreachable
+from controller.errors import SignalboxError
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.fabric_topo import FabricTopo
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.record import LabError, wait_for
 
 LINK_MBPS = 5.0
 FOUND_S = 60.0
@@ -37,9 +38,24 @@ def running_fabric(
         lab = stack.enter_context(Lab(topo, controller.target))
         client = stack.enter_context(Client(controller.address))
         links = fabric_links(lab)
-        wait_for(lambda: settled(client, links), "every link found", FOUND_S)
+        with explained(controller, client):
+            wait_for(lambda: controller.ready(client), "the controller's first answer", FOUND_S)
+            wait_for(lambda: settled(client, links), f"{links} directed links", FOUND_S)
         lab.reconnect_soon()
         yield lab, controller, client
+
+
+@contextmanager
+def explained(controller: ControllerProcess, client: Client) -> Iterator[None]:
+    """A ``LabError`` inside also says what the controller reports and how its log ends."""
+    try:
+        yield
+    except LabError as error:
+        try:
+            reported = str(client.get_status())
+        except SignalboxError as no_answer:
+            reported = str(no_answer)
+        raise LabError(f"{error}\n{reported}\nThe controller's log ends:\n{controller.last_lines()}") from error
 
 
 def fabric_links(lab: Lab) -> int:
