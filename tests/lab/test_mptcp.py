@@ -1,12 +1,14 @@
 """iperf3 over Multipath TCP: two subflows of one session on two spines, which ECMP may put on one.
 
 Both subflows are between the same two addresses. The server also listens on another port, which its kernel signals.
-Everything is compared with rates of the same run, so the speed of the machine does not matter.
+Which links carry the bytes is asserted on every machine; rates only where single paths fill their links: else the
+machine is what limits them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -26,7 +28,7 @@ from mininet_topos.controller_process import Settings
 from mininet_topos.joining.connections import read_connections
 from mininet_topos.joining.mptcp import KERNEL, LEAST_BYTES, carrying, missing, read_parts
 from mininet_topos.lab.lab import Lab
-from mininet_topos.lab.record import wait_for
+from mininet_topos.lab.record import run, wait_for
 from mininet_topos.lab.running_fabric import running_fabric
 from mininet_topos.leaf_spine import LeafSpine
 from tests.support.lab.needs import needs
@@ -37,6 +39,8 @@ FABRIC_MBPS, HOST_MBPS = 5.0, 20.0
 RATES: Settings = {"fabric": {"link_bps": FABRIC_MBPS * 1e6, "host_link_bps": HOST_MBPS * 1e6}}
 RECEIVE_BUFFER = "4096 131072 6291456"
 """Linux's default. That of the lab's hosts fits one path: ``FabricHost`` in ``mininet_topos/fabric_topo.py``."""
+LINKS_ARE_FULL = 0.85
+"""Of their rate in payload: headers and acknowledgements take 5 %."""
 INTERVAL_S = 0.5
 SETTLE_S = 1.0
 MEASURED_S = 2.5
@@ -65,14 +69,18 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
             for spines in (2, 1):
                 announce(client, lab, "mptcp", subflows=spines)
                 wait_pinned(client, "mptcp", spines)
+                before = uplink_bytes(lab)
                 mptcp.measure(f"spines: {spines}")
+                carried = sorted(after - sent for sent, after in zip(before, uplink_bytes(lab), strict=True))
+                assert (carried[0] > 0.3 * sum(carried)) is (spines == 2), carried
                 client.deregister_job("mptcp")
     (two,), (one,) = (mptcp.per_stream_bps(f"spines: {spines}") for spines in (2, 1))
     ratios = two / sum(single), one / sum(single)
     figures = f"single paths {single}, subflows on two spines {two}, on one {one} bit/s; of the sum {ratios}"
     print(figures)  # noqa: T201
-    assert two == pytest.approx(sum(single), rel=0.1), figures
-    assert one < 0.7 * sum(single), figures
+    if min(single) > LINKS_ARE_FULL * FABRIC_MBPS * 1e6:
+        assert two == pytest.approx(sum(single), rel=0.1), figures
+        assert one < 0.7 * sum(single), figures
 
 
 def prepare_hosts(lab: Lab) -> None:
@@ -82,6 +90,14 @@ def prepare_hosts(lab: Lab) -> None:
         in_host(lab, host, "ip", "mptcp", "limits", "set", "subflows", "1", "add_addr_accepted", "1")
     sink = lab.hosts[1]
     in_host(lab, sink, "ip", "mptcp", "endpoint", "add", sink.ip, "port", str(SECOND_PORT), "signal")
+
+
+def uplink_bytes(lab: Lab) -> list[int]:
+    """What each uplink of the first leaf has sent."""
+    ports = [link.a_port for link in lab.links if (link.a, link.b[:-1]) == ("leaf1", "spine")]
+    out = run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", lab.bridge("leaf1"))
+    sent = dict(re.findall(r"port +(\d+): rx.*?tx pkts=\d+, bytes=(\d+)", out, re.DOTALL))
+    return [int(sent[str(port)]) for port in ports]
 
 
 def in_host(lab: Lab, host: Host, *argv: str) -> None:

@@ -37,7 +37,7 @@ def fabric(lab_prefix: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     settings = {"openflow": {"audit_interval_s": AUDIT_S}}
     with running_fabric(size, folder, settings=settings) as (lab, controller, client):
         for number in range(1, HOSTS + 1):
-            assert_pings(lab, f"h1_{number}", f"h2_{number}", count=1)
+            assert_pings(lab, f"h1_{number}", f"h2_{number}")
         wait_for(lambda: len(client.get_fabric().hosts) == LEAVES * HOSTS, "all hosts", 20)
         yield lab, controller, client
 

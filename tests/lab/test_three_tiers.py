@@ -137,7 +137,7 @@ def test_every_packet_of_a_pinned_flow_takes_its_planned_path_at_both_choices(fa
 
 def ping_all(lab: Lab, flows: Mapping[tuple[str, str], object]) -> None:
     names = {host.ip: host.name for host in lab.hosts}
-    argv = ["ping", "-q", "-i", "0.02", "-c", str(ECHOES), "-W", "3"]
+    argv = ["ping", "-q", "-i", "0.1", "-c", str(ECHOES), "-W", "3"]
     pings = [lab.popen(names[src], [*argv, dst], stdout=subprocess.PIPE, text=True) for src, dst in flows]
     for ping in pings:
         out = ping.communicate(timeout=30)[0]
