@@ -2,14 +2,19 @@
 
 Owns which jobs there are. In: specs, heartbeats and reports, with ``now`` in monotonic seconds. Out: frozen ``Job``
 snapshots, or an error from ``controller.errors`` and no change. Knows nothing of hosts or routes.
+
+What a heartbeat or a report changes is in the job's ``Vitals``, and nothing is derived from those: neither gives the
+job, or the mapping of all jobs, another identity.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import chain, count
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -28,27 +33,49 @@ MAX_CONNECTIONS = 65_536
 MAX_NAMED = 4
 
 
+class Reported(NamedTuple):
+    """``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them since the routes
+    last changed, oldest first."""
+
+    iterations: int = 0
+    last_communication_s: float = 0.0
+    recent_communication_s: tuple[float, ...] = ()
+
+    @property
+    def mean_communication_s(self) -> float:
+        """Over ``recent_communication_s``; 0 when there is none."""
+        recent = self.recent_communication_s
+        return sum(recent) / len(recent) if recent else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Vitals:
+    """What a running job changes all the time. The registry replaces either value as a whole; whoever has the job, in
+    any thread, reads what holds at that moment. ``lease_ends_at``: monotonic seconds. ``looked_at``: when the registry
+    looks next whether the lease has ended."""
+
+    lease_ends_at: float
+    reported: Reported = field(default_factory=Reported)
+    looked_at: float = math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
     be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
     (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the bytes of
-    the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``iterations``: how
-    many were reported in all. ``recent_communication_s``: the latest of them since the routes last changed, oldest
-    first."""
+    the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``vitals``: of this
+    registration, shared by all snapshots of the job."""
 
     spec: JobSpec
     virtual_links: tuple[VirtualLink, ...]
     pairs: frozenset[Pair]
-    lease_ends_at: float
+    vitals: Vitals = field(compare=False)
     dividing: Dividing
     counted: frozenset[Pair] = frozenset()
     per_iteration: bool = True
     phases_known: bool = True
     silent: bool = False
-    iterations: int = 0
-    last_communication_s: float = 0.0
-    recent_communication_s: tuple[float, ...] = ()
 
     @property
     def id(self) -> JobId:
@@ -63,12 +90,6 @@ class Job:
     def transport(self) -> Transport:
         return self.spec.transport
 
-    @property
-    def mean_communication_s(self) -> float:
-        """Over ``recent_communication_s``; 0 when there is none."""
-        recent = self.recent_communication_s
-        return sum(recent) / len(recent) if recent else 0.0
-
 
 class Known(NamedTuple):
     """``reports``: connections, by the address that has reported them."""
@@ -82,6 +103,8 @@ class JobRegistry:
 
     def __init__(self, max_jobs: int) -> None:
         self._max_jobs = max_jobs
+        self._leases: list[tuple[float, int, JobId, Vitals]] = []
+        self._order = count()
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self._announced_by: dict[Pair, JobId] = {}
         self._reports: dict[JobId, Mapping[str, frozenset[Connected]]] = {}
@@ -98,7 +121,8 @@ class JobRegistry:
         if known:
             if known.spec != spec:
                 raise AlreadyExists(f"job '{job_id}' is registered with another spec; deregister it first")
-            return self._put(replace(known, lease_ends_at=now + spec.lease_s))
+            known.vitals.lease_ends_at = now + spec.lease_s
+            return known
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
         links = virtual_links(spec)
@@ -106,7 +130,30 @@ class JobRegistry:
         if not spec.reports_connections:
             self._refuse_conflict(job_id, pairs)
             self._announced_by.update(dict.fromkeys(pairs, job_id))
-        return self._put(Job(spec, links, pairs, now + spec.lease_s, Dividing.of(spec)))
+        return self._put(Job(spec, links, pairs, Vitals(now + spec.lease_s), Dividing.of(spec)))
+
+    def update(self, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
+        """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
+        are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
+
+        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, and ``Conflict`` as ``register``, and when
+        the job has another spec than ``merged_with`` by now.
+        """
+        job = self._get(job_id := JobId(spec.job_id))
+        if merged_with not in (None, job.spec):
+            raise Conflict(f"job '{job_id}' was updated at the same time; nothing of this update was applied")
+        if spec == job.spec:
+            return job
+        links = virtual_links(spec)
+        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
+        if not spec.reports_connections:
+            self._refuse_conflict(job_id, pairs)
+        reports = _among(spec.addresses, self._reports.get(job_id, {})) if spec.reports_connections else {}
+        dividing = replace(Dividing.of(spec), connections=_by_pair(reports.values()))
+        self._let_go(job)
+        self._hold(replace(job, spec=spec, virtual_links=links, pairs=pairs, dividing=dividing), reports)
+        self.reset_measured(job_id)
+        return self.jobs[job_id]
 
     def deregister(self, job_id: JobId) -> None:
         """Raises ``NotFound``."""
@@ -115,23 +162,17 @@ class JobRegistry:
     def renew(self, job_id: JobId, now: float) -> float:
         """Returns the seconds left. Raises ``NotFound``."""
         job = self._get(job_id)
-        self._put(replace(job, lease_ends_at=now + job.spec.lease_s))
+        job.vitals.lease_ends_at = now + job.spec.lease_s
         return job.spec.lease_s
 
     def report(self, job_id: JobId, iterations: Iterable[IterationTime]) -> None:
         """Take in how long iterations really took, in order. Raises ``NotFound``."""
-        job = self._get(job_id)
+        vitals = self._get(job_id).vitals
         times = tuple(iteration.communication_s for iteration in iterations)
-        if not times:
-            return
-        self._put(
-            replace(
-                job,
-                iterations=job.iterations + len(times),
-                last_communication_s=times[-1],
-                recent_communication_s=(job.recent_communication_s + times)[-MEASURED_WINDOW:],
-            )
-        )
+        if times:
+            before = vitals.reported
+            recent_s = (before.recent_communication_s + times)[-MEASURED_WINDOW:]
+            vitals.reported = Reported(before.iterations + len(times), times[-1], recent_s)
 
     def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
@@ -168,14 +209,35 @@ class JobRegistry:
 
     def reset_measured(self, job_id: JobId) -> None:
         """Forget the recent times: they were measured on routes that have changed. Raises ``NotFound``."""
-        self._put(replace(self._get(job_id), recent_communication_s=()))
+        vitals = self._get(job_id).vitals
+        vitals.reported = vitals.reported._replace(recent_communication_s=())
 
     def expire(self, now: float) -> tuple[JobId, ...]:
-        """Forget the jobs whose lease has ended; returns which, sorted."""
-        ended = [job for job in self.jobs.values() if job.lease_ends_at <= now]
+        """Forget the jobs whose lease has ended; returns which, sorted. Looks only at leases that would have ended by
+        now without a heartbeat."""
+        ended = []
+        while self._leases and self._leases[0][0] <= now:
+            looked_at, _, job_id, vitals = heappop(self._leases)
+            job = self.jobs.get(job_id)
+            if looked_at != vitals.looked_at:
+                continue  # it was looked at before
+            vitals.looked_at = math.inf
+            if job is None or job.vitals is not vitals:
+                continue
+            if vitals.lease_ends_at <= now:
+                ended.append(job)
+            else:
+                self._look_at_lease(job)
         if ended:
             self._remove(ended)
         return tuple(sorted(job.id for job in ended))
+
+    def _look_at_lease(self, job: Job) -> None:
+        """When it ends as it is now; heartbeats put it off then."""
+        vitals = job.vitals
+        if vitals.lease_ends_at < vitals.looked_at:
+            vitals.looked_at = vitals.lease_ends_at
+            heappush(self._leases, (vitals.looked_at, next(self._order), job.id, vitals))
 
     def _get(self, job_id: JobId) -> Job:
         try:
@@ -185,6 +247,7 @@ class JobRegistry:
 
     def _put(self, job: Job) -> Job:
         self.jobs = MappingProxyType({**self.jobs, job.id: job})
+        self._look_at_lease(job)
         return job
 
     def known(self, job_id: JobId) -> Known:
@@ -195,23 +258,30 @@ class JobRegistry:
         """Undo what was done to the job since then, and to no other job that this one excludes."""
         if job_id in self.jobs:
             self._remove([self.jobs[job_id]])
-        if known.job is None:
-            return
-        if not known.job.dividing.owner:
-            self._announced_by.update(dict.fromkeys(known.job.pairs, job_id))
-        if known.reports:
-            self._reports[job_id] = known.reports
-            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(known.reports.values())), job_id)
-        self._put(known.job)
+        if known.job is not None:
+            self._hold(known.job, known.reports)
 
     def _remove(self, gone: Iterable[Job]) -> None:
         jobs = dict(self.jobs)
         for job in gone:
             del jobs[job.id]
-            self._forget_reported(job.id)
-            for pair in () if job.dividing.owner else job.pairs:
-                del self._announced_by[pair]
+            self._let_go(job)
         self.jobs = MappingProxyType(jobs)
+
+    def _hold(self, job: Job, reports: Mapping[str, frozenset[Connected]]) -> None:
+        """The job, and the pairs and connections that are its own."""
+        if not job.dividing.owner:
+            self._announced_by.update(dict.fromkeys(job.pairs, job.id))
+        if reports:
+            self._reports[job.id] = reports
+            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job.id)
+        self._put(job)
+
+    def _let_go(self, job: Job) -> None:
+        """The pairs and connections that were its own."""
+        self._forget_reported(job.id)
+        for pair in () if job.dividing.owner else job.pairs:
+            del self._announced_by[pair]
 
     def _forget_reported(self, job_id: JobId) -> None:
         for connection in chain.from_iterable(self._reports.pop(job_id, {}).values()):
@@ -229,7 +299,7 @@ class JobRegistry:
         )
 
     def _refuse_conflict(self, job_id: JobId, pairs: frozenset[Pair]) -> None:
-        taken = sorted(pairs & self._announced_by.keys())
+        taken = sorted(pair for pair in pairs if self._announced_by.get(pair, job_id) != job_id)
         if not taken:
             return
         src, dst = taken[0]
@@ -238,6 +308,15 @@ class JobRegistry:
             f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
             "jobs that report their connections may share pairs"
         )
+
+
+def _among(addresses: Set[str], reports: Mapping[str, frozenset[Connected]]) -> dict[str, frozenset[Connected]]:
+    """What these addresses have reported of each other."""
+    return {
+        address: frozenset(one for one in reported if one.dst_ip in addresses)
+        for address, reported in reports.items()
+        if address in addresses
+    }
 
 
 def _either_end(connection: Connected) -> Connected:

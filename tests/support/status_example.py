@@ -9,6 +9,7 @@ from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
@@ -60,14 +61,11 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
         spec=spec,
         state="pinned" if pinned else "pending",
         missing_hosts=() if pinned else ("10.0.2.1",),
-        lease_ends_at=60.0,
+        vitals=Vitals(60.0, Reported(5, 2.6, (2.4, 2.6)) if pinned else Reported()),
         level=1.25 if pinned else 0.0,
         ideal_communication_s=2.0 if pinned else 0.0,
         efficiency_allowed=0.8 if pinned else 0.0,
         prediction_withheld="",
-        iterations=5 if pinned else 0,
-        last_communication_s=2.6 if pinned else 0.0,
-        mean_communication_s=2.5 if pinned else 0.0,
         routes={FlowId("10.0.1.1", "10.0.2.1"): whole(path), FlowId("10.0.2.1", "10.0.1.1"): None} if pinned else {},
         routes_generation=1,
         dividing=Dividing.of(spec),
