@@ -145,7 +145,7 @@ class Intake:
                 try:
                     return self._request(message, now)
                 except SignalboxError as error:
-                    return commands(Reply(message.reply, error))
+                    return commands(Reply(message.reply, error, after_status=False))
             case _:
                 return self._network(message, now)
 
@@ -267,11 +267,11 @@ class Intake:
                 self._release_routes(now)
                 return self._changed(now) | self._reply_when_saved(reply, None, job_id, before)
             case RenewLease(job_id, reply):
-                return commands(Reply(reply, s.jobs.renew(job_id, now)))
+                return commands(Reply(reply, s.jobs.renew(job_id, now), after_status=False))
             case ReportIterations(job_id, iterations, reply):
                 s.jobs.report(job_id, iterations)
                 s.demand.reported(job_id, iterations, now)
-                return commands(Reply(reply, None))
+                return commands(Reply(reply, None, after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
             case Replan(reply):
@@ -377,8 +377,7 @@ class Intake:
         elif s.adoption.lease_over(now):
             s.routes.drop_orphans()
             effects |= at_once(Work.RULES)
-        missing = [ip for hosts in self._derived.missing().values() for ip in hosts]
-        effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
+        effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links())
