@@ -45,6 +45,8 @@ def status(
         switches=_switches(s.sync, s.fabric),
         links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
+        job_ends=s.jobs.ends.certain,
+        jobs_ended=s.jobs.ends.totals,
         demands=s.demand.demands,
         plan=s.cycle.plan,
         plan_installed=s.cycle.adopted,
@@ -135,7 +137,7 @@ def _job_status(
             communication_s(job.virtual_links, nic_bps, phase_level, overhead) if phase_level else level * ideal_s
         )
     return JobStatus(
-        spec=job.spec,
+        registration=job.registration,
         state="pending" if missing else _routed_state(fabric, routes),
         missing_hosts=missing,
         vitals=job.vitals,

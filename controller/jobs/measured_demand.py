@@ -95,6 +95,10 @@ class MeasuredDemand:
         self.counters.connections = self._connections()
         self._publish(now)
 
+    def forget(self, job_id: JobId) -> None:
+        """The job has another spec: what was counted says nothing of it. ``follow`` begins anew."""
+        self._jobs.pop(job_id, None)
+
     def connections_changed(self, job: Job, now: float) -> None:
         """The job has reported other connections: an observed one needs no other pairs."""
         self._jobs[job.id].connections_changed(job)

@@ -78,6 +78,7 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    store.begin()
     board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
     api = ApiServer(config.api, board, inbox.put)

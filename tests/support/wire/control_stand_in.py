@@ -107,18 +107,19 @@ class ControlStandIn:
     def answer(self, message: Any) -> object:
         now = time.monotonic()
         match message:
-            case RegisterJob(spec=spec):
-                return self.registry.register(spec, now).id
-            case DeregisterJob(job_id=job_id):
-                self.registry.deregister(job_id)
-            case RenewLease(job_id=job_id):
-                return self.registry.renew(job_id, now)
-            case ReportIterations(job_id=job_id, iterations=iterations):
+            case RegisterJob():
+                return self.registry.register(message, now).uid
+            case DeregisterJob(job_id=job_id, owner=owner, ended_at=ended_at, force=force):
+                if end := self.registry.deregister(job_id, owner, ended_at, force):
+                    self.registry.ends.confirm(end)
+            case RenewLease(job_id=job_id, owner=owner):
+                return self.registry.renew(job_id, owner, now)
+            case ReportIterations(job_id=job_id, owner=owner, iterations=iterations):
                 if any(i.index == 666 for i in iterations):
                     raise ZeroDivisionError("a defect of the loop")
-                self.registry.report(job_id, iterations)
-            case ReportConnections(job_id=job_id, address=address, connections=connections):
-                self.registry.report_connections(job_id, address, connections)
+                return len(self.registry.report(job_id, owner, iterations))
+            case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections):
+                self.registry.report_connections(job_id, address, connections, owner)
             case Replan():
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)
@@ -133,7 +134,7 @@ class ControlStandIn:
         routes = {flow: self.routes.get(flow) for flow in flows}
         pinned = all(path is not None for path in routes.values())
         return JobStatus(
-            spec=job.spec,
+            registration=job.registration,
             state="pending" if missing else "pinned" if pinned else "ecmp",
             missing_hosts=missing,
             vitals=job.vitals,
@@ -149,7 +150,7 @@ class ControlStandIn:
     def publish(self) -> None:
         jobs = {job_id: self.job_status(job) for job_id, job in self.registry.jobs.items()}
         self.demand.follow(self.registry.jobs, time.monotonic())
-        self.status = replace(self.status, jobs=jobs, demands=self.demand.demands)
+        self.status = replace(self.status, jobs=jobs, job_ends=self.registry.ends.certain, demands=self.demand.demands)
         self.board.publish(self.status)
 
     def put(self, message: Message | Callable[[], None]) -> None:
