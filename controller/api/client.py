@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
+from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -58,7 +59,6 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,
 }
 
 _REASONS = {
@@ -125,10 +125,10 @@ class Client:
     def renew_lease(self, job_id: str) -> float:
         """Returns the seconds left. Raises ``NotFound`` when the lease had run out."""
         response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, pb.RenewLeaseRequest(job_id=job_id))
-        return convert.seconds(response.lease_left)
+        return seconds(response.lease_left)
 
     def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
-        messages = [convert.message_of(pb.Iteration, iteration) for iteration in iterations]
+        messages = [message_of(pb.Iteration, iteration) for iteration in iterations]
         self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
 
     def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
@@ -172,7 +172,7 @@ class Client:
 
     def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
         """Returns when the switches confirmed the rules of the strategy."""
-        request = pb.SetStrategyRequest(strategy=convert.STRATEGY_VALUES[strategy])
+        request = pb.SetStrategyRequest(strategy=number_of(pb.Strategy.DESCRIPTOR, strategy))
         response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
         return response
 
@@ -185,7 +185,11 @@ class Client:
     def what_if(self, kinds: Iterable[FailureKind] = (), top: int = 0, within_s: float = 0.0) -> pb.WhatIfResponse:
         """What each single failure would do. ``kinds``: all when empty. ``top``: outcomes wanted, all when 0.
         ``within_s``: seconds for all of it, the controller's choice when 0."""
-        request = pb.WhatIfRequest(kinds=[kind.value for kind in kinds], top=top, within_s=within_s)
+        request = pb.WhatIfRequest(
+            kinds=[number_of(pb.FailureKind.DESCRIPTOR, kind) for kind in kinds],
+            top=top,
+            within=duration(within_s) if within_s else None,
+        )
         response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
 
@@ -200,9 +204,12 @@ class Client:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
+        retry_s = _retry_s(error)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
         if code in _ERRORS:
-            raise _ERRORS[code](_oversized(text) or text) from None
-        if retry_s := _retry_s(error):
+            raise _ERRORS[code](text) from None
+        if retry_s is not None:
             raise Unavailable(text, retry_s) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
@@ -236,13 +243,13 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     return tuple(found)
 
 
-def _retry_s(error: grpc.Call) -> float:
-    """Of the status's ``google.rpc.RetryInfo``; 0 without one."""
+def _retry_s(error: grpc.Call) -> float | None:
+    """Of the status's ``google.rpc.RetryInfo``."""
     for detail in _details(error):
         info = error_details_pb2.RetryInfo()
         if detail.Unpack(info):
-            return convert.seconds(info.retry_delay)
-    return 0.0
+            return seconds(info.retry_delay)
+    return None
 
 
 def _details(error: grpc.Call) -> Iterable[Any]:

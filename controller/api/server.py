@@ -22,6 +22,7 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from controller.api.guard import GuardedServer
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.services import Services, wake
@@ -89,9 +90,10 @@ class ApiServer:
                 ("grpc.keepalive_timeout_ms", 10_000),
             )
         )
-        pb_grpc.add_JobServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        pb_grpc.add_ControllerServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        guarded: Any = GuardedServer(server)
+        pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         for name in names:
