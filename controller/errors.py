@@ -26,32 +26,12 @@ class FieldProblem:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
-class Reason(StrEnum):
-    """Why a call failed, for programs: the values of the API's ``ErrorReason``, without its prefix."""
-
-    INVALID_FIELD = "INVALID_FIELD"
-    NO_SUCH_JOB = "NO_SUCH_JOB"
-    JOB_DEREGISTERED = "JOB_DEREGISTERED"
-    LEASE_RAN_OUT = "LEASE_RAN_OUT"
-    JOB_TAKEN_OVER = "JOB_TAKEN_OVER"
-    JOB_EXISTS = "JOB_EXISTS"
-    WRONG_LEASE_TOKEN = "WRONG_LEASE_TOKEN"
-    CONFLICT = "CONFLICT"
-    LIMIT_REACHED = "LIMIT_REACHED"
-    NOT_SAVED = "NOT_SAVED"
-    INTERNAL = "INTERNAL"
-
-
 class SignalboxError(Exception):
     """Base of every error that is the caller's to read."""
-
-    reason = Reason.INTERNAL
 
 
 class InvalidInput(SignalboxError):
     """The request or file is wrong; nothing of it was applied."""
-
-    reason = Reason.INVALID_FIELD
 
     def __init__(self, problems: tuple[FieldProblem, ...]) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -75,10 +55,19 @@ class InvalidInput(SignalboxError):
         )
 
 
+class Gone(StrEnum):
+    """Why there is no such job: the reasons of ``NOT_FOUND`` in the API's ``ErrorReason``, without its prefix."""
+
+    NO_SUCH_JOB = "NO_SUCH_JOB"
+    JOB_DEREGISTERED = "JOB_DEREGISTERED"
+    LEASE_RAN_OUT = "LEASE_RAN_OUT"
+    JOB_TAKEN_OVER = "JOB_TAKEN_OVER"
+
+
 class NotFound(SignalboxError):
     """No such job, host or switch. ``reason``: of a job that has ended, how."""
 
-    def __init__(self, message: str, reason: Reason = Reason.NO_SUCH_JOB) -> None:
+    def __init__(self, message: str, reason: Gone = Gone.NO_SUCH_JOB) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -86,19 +75,13 @@ class NotFound(SignalboxError):
 class AlreadyExists(SignalboxError):
     """Another registration has the job id."""
 
-    reason = Reason.JOB_EXISTS
-
 
 class WrongLeaseToken(SignalboxError):
     """The lease token is missing, or is not that of the job's registration."""
 
-    reason = Reason.WRONG_LEASE_TOKEN
-
 
 class Conflict(SignalboxError):
     """The request is well formed but cannot hold beside what is already accepted."""
-
-    reason = Reason.CONFLICT
 
 
 class Exhausted(SignalboxError):
@@ -110,13 +93,9 @@ class Exhausted(SignalboxError):
         self.subject = subject
         self.retry_s = retry_s
 
-    reason = Reason.LIMIT_REACHED
-
 
 class Unavailable(SignalboxError):
     """What the request needs cannot be had now. ``retry_s``: when it may be, in seconds."""
-
-    reason = Reason.NOT_SAVED
 
     def __init__(self, message: str, retry_s: float) -> None:
         super().__init__(message)

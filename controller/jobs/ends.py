@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
 
-from controller.errors import NotFound, Reason
+from controller.errors import Gone, NotFound
 from controller.jobs.spec import JobId
 
 MAX_ENDS = 10_000
@@ -38,7 +38,7 @@ class JobEnd:
     reason: EndReason
     ended_at: float
 
-    def not_found(self, id_in_use: bool = False) -> NotFound:
+    def error(self, id_in_use: bool = False) -> NotFound:
         """The answer to a call for the registration. ``id_in_use``: another one has its id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
@@ -46,9 +46,9 @@ class JobEnd:
 
 
 _WORDS = {
-    EndReason.DEREGISTERED: ("job '{job}' was deregistered", Reason.JOB_DEREGISTERED),
-    EndReason.LEASE_RAN_OUT: ("the lease of job '{job}' ran out; register it again", Reason.LEASE_RAN_OUT),
-    EndReason.TAKEN_OVER: ("job '{job}' was taken over by another registration", Reason.JOB_TAKEN_OVER),
+    EndReason.DEREGISTERED: ("job '{job}' was deregistered", Gone.JOB_DEREGISTERED),
+    EndReason.LEASE_RAN_OUT: ("the lease of job '{job}' ran out; register it again", Gone.LEASE_RAN_OUT),
+    EndReason.TAKEN_OVER: ("job '{job}' was taken over by another registration", Gone.JOB_TAKEN_OVER),
 }
 
 
@@ -97,6 +97,14 @@ class Ends:
         of_job.remove(uid)
         if not of_job:
             del self._of_job[job_id]
+
+
+def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_use: bool) -> NotFound:
+    """The answer to a call for a registration that is not there, None: for any of the job. It says how it ended, or the
+    latest that the job had. ``ends``: oldest first. ``id_in_use``: another registration has its id."""
+    of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
+    end = next(of_job, None)
+    return end.error(id_in_use) if end else NotFound(f"there is no job '{job_id}'")
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:

@@ -286,12 +286,12 @@ class JobRegistry:
         if job and job.uid == owner:
             return job
         if end := self.ends.of(job_id, owner):
-            raise end.not_found(id_in_use=job is not None)
+            raise end.error(id_in_use=job is not None)
         if job:
             what = "is not that of" if owner else "is missing; it is needed to change"
             raise WrongLeaseToken(f"the lease token {what} job '{job_id}'")
         if latest := self.ends.latest(job_id):
-            raise latest.not_found()
+            raise latest.error()
         raise NotFound(f"there is no job '{job_id}'")
 
     def _get(self, job_id: JobId) -> Job:

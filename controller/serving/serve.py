@@ -18,6 +18,7 @@ from importlib import import_module
 
 import structlog
 
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
@@ -78,10 +79,11 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    tokens = LeaseTokens.of(config.state_dir)
     store.begin()
     board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
-    api = ApiServer(config.api, board, inbox.put)
+    api = ApiServer(config.api, board, inbox.put, tokens)
     metrics = MetricsServer(config.metrics, board)
     try:
         driver.start()
