@@ -7,6 +7,7 @@ message.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -64,6 +65,10 @@ CLOCK_ERROR = 1e-6
 
 MAX_REQUEST_ID_CHARS = 128
 
+MAX_PAGE = 1000
+"""Jobs in one answer."""
+_PAGES = "after"
+
 # ---- from the wire
 
 
@@ -86,6 +91,52 @@ def request_id(request: pb.RegisterJobRequest) -> str:
         message = f"at most {MAX_REQUEST_ID_CHARS} characters are allowed (given: {len(request.request_id)})"
         raise InvalidInput.of("request_id", message)
     return request.request_id
+
+
+def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
+    """The job's new spec: ``current`` with the fields that the mask names. Also ``current`` itself, where fields of it
+    stay. Raises ``InvalidInput`` for a mask with other fields than those of a spec, and as ``job_spec``."""
+    changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
+    paths = list(request.update_mask.paths)
+    allowed = f"choose '*', for all, or some of {', '.join(changeable)}"
+    InvalidInput.refuse(
+        FieldProblem(
+            f"update_mask.paths[{n}]",
+            "job_id cannot change" if path == "job_id" else f"JobSpec has no field '{path}'; {allowed}",
+        )
+        for n, path in enumerate(paths)
+        if path not in (*changeable, "*")
+    )
+    if not paths or "*" in paths:
+        return job_spec(request.spec), None
+    new, merged = pb.JobSpec(), spec_message(current)
+    new.CopyFrom(request.spec)
+    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
+        (merged if name in paths else new).ClearField(name)
+    merged.MergeFrom(new)
+    return job_spec(merged), current
+
+
+def page(request: pb.ListJobsRequest) -> tuple[int, str]:
+    """How many jobs to list, and the id that they come after. Raises ``InvalidInput`` for a negative number, and for a
+    token that ``page_token`` has not made."""
+    if request.page_size < 0:
+        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
+    size = min(request.page_size or MAX_PAGE, MAX_PAGE)
+    if not request.page_token:
+        return size, ""
+    try:
+        version, _, after = base64.b64decode(request.page_token, b"-_", validate=True).decode("ascii").partition(":")
+    except ValueError:
+        version, after = "", ""
+    if version != _PAGES or not after:
+        raise InvalidInput.of("page_token", "is none that ListJobs has returned; begin without one")
+    return size, after
+
+
+def page_token(last: JobId) -> str:
+    """For the page that follows the one whose last job this is."""
+    return base64.urlsafe_b64encode(f"{_PAGES}:{last}".encode()).decode()
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:

@@ -41,6 +41,7 @@ from controller.jobs.messages import (
     ReportIterations,
     StateNotSaved,
     StateSaved,
+    UpdateJob,
 )
 from controller.jobs.registry import Known
 from controller.jobs.spec import JobId
@@ -259,6 +260,8 @@ class Intake:
         match message:
             case RegisterJob():
                 return self._register(message, now)
+            case UpdateJob():
+                return self._update(message, now)
             case DeregisterJob():
                 return self._deregister(message, now)
             case RenewLease():
@@ -290,7 +293,6 @@ class Intake:
             when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over)
             if held.spec == spec:
                 return when_saved
-            s.demand.forget(job.id)
             self._release_routes(now)
             return self._changed(now) | when_saved
         when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
@@ -301,6 +303,18 @@ class Intake:
         planned = s.strategy is Strategy.PLANNED and job.pairs
         if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
             s.cycle.wait_for_plan(job.id)
+        return self._changed(now) | when_saved
+
+    def _update(self, message: UpdateJob, now: float) -> Effects:
+        """Routes of pairs that stay are kept until the plan that follows."""
+        s, spec = self._state, message.spec
+        before = s.jobs.known(JobId(spec.job_id))
+        s.demand.refuse_unlearnable(spec)
+        job = s.jobs.update(spec, message.owner, message.merged_with)
+        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
+        if job is before.job:
+            return when_saved
+        self._release_routes(now)
         return self._changed(now) | when_saved
 
     def _deregister(self, message: DeregisterJob, now: float) -> Effects:
@@ -331,15 +345,8 @@ class Intake:
         ``end``: of a registration, certain when it is on disk."""
         s = self._state
         then = partial(s.jobs.ends.confirm, *filter(None, [end]))
-        s.commits.hold(reply, value, partial(self._restore, job_id, before), then)
+        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
         return at_once(Work.SAVE)
-
-    def _restore(self, job_id: JobId, before: Known) -> None:
-        s = self._state
-        undone = s.jobs.jobs.get(job_id)
-        if undone and not (before.job and before.job.spec == undone.spec):
-            s.demand.forget(job_id)
-        s.jobs.restore(job_id, before)
 
     def _not_saved(self, why: str, now: float) -> Effects:
         s, strategy, held = self._state, self._state.strategy, self._state.commits.holding
@@ -352,7 +359,7 @@ class Intake:
         return self._changed(now) | commands(*replies)
 
     def _release_routes(self, now: float) -> None:
-        """Jobs are gone, and their routes with them."""
+        """Jobs are gone, or some of their pairs, and their routes with them."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs().values())

@@ -73,8 +73,10 @@ class MeasuredDemand:
     def follow(
         self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
     ) -> None:
-        """These are the jobs that there are. ``measured``: as it was before a restart."""
-        if self._jobs.keys() == jobs.keys():
+        """These are the jobs that there are; one with another spec is looked at anew. ``measured``: as it was before a
+        restart."""
+        known = {job_id: one for job_id, one in self._jobs.items() if job_id in jobs and one.spec is jobs[job_id].spec}
+        if known.keys() == jobs.keys() == self._jobs.keys():
             return
         owners = {
             pair: job_id
@@ -85,8 +87,7 @@ class MeasuredDemand:
         }
         before = measured or {}
         self._jobs = {
-            job_id: self._jobs.get(job_id)
-            or WatchedJob(job, self.counters, self._interval_s, now, before.get(job_id, ()))
+            job_id: known.get(job_id) or WatchedJob(job, self.counters, self._interval_s, now, before.get(job_id, ()))
             for job_id, job in jobs.items()
         }
         holders = _holders(jobs)
@@ -94,10 +95,6 @@ class MeasuredDemand:
             watched.owners, watched.holders = owners, holders
         self.counters.connections = self._connections()
         self._publish(now)
-
-    def forget(self, job_id: JobId) -> None:
-        """The job has another spec: what was counted says nothing of it. ``follow`` begins anew."""
-        self._jobs.pop(job_id, None)
 
     def connections_changed(self, job: Job, now: float) -> None:
         """The job has reported other connections: an observed one needs no other pairs."""

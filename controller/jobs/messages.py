@@ -56,6 +56,17 @@ class RegisterJob:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateJob:
+    """Replies with the uid of the registration. ``spec``: the job's new one, whole. ``merged_with``: the job's spec
+    that some of its fields come from; None when all of them are new. ``owner``: as below."""
+
+    spec: JobSpec
+    merged_with: JobSpec | None = None
+    owner: str | None = None
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class DeregisterJob:
     """``owner``, here and below: the uid that the caller has the lease token of. ``force``: without it.
     ``ended_at``: seconds since 1970."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import chain, count
@@ -135,8 +135,8 @@ class JobRegistry:
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
-        repeats its request; or end that one and begin anew, if the caller takes it over. With the same spec it keeps
-        the connections that were reported.
+        repeats its request; or end that one and begin anew, if the caller takes it over. Connections that were reported
+        between addresses that stay are kept.
 
         Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has the id,
         ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``.
@@ -150,15 +150,8 @@ class JobRegistry:
             return held
         if not request.take_over:
             raise AlreadyExists(_taken(held.id, mine))
-        if held.spec == new.spec:
-            job = replace(held, registration=new, vitals=Vitals(now + new.spec.lease_s))
-            reports = self._reports.get(held.id, {})
-        else:
-            job, reports = self._job(new, now), {}
-            self._refuse_conflict(job)
-        self._remove([held])
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s))
         self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
-        self._put_back(job, reports)
         return job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
@@ -173,6 +166,22 @@ class JobRegistry:
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
         return problems
+
+    def update(self, spec: JobSpec, owner: str | None, merged_with: JobSpec | None = None) -> Job:
+        """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
+        are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
+
+        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as
+        ``register``, and when the job has another spec than ``merged_with`` by now.
+        """
+        job = self.owned(JobId(spec.job_id), owner)
+        if merged_with not in (None, job.spec):
+            raise Conflict(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
+        if spec == job.spec:
+            return job
+        self._replace(job, replace(job.registration, spec=spec), job.vitals)
+        self.reset_measured(job.id)
+        return self.jobs[job.id]
 
     def deregister(self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False) -> JobEnd | None:
         """Returns the end, which is not certain yet, or None when the caller had deregistered its job already.
@@ -303,18 +312,18 @@ class JobRegistry:
     def _accept(self, registration: Registration, now: float) -> Job:
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
-        job = self._job(registration, now)
+        job = self._job(registration, Vitals(now + registration.spec.lease_s))
         self._refuse_conflict(job)
-        self._put_back(job, {})
+        self._hold(job, {})
         return job
 
     @staticmethod
-    def _job(registration: Registration, now: float) -> Job:
+    def _job(registration: Registration, vitals: Vitals) -> Job:
         """Raises ``InvalidInput``."""
         spec = registration.spec
         links = virtual_links(spec)
         pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
-        return Job(registration, links, pairs, Vitals(now + spec.lease_s), Dividing.of(spec))
+        return Job(registration, links, pairs, vitals, Dividing.of(spec))
 
     def _put(self, job: Job) -> Job:
         self.jobs = MappingProxyType({**self.jobs, job.id: job})
@@ -336,25 +345,43 @@ class JobRegistry:
         if end and end.reason is EndReason.LEASE_RAN_OUT:
             return
         self.ends.take_back(known.job.uid)
-        self._put_back(known.job, known.reports)
+        self._hold(known.job, known.reports)
 
-    def _put_back(self, job: Job, reports: Mapping[str, frozenset[Connected]]) -> None:
-        """Add a job that excludes no other."""
-        if not job.dividing.owner:
-            self._announced_by.update(dict.fromkeys(job.pairs, job.id))
-        elif reports:
-            self._reports[job.id] = reports
-            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job.id)
-        self._put(job)
+    def _replace(self, held: Job, registration: Registration, vitals: Vitals) -> Job:
+        """Put the same job in its place, with another spec or owner."""
+        spec, reports = registration.spec, self._reports.get(held.id, {})
+        if spec == held.spec:
+            job = replace(held, registration=registration, vitals=vitals)
+        else:
+            reports = _among(spec.addresses, reports) if spec.reports_connections else {}
+            new = self._job(registration, vitals)
+            job = replace(new, dividing=replace(new.dividing, connections=_by_pair(reports.values())))
+            self._refuse_conflict(job)
+        self._let_go(held)
+        self._hold(job, reports)
+        return job
 
     def _remove(self, gone: Iterable[Job]) -> None:
         jobs = dict(self.jobs)
         for job in gone:
             del jobs[job.id]
-            self._forget_reported(job.id)
-            for pair in () if job.dividing.owner else job.pairs:
-                del self._announced_by[pair]
+            self._let_go(job)
         self.jobs = MappingProxyType(jobs)
+
+    def _hold(self, job: Job, reports: Mapping[str, frozenset[Connected]]) -> None:
+        """The job, and the pairs and connections that are its own."""
+        if not job.dividing.owner:
+            self._announced_by.update(dict.fromkeys(job.pairs, job.id))
+        if reports:
+            self._reports[job.id] = reports
+            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job.id)
+        self._put(job)
+
+    def _let_go(self, job: Job) -> None:
+        """The pairs and connections that were its own."""
+        self._forget_reported(job.id)
+        for pair in () if job.dividing.owner else job.pairs:
+            del self._announced_by[pair]
 
     def _forget_reported(self, job_id: JobId) -> None:
         for connection in chain.from_iterable(self._reports.pop(job_id, {}).values()):
@@ -401,6 +428,15 @@ def _by_source(connections: Iterable[Connected]) -> dict[str, frozenset[Connecte
     for connection in connections:
         found[connection.src_ip].add(connection)
     return {address: frozenset(own) for address, own in found.items()}
+
+
+def _among(addresses: Set[str], reports: Mapping[str, frozenset[Connected]]) -> dict[str, frozenset[Connected]]:
+    """What these addresses have reported of each other."""
+    return {
+        address: frozenset(one for one in reported if one.dst_ip in addresses)
+        for address, reported in reports.items()
+        if address in addresses
+    }
 
 
 def _either_end(connection: Connected) -> Connected:

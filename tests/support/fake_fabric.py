@@ -36,6 +36,7 @@ from controller.jobs.messages import (
     SaveState,
     StateNotSaved,
     StateSaved,
+    UpdateJob,
 )
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import Planned, SolvePlan
@@ -133,7 +134,7 @@ class FakeFabric:
 
     def _from_owner(self, message: Message) -> Message:
         match message:
-            case RegisterJob(owner=None, spec=spec):
+            case RegisterJob(owner=None, spec=spec) | UpdateJob(owner=None, spec=spec):
                 job = self.loop.state.jobs.jobs.get(JobId(spec.job_id))
             case (
                 DeregisterJob(owner=None, job_id=job_id)

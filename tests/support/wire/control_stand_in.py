@@ -11,13 +11,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.alarms import Alarm, AlarmKind
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.jobs.measured_demand import MeasuredDemand
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+    UpdateJob,
+)
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
@@ -108,7 +116,13 @@ class ControlStandIn:
         now = time.monotonic()
         match message:
             case RegisterJob():
-                return self.registry.register(message, now).uid
+                held = self.registry.jobs.get(JobId(message.spec.job_id))
+                uid = self.registry.register(message, now).uid
+                if held and (end := self.registry.ends.of(held.id, held.uid)):
+                    self.registry.ends.confirm(end)
+                return uid
+            case UpdateJob(spec=spec, merged_with=merged_with, owner=owner):
+                return self.registry.update(spec, owner, merged_with).uid
             case DeregisterJob(job_id=job_id, owner=owner, ended_at=ended_at, force=force):
                 if end := self.registry.deregister(job_id, owner, ended_at, force):
                     self.registry.ends.confirm(end)
@@ -180,7 +194,7 @@ def running_api(*listen: str, **config: Any) -> Iterator[Running]:
     control = ControlStandIn(board)
     thread = threading.Thread(target=control.run, name="control-stand-in")
     thread.start()
-    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put)
+    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put, LeaseTokens.of(None))
     try:
         yield Running(server.start(), control, server)
     finally:

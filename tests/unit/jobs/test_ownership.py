@@ -310,10 +310,11 @@ class Life:
             self.registry.renew(job_id, uid, self.now)
             self.registry.report(job_id, uid, times(self.draw.randrange(5)))
             return
-        with pytest.raises(NotFound if uid or not job else WrongLeaseToken) as error:
+        with pytest.raises(NotFound if uid or not job else WrongLeaseToken) as raised:
             self.registry.renew(job_id, uid, self.now)
         if uid:
-            assert error.value.reason.value.lower().endswith(self.ended[uid].value)
+            assert isinstance(raised.value, NotFound)
+            assert raised.value.reason.value.lower().endswith(self.ended[uid].value)
 
     def leave(self, owner: str, job_id: JobId, _: JobSpec) -> None:
         uid = self.mine.get((owner, job_id))

@@ -2,7 +2,7 @@ import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from controller.jobs.ends import JobEnd
-from controller.jobs.messages import IterationTime, RegisterJob
+from controller.jobs.messages import Connected, IterationTime, RegisterJob
 from controller.jobs.registry import MEASURED_WINDOW, Job, JobRegistry, Vitals
 from controller.jobs.spec import JobId, JobSpec
 
@@ -42,6 +42,14 @@ def renew(registry: JobRegistry, job_id: JobId, now: float) -> float:
 
 def report(registry: JobRegistry, job_id: JobId, iterations: tuple[IterationTime, ...]) -> tuple[IterationTime, ...]:
     return registry.report(job_id, owner(registry, job_id), iterations)
+
+
+def update(registry: JobRegistry, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
+    return registry.update(spec, owner(registry, JobId(spec.job_id)), merged_with)
+
+
+def report_connections(registry: JobRegistry, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
+    return registry.report_connections(job_id, address, reported, owner(registry, job_id))
 
 
 def deregister(registry: JobRegistry, job_id: JobId) -> JobEnd | None:
@@ -207,3 +215,73 @@ def test_a_snapshot_does_not_change_under_its_reader(registry: JobRegistry) -> N
     before = registry.jobs
     deregister(registry, A)
     assert set(before) == {A}
+
+
+# ---- updates
+
+
+def test_an_update_changes_the_spec_and_keeps_the_lease_and_the_count_of_iterations(registry: JobRegistry) -> None:
+    register(registry, ring(), now=0.0)
+    report(registry, A, times(1.0, 2.0))
+    job = update(registry, ring(hosts=(1, 2, 4), lease_s=600))
+    assert {pair for pair in job.pairs if "10.0.0.4" in pair} == {("10.0.0.2", "10.0.0.4"), ("10.0.0.4", "10.0.0.1")}
+    assert registry.jobs == {A: job}
+    assert registry.expire(59.0, WALL) == ()
+    assert registry.expire(60.0, WALL) == (A,), "the next heartbeat would have taken the new lease"
+
+
+def test_an_update_frees_pairs_and_takes_others(registry: JobRegistry) -> None:
+    register(registry, ring("a", (1, 2, 3)), now=0.0)
+    update(registry, ring("a", (1, 2, 4)))
+    register(registry, ring("b", (2, 3)), now=0.0)
+    with pytest.raises(Conflict, match="'b' announces it"):
+        update(registry, ring("a", (1, 2, 3)))
+    deregister(registry, A)
+    register(registry, ring("c", (1, 2, 4)), now=0.0)
+
+
+def test_an_update_that_is_refused_changes_nothing(registry: JobRegistry) -> None:
+    register(registry, ring("a", (1, 2)), now=0.0)
+    register(registry, ring("b", (3, 4)), now=0.0)
+    before = dict(registry.jobs)
+    with pytest.raises(Conflict, match=r"'a' cannot announce 10\.0\.0\.3 > 10\.0\.0\.4: job 'b' announces it"):
+        update(registry, ring("a", (1, 3, 4)))
+    with pytest.raises(NotFound):
+        update(registry, ring("nobody"))
+    assert registry.jobs == before
+    register(registry, ring("c", (1, 3)), now=0.0)
+
+
+def test_an_update_that_was_merged_with_another_spec_is_a_conflict(registry: JobRegistry) -> None:
+    first, second = ring(), ring(max_subflows=2)
+    register(registry, first, now=0.0)
+    update(registry, second, merged_with=first)
+    with pytest.raises(Conflict, match="at the same time"):
+        update(registry, ring(max_subflows=4), merged_with=first)
+    assert registry.jobs[A].spec == second
+
+
+def test_connections_between_addresses_that_stay_stay_reported(registry: JobRegistry) -> None:
+    one, two, three = (f"10.0.0.{n}" for n in (1, 2, 3))
+    kept, lost = Connected(one, 5000, two, 6000), Connected(one, 5001, three, 6000)
+    register(registry, ring(reports_connections=True), now=0.0)
+    report_connections(registry, A, one, frozenset({kept, lost}))
+    report_connections(registry, A, three, frozenset({Connected(three, 6000, one, 5001)}))
+    job = update(registry, ring(hosts=(1, 2), reports_connections=True))
+    assert registry.connections == {A: {kept}}
+    assert set(job.dividing.connections) == {(one, two), (two, one)}
+    register(registry, ring("b", reports_connections=True), now=0.0)
+    report_connections(registry, JobId("b"), one, frozenset({lost}))
+    assert update(registry, ring(hosts=(1, 2))).dividing.connections == {}
+    assert registry.connections == {"b": {lost}}
+
+
+def test_an_update_is_taken_back_like_everything_else(registry: JobRegistry) -> None:
+    register(registry, ring(hosts=(1, 2)), now=0.0)
+    before, known = dict(registry.jobs), registry.known(A)
+    update(registry, ring(hosts=(3, 4)))
+    registry.restore(A, known)
+    assert registry.jobs == before
+    register(registry, ring("b", (3, 4)), now=0.0)
+    with pytest.raises(Conflict):
+        register(registry, ring("c", (1, 2)), now=0.0)
