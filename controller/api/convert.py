@@ -36,23 +36,16 @@ from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MAX_CONNECTIONS
 from controller.jobs.spec import (
-    MAX_COLLECTIVES,
-    MAX_ENDPOINTS,
-    MAX_GROUPS,
-    MAX_RAILS,
     MAX_SUBFLOWS,
-    MAX_VIRTUAL_LINKS,
     JobId,
     JobSpec,
+    oversized,
 )
 from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome, StrategySet
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
-
-MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
-"""Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
 
 MAX_REPORTED = 10_000
 """Iterations in one report."""
@@ -74,7 +67,7 @@ _PAGES = "after"
 
 def job_spec(message: pb.JobSpec) -> JobSpec:
     """The announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
-    _refuse_oversized(message)
+    InvalidInput.refuse(oversized(message))
     data = data_of(message)
     data["max_subflows"] = message.max_subflows or 1
     try:
@@ -202,30 +195,6 @@ def strategy(value: pb.Strategy) -> Strategy:
     if word is None:
         raise InvalidInput.of("strategy", f"choose one of {', '.join(names(enum))} (given: {value})")
     return Strategy(word)
-
-
-def _refuse_oversized(message: pb.JobSpec) -> None:
-    """Lists that are too long, alone or taken together, before anything is spent on their items."""
-    lists = (
-        ("endpoints", "endpoints", len(message.endpoints), MAX_ENDPOINTS),
-        ("groups", "groups", len(message.groups), MAX_GROUPS),
-        ("groups", "ranks in all groups", sum(len(group.ranks) for group in message.groups), MAX_RANKS),
-        ("collectives", "collectives", len(message.collectives), MAX_COLLECTIVES),
-        (
-            "collectives",
-            "groups in all collectives",
-            sum(len(c.groups) for c in message.collectives),
-            MAX_VIRTUAL_LINKS,
-        ),
-        ("transfers", "transfers", len(message.transfers), MAX_VIRTUAL_LINKS),
-        ("rails", "rails", len(message.rails), MAX_RAILS),
-        ("rails", "addresses in all rails", sum(len(r.endpoints) for r in message.rails), MAX_RAILS * MAX_ENDPOINTS),
-    )
-    InvalidInput.refuse(
-        FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
-        for path, what, count, limit in lists
-        if count > limit
-    )
 
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:

@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,11 @@ def refused(stub_method: Any, request: Any) -> grpc.Call:
         stub_method(request, timeout=20)
     assert isinstance(error.value, grpc.Call)
     return error.value
+
+
+def _without_deadline(stub_method: Any, request: Any, timeout: float) -> Any:
+    del timeout
+    return stub_method(request)
 
 
 def violations(error: grpc.Call) -> dict[str, str]:
@@ -401,9 +407,14 @@ def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.M
     inbox: queue.Queue[Any] = queue.Queue()
     server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put, TOKENS)
     try:
-        with Client(server.start()[0]) as client, pytest.raises(Unreachable, match="did not answer in time"):
+        (address,) = server.start()
+        with Client(address) as client, pytest.raises(Unreachable, match="did not answer in time"):
             client.renew_lease("ring")
         assert not inbox.get_nowait().reply.cancelled()
+        with grpc.insecure_channel(address) as channel:
+            stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+            error = refused(partial(_without_deadline, stub.RenewLease), pb.RenewLeaseRequest(job_id="ring"))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "TOO_SLOW")
     finally:
         server.stop(0)
 
