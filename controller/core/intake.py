@@ -146,7 +146,7 @@ class Intake:
                 try:
                     return self._request(message, now)
                 except SignalboxError as error:
-                    return commands(Reply(message.reply, error))
+                    return commands(Reply(message.reply, error, after_status=False))
             case _:
                 return self._network(message, now)
 
@@ -265,11 +265,12 @@ class Intake:
             case DeregisterJob():
                 return self._deregister(message, now)
             case RenewLease():
-                return commands(Reply(message.reply, s.jobs.renew(message.job_id, message.owner, now)))
+                left_s = s.jobs.renew(message.job_id, message.owner, now)
+                return commands(Reply(message.reply, left_s, after_status=False))
             case ReportIterations():
                 new = s.jobs.report(message.job_id, message.owner, message.iterations)
                 s.demand.reported(message.job_id, new, now)
-                return commands(Reply(message.reply, len(new)))
+                return commands(Reply(message.reply, len(new), after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
             case Replan(reply):
@@ -399,8 +400,7 @@ class Intake:
         elif s.adoption.lease_over(now):
             s.routes.drop_orphans()
             effects |= at_once(Work.RULES)
-        missing = [ip for hosts in self._derived.missing().values() for ip in hosts]
-        effects |= commands(*s.hosts.advance(missing, now)) | self.links_came(now)
+        effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links())

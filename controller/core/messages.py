@@ -27,11 +27,13 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception. The status that shows what the
-    request did is published first: the API reads it there once the reply is in."""
+    """Resolve the future with ``value``; a ``SignalboxError`` becomes its exception. ``after_status``: the status that
+    shows what the request did is published first, since the API reads it there once the reply is in. Not where the
+    request has changed nothing that a status shows."""
 
     future: Future[Any]
     value: object
+    after_status: bool = True
 
 
 Message = FromSwitches | Request | Planned | Compared | StateSaved | StateNotSaved | Tick

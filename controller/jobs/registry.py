@@ -16,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heappop, heappush
 from itertools import chain, count
 from types import MappingProxyType
@@ -73,7 +74,7 @@ class Vitals:
     looked_at: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
     be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
@@ -103,7 +104,7 @@ class Job:
     def uid(self) -> str:
         return self.registration.uid
 
-    @property
+    @cached_property
     def addresses(self) -> frozenset[str]:
         """Of the hosts that it must have: those of its virtual links; of an observed job all."""
         return frozenset(ip for pair in self.pairs for ip in pair) or self.spec.addresses
