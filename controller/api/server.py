@@ -23,6 +23,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from controller.api.guard import GuardedServer
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.services import Services, wake
@@ -42,11 +43,13 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 
 
 class ApiServer:
-    """``put`` takes a message for the control loop from any thread and never blocks."""
+    """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations."""
 
-    def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None]) -> None:
+    def __init__(
+        self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens
+    ) -> None:
         self._config = config
-        self._services = Services(board, put)
+        self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc-api", daemon=True)

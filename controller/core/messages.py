@@ -6,19 +6,24 @@ OpenFlow, gRPC or Ryu.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
-from controller.planning.messages import Compared, Planned, Request, SolvePlan
+from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
+from controller.planning.verdict import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Sent ten times a second; time-outs, leases and periodic work happen on it."""
+    """Sent ten times a second; time-outs, leases and periodic work happen on it. ``at``: seconds since 1970, only to
+    tell when something happened."""
+
+    at: float = field(default_factory=time.time, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +37,5 @@ class Reply:
     after_status: bool = True
 
 
-Message = FromSwitches | Request | Planned | Compared | StateSaved | StateNotSaved | Tick
-Command = ToSwitches | SolvePlan | Analyse | SaveState | Reply
+Message = FromSwitches | Request | Planned | Compared | Levels | StateSaved | StateNotSaved | Tick
+Command = ToSwitches | SolvePlan | WorkOutLevels | Analyse | SaveState | Reply

@@ -18,6 +18,7 @@ from importlib import import_module
 
 import structlog
 
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
@@ -28,7 +29,7 @@ from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
-from controller.planning.messages import SolvePlan
+from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.worker import PlanningWorker
 from controller.serving import inventory
 from controller.serving.event_log import ALARM, events
@@ -79,9 +80,11 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    tokens = LeaseTokens.of(config.state_dir)
+    store.begin()
     board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
-    api = ApiServer(config.api, board, inbox.put)
+    api = ApiServer(config.api, board, inbox.put, tokens)
     metrics = MetricsServer(config.metrics, board)
     try:
         driver.start()
@@ -182,7 +185,7 @@ class _Driver:
         southbound: list[ToSwitches] = []
         for command in commands:
             match command:
-                case SolvePlan():
+                case SolvePlan() | WorkOutLevels():
                     self.worker.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)

@@ -19,10 +19,11 @@ from controller.planning.messages import Planned, Replan, SetStrategy, SolvePlan
 from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import FlowId, Route, Routes, Subflow
+from controller.planning.verdict import in_place
 from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
-from controller.tables.running_routes import Pins, in_place, parts_of
+from controller.tables.running_routes import Pins, parts_of
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.three_rings import CONFIG
@@ -185,7 +186,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
 ) -> None:
     paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
     level = 1 / fabric.status.network_efficiency
-    fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
+    fabric.saved = SavedState(fabric.saved.jobs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
     while fabric.status.adopting:
@@ -199,7 +200,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
 
 def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
     before = routes_of(fabric)
-    spec = fabric.saved.specs[0]
+    spec = fabric.saved.jobs[0].spec
     fabric.saved = SavedState((), None, fabric.saved.shares)
     fabric.forget_mods()
     fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=30)}))

@@ -10,8 +10,10 @@ import pytest
 from controller.fabric.link_load import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin, counting_rule, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -21,7 +23,6 @@ from controller.tables.running_routes import (
     RunningRoutes,
     confirmed_pins,
     confirmed_routes,
-    in_place,
     lost_links,
     parts_of,
     possible_links,
@@ -46,7 +47,7 @@ FIRST, SECOND, THIRD = paths()
 
 def job_of(job_id: str, max_subflows: int = 2) -> Job:
     """Announces both directions between the two hosts."""
-    return JobRegistry(10).register(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows), 0.0)
+    return JobRegistry(10).register(RegisterJob(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows)), 0.0)
 
 
 def split(*paths: Path, shares: tuple[float, ...] = EVEN) -> Route:
@@ -129,10 +130,10 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
     routes = RunningRoutes()
     for jobs, kept in (([job_of("job", 2)], 1), ([job_of("job", 1)], 0), ([], 0)):
         routes.replace({FLOW: split(FIRST, SECOND)})
-        routes.release(jobs)
+        routes.release({job.id: job for job in jobs})
         assert len(routes.routes) == kept
     routes.replace({FLOW: whole(FIRST)})
-    routes.release([job_of("job", 1)])
+    routes.release({job.id: job for job in [job_of("job", 1)]})
     assert routes.routes
 
 
@@ -142,7 +143,7 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     """They fail over like the flow itself, and return to their cables with it."""
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
-    one_way = replace(JobRegistry(10).register(spec, 0.0), pairs=frozenset([FLOW.pair]))
+    one_way = replace(JobRegistry(10).register(RegisterJob(spec), 0.0), pairs=frozenset([FLOW.pair]))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
     before = derive(FABRIC, [one_way], routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}
