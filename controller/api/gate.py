@@ -1,0 +1,206 @@
+"""The one way in: every call passes here before its handler, with its caller identified and its role checked.
+
+In: a call's token or its connection's client certificate, and the method. Out: the handler runs with ``CALLER`` set, or
+the call ends with UNAUTHENTICATED, PERMISSION_DENIED or NOT_FOUND; a line in the audit log. Streams end when the
+identity that they were opened with is withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+
+from controller.api.access import CALLER, OPEN_TO_ALL, RULES, Rule, refuse_other_tenants
+from controller.api.audit import AuditLog
+from controller.api.errors import abort
+from controller.api.identities import Caller, Identities, Role
+from controller.config import SocketRole
+from controller.errors import NotAllowed, SignalboxError, Unauthenticated
+from controller.status import StatusBoard
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+_ALWAYS_AUDITED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+_SCHEME = "Bearer "
+_SOCKET = "unix"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end of a connection, as far as the connection itself says. ``address``: ``HOST:PORT``, or
+    ``unix``. ``private``: nobody on the way can read what is sent. ``names``: of the certificate that it has shown."""
+
+    address: str
+    private: bool
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, context: Context) -> Peer:
+        """Of one call."""
+        kind, _, address = unquote(context.peer()).partition(":")
+        if kind not in ("ipv4", "ipv6"):
+            return cls(_SOCKET, private=True)
+        found: Mapping[str, Any] = context.auth_context()
+        names = (*found.get("x509_subject_alternative_name", ()), *found.get("x509_common_name", ()))
+        encrypted = b"ssl" in found.get("transport_security_type", ())
+        host = address.rpartition(":")[0].strip("[]").partition("%")[0]
+        return cls(
+            address,
+            private=encrypted or ip_address(host).is_loopback,
+            names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
+        )
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
+    token. ``board``: says whose a job is. To be used in the server's loop only."""
+
+    def __init__(self, board: StatusBoard, identities: Identities | None, socket_role: SocketRole) -> None:
+        self._board = board
+        self._identities = identities
+        self._socket_role = socket_role
+        self._audit = AuditLog()
+        self._streams: dict[asyncio.Future[None], tuple[Context, Caller]] = {}
+
+    def replace(self, identities: Identities | None) -> None:
+        """From now on these count. Streams whose caller has become another one, or nobody, end."""
+        self._identities = identities
+        for withdrawn, (context, caller) in self._streams.items():
+            try:
+                same = self._identify(Peer.of(context), context) == caller
+            except Unauthenticated:
+                same = False
+            if not same and not withdrawn.done():
+                withdrawn.set_result(None)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """The method's handler behind this gate."""
+        method = handler_call_details.method
+        handler = await continuation(handler_call_details)
+        if handler is None or method.startswith(OPEN_TO_ALL):
+            return handler
+        make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+        return make(
+            self._behind(method, handler),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _behind(self, method: str, handler: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+        rule = RULES.get(method, Rule(frozenset()))
+        name = method.rpartition("/")[2]
+
+        async def admitted(request: Any, context: Context) -> Any:
+            peer = Peer.of(context)
+            caller: Caller | None = None
+            code, why = "OK", ""
+            try:
+                try:
+                    caller = self._identify(peer, context)
+                    self._check(rule, caller, request)
+                except SignalboxError as error:
+                    why = str(error)
+                    await abort(context, error)
+                CALLER.set(caller)
+                if handler.response_streaming:
+                    return await self._stream(handler.unary_stream, request, context, caller)
+                return await handler.unary_unary(request, context)
+            except BaseException as error:
+                code = _code_of(error, context)
+                raise
+            finally:
+                if rule.audited or code in _ALWAYS_AUDITED:
+                    self._audit.record(caller, name, _job_id(request), peer.address, code, why)
+
+        return admitted
+
+    # ---- who
+
+    def _identify(self, peer: Peer, context: Context) -> Caller:
+        """Raises ``Unauthenticated``."""
+        given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        if given and self._identities:
+            if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
+                raise Unauthenticated("the metadata 'authorization' must be one 'Bearer TOKEN'")
+            if not peer.private:
+                raise Unauthenticated("a token is accepted only through TLS, a Unix socket or loopback")
+            caller = self._identities.by_token(given[0].removeprefix(_SCHEME))
+            if caller is None:
+                raise Unauthenticated("the token is not known")
+            return caller
+        if peer.address == _SOCKET:
+            if self._socket_role is SocketRole.NONE:
+                raise Unauthenticated("through this socket a token is needed")
+            return Caller(_SOCKET, Role(self._socket_role.value))
+        if self._identities is None:
+            return Caller(next(iter(peer.names), ""), Role.OPERATOR)
+        caller = self._identities.by_certificate(peer.names)
+        if caller is None:
+            raise Unauthenticated(
+                "no role belongs to this client certificate" if peer.names else "a token or a client certificate is needed"
+            )
+        return caller
+
+    # ---- what
+
+    def _check(self, rule: Rule, caller: Caller, request: Any) -> None:
+        """Raises ``NotAllowed`` and ``NotFound``."""
+        if caller.role not in rule.roles:
+            raise NotAllowed(f"the role '{caller.role}' may not call this")
+        if rule.of_job:
+            refuse_other_tenants(caller, _job_id(request), self._board.status.jobs)
+
+    async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
+        withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streams[withdrawn] = context, caller
+        sending = asyncio.ensure_future(_send_all(handler, request, context))
+        try:
+            await asyncio.wait({sending, withdrawn}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                await sending
+                return
+            await _stopped(sending)
+            await abort(context, Unauthenticated("the identity that this call was made with is not valid any more"))
+        finally:
+            del self._streams[withdrawn]
+            await _stopped(sending)
+
+
+async def _send_all(handler: Any, request: Any, context: Context) -> None:
+    """``handler`` writes to the context itself, or yields what is to be written."""
+    if inspect.isasyncgenfunction(handler):
+        async for response in handler(request, context):
+            await context.write(response)
+    else:
+        await handler(request, context)
+
+
+async def _stopped(task: asyncio.Future[None]) -> None:
+    """Returns when the task has ended, however."""
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def _job_id(request: Any) -> str:
+    """That the request names; empty when it names none."""
+    return str(request.spec.job_id if hasattr(request, "spec") else getattr(request, "job_id", ""))
+
+
+def _code_of(error: BaseException, context: Context) -> str:
+    """Name of the status with which a call has ended; ``api.errors`` sets it before it ends the call."""
+    if isinstance(error, grpc.aio.AbortError):
+        code: Any = context.code()
+        return _CODES.get(code, "UNKNOWN") if isinstance(code, int) else code.name
+    return "CANCELLED" if isinstance(error, asyncio.CancelledError) else "UNKNOWN"
