@@ -47,8 +47,8 @@ class TlsFiles(NamedTuple):
 
 
 class _TlsSection(_Section):
-    """A listener. With ``certificate`` and ``private_key`` (PEM files) peers must use TLS; with ``ca_certificates`` they
-    must also show a certificate that one of these authorities signed."""
+    """A listener. With ``certificate`` and ``private_key`` (PEM files) peers must use TLS; with ``ca_certificates``
+    they must also show a certificate that one of these authorities signed."""
 
     certificate: Path | None = None
     private_key: Path | None = None
@@ -125,9 +125,9 @@ class SocketRole(StrEnum):
 
 
 class ApiConfig(_TlsSection):
-    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``; TLS is for the first kind only. ``tokens``: a TOML file
-    of identities (``api.identities``). ``insecure``: listen beyond loopback although anyone who connects is an operator
-    or could read what others send."""
+    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``; TLS is for the first kind only. ``tokens``: a TOML
+    file of identities (``api.identities``). ``insecure``: listen beyond loopback although anyone who connects is an
+    operator or could read what others send."""
 
     listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)

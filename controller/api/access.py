@@ -74,5 +74,11 @@ def may_see(caller: Caller, tenant: str) -> bool:
 def refuse_other_tenants(caller: Caller, job_id: str, jobs: Mapping[Any, Any]) -> None:
     """Raises ``NotFound`` when the job is another tenant's, in the words for a job that does not exist."""
     job = jobs.get(job_id)
-    if job is not None and not may_see(caller, getattr(job, "tenant", "")):
+    if job is not None and not may_see(caller, tenant_of(job)):
         raise NotFound(f"there is no job '{job_id}'")
+
+
+def tenant_of(job: Any) -> str:
+    """Of a job's status; empty for a job of none."""
+    registration = getattr(job, "registration", None)
+    return registration.tenant if registration else ""

@@ -36,8 +36,8 @@ class AuditLog:
         self._unwritten = 0
 
     def record(self, caller: Caller | None, method: str, job_id: str, peer: str, code: str, why: str = "") -> None:
-        """``caller``: None when it is not known. ``method``: without its service. ``code``: name of the status. ``why``:
-        of a refusal."""
+        """``caller``: None when it is not known. ``method``: without its service. ``code``: name of the status.
+        ``why``: of a refusal."""
         if code != "OK" and not self._room(peer):
             return
         who = {"name": caller.name, "role": caller.role.value, "tenant": caller.tenant} if caller else {}

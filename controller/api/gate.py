@@ -1,65 +1,64 @@
 """The one way in: every call passes here before its handler, with its caller identified and its role checked.
 
 In: a call's token or its connection's client certificate, and the method. Out: the handler runs with ``CALLER`` set, or
-the call ends with UNAUTHENTICATED, PERMISSION_DENIED or NOT_FOUND; a line in the audit log. Streams end when the
-identity that they were opened with is withdrawn.
+an error; a line in the audit log. Streams end when the identity that they were opened with is withdrawn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import unquote
 
-import grpc
-
 from controller.api.access import CALLER, OPEN_TO_ALL, RULES, Rule, refuse_other_tenants
 from controller.api.audit import AuditLog
-from controller.api.errors import abort
+from controller.api.errors import code_of
+from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.config import SocketRole
-from controller.errors import NotAllowed, SignalboxError, Unauthenticated
+from controller.errors import NotAllowed, Unauthenticated
 from controller.status import StatusBoard
 
-Context = grpc.aio.ServicerContext[Any, Any]
-
-_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
-_ALWAYS_AUDITED = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+_REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+"""They have a line whatever the method."""
 _SCHEME = "Bearer "
-_SOCKET = "unix"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a connection, as far as the connection itself says. ``address``: ``HOST:PORT``, or
-    ``unix``. ``private``: nobody on the way can read what is sent. ``names``: of the certificate that it has shown."""
+    """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people.
+    ``socket``: it came through a Unix socket. ``private``: nobody on the way can read what is sent. ``names``: of the
+    certificate that it has shown."""
 
     address: str
-    private: bool
+    socket: bool = False
+    private: bool = False
     names: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, context: Context) -> Peer:
-        """Of one call."""
-        kind, _, address = unquote(context.peer()).partition(":")
-        if kind not in ("ipv4", "ipv6"):
-            return cls(_SOCKET, private=True)
-        found: Mapping[str, Any] = context.auth_context()
-        names = (*found.get("x509_subject_alternative_name", ()), *found.get("x509_common_name", ()))
-        encrypted = b"ssl" in found.get("transport_security_type", ())
-        host = address.rpartition(":")[0].strip("[]").partition("%")[0]
-        return cls(
-            address,
-            private=encrypted or ip_address(host).is_loopback,
-            names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
-        )
+
+def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
+    """``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``. ``auth``: gRPC's ``auth_context``."""
+    kind, _, address = unquote(name).partition(":")
+    if kind in ("unix", "unix-abstract"):
+        return Peer(address or kind, socket=True, private=True)
+    names = (*auth.get("x509_subject_alternative_name", ()), *auth.get("x509_common_name", ()))
+    encrypted = b"ssl" in auth.get("transport_security_type", ())
+    return Peer(
+        address,
+        private=encrypted or (kind in ("ipv4", "ipv6") and _is_loopback(address)),
+        names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
+    )
 
 
-class Gate(grpc.aio.ServerInterceptor):
+def _is_loopback(address: str) -> bool:
+    return ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0]).is_loopback
+
+
+class Gate:
     """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
     token. ``board``: says whose a job is. To be used in the server's loop only."""
 
@@ -70,58 +69,46 @@ class Gate(grpc.aio.ServerInterceptor):
         self._audit = AuditLog()
         self._streams: dict[asyncio.Future[None], tuple[Context, Caller]] = {}
 
+    def peer(self, context: Context) -> Peer:
+        """Who makes the call."""
+        return peer_of(context.peer(), context.auth_context())
+
     def replace(self, identities: Identities | None) -> None:
         """From now on these count. Streams whose caller has become another one, or nobody, end."""
         self._identities = identities
         for withdrawn, (context, caller) in self._streams.items():
             try:
-                same = self._identify(Peer.of(context), context) == caller
+                same = self._identify(self.peer(context), context) == caller
             except Unauthenticated:
                 same = False
             if not same and not withdrawn.done():
                 withdrawn.set_result(None)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """The method's handler behind this gate."""
-        method = handler_call_details.method
-        handler = await continuation(handler_call_details)
-        if handler is None or method.startswith(OPEN_TO_ALL):
+    def behind(self, method: str, handler: Handler, streams: bool) -> Handler:
+        """The handler of the method (``/package.Service/Method``) behind this gate. It raises ``Unauthenticated``,
+        ``NotAllowed`` and ``NotFound`` before anything of the request is done."""
+        if method.startswith(OPEN_TO_ALL):
             return handler
-        make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-        return make(
-            self._behind(method, handler),
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
-
-    def _behind(self, method: str, handler: Any) -> Callable[[Any, Context], Awaitable[Any]]:
         rule = RULES.get(method, Rule(frozenset()))
         name = method.rpartition("/")[2]
 
         async def admitted(request: Any, context: Context) -> Any:
-            peer = Peer.of(context)
+            peer = self.peer(context)
             caller: Caller | None = None
             code, why = "OK", ""
             try:
-                try:
-                    caller = self._identify(peer, context)
-                    self._check(rule, caller, request)
-                except SignalboxError as error:
-                    why = str(error)
-                    await abort(context, error)
+                caller = self._identify(peer, context)
+                self._check(rule, caller, request)
                 CALLER.set(caller)
-                if handler.response_streaming:
-                    return await self._stream(handler.unary_stream, request, context, caller)
-                return await handler.unary_unary(request, context)
+                if streams:
+                    return await self._stream(handler, request, context, caller)
+                return await handler(request, context)
             except BaseException as error:
-                code = _code_of(error, context)
+                code = code_of(error).name
+                why = str(error) if code in _REFUSALS else ""
                 raise
             finally:
-                if rule.audited or code in _ALWAYS_AUDITED:
+                if rule.audited or code in _REFUSALS:
                     self._audit.record(caller, name, _job_id(request), peer.address, code, why)
 
         return admitted
@@ -140,16 +127,18 @@ class Gate(grpc.aio.ServerInterceptor):
             if caller is None:
                 raise Unauthenticated("the token is not known")
             return caller
-        if peer.address == _SOCKET:
+        if peer.socket:
             if self._socket_role is SocketRole.NONE:
                 raise Unauthenticated("through this socket a token is needed")
-            return Caller(_SOCKET, Role(self._socket_role.value))
+            return Caller("", Role(self._socket_role.value))
         if self._identities is None:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)
         caller = self._identities.by_certificate(peer.names)
         if caller is None:
             raise Unauthenticated(
-                "no role belongs to this client certificate" if peer.names else "a token or a client certificate is needed"
+                "no role belongs to this client certificate"
+                if peer.names
+                else "a token or a client certificate is needed"
             )
         return caller
 
@@ -171,8 +160,7 @@ class Gate(grpc.aio.ServerInterceptor):
             if sending.done():
                 await sending
                 return
-            await _stopped(sending)
-            await abort(context, Unauthenticated("the identity that this call was made with is not valid any more"))
+            raise Unauthenticated("the identity that this call was made with is not valid any more")
         finally:
             del self._streams[withdrawn]
             await _stopped(sending)
@@ -196,11 +184,3 @@ async def _stopped(task: asyncio.Future[None]) -> None:
 def _job_id(request: Any) -> str:
     """That the request names; empty when it names none."""
     return str(request.spec.job_id if hasattr(request, "spec") else getattr(request, "job_id", ""))
-
-
-def _code_of(error: BaseException, context: Context) -> str:
-    """Name of the status with which a call has ended; ``api.errors`` sets it before it ends the call."""
-    if isinstance(error, grpc.aio.AbortError):
-        code: Any = context.code()
-        return _CODES.get(code, "UNKNOWN") if isinstance(code, int) else code.name
-    return "CANCELLED" if isinstance(error, asyncio.CancelledError) else "UNKNOWN"

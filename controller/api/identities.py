@@ -1,13 +1,14 @@
 """Who callers are: the tokens file, which names tokens and client certificates, their roles, and quotas of tenants.
 
-In: a TOML file that only its owner can read. Out: the ``Caller`` of a token or of a certificate's names. The file has no
-token in it, only its SHA-256: a token is 256 random bits, so nothing can be guessed from that.
+In: a TOML file that only its owner can read. Out: the ``Caller`` of a token or of a certificate's names. The file has
+no token in it, only its SHA-256: a token is 256 random bits, so nothing can be guessed from that.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import secrets
 import stat
@@ -17,11 +18,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from controller.config import read_toml
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.jobs.messages import NO_QUOTA, Quota
 
 TOKEN_PREFIX = "sbx_"
@@ -138,6 +139,17 @@ def new_token() -> tuple[str, str]:
     return token, _digest(token).hex()
 
 
+def token_table(name: str, role: Role, tenant: str | None, sha256: str) -> str:
+    """In TOML, for the tokens file. Raises ``InvalidInput`` for what the file would not take."""
+    given = {"name": name, "sha256": sha256, "role": role.value} | ({"tenant": tenant} if tenant else {})
+    try:
+        _Token.model_validate(given)
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, _Token)) from None
+    # What the fields may contain needs no escape, neither in JSON nor in TOML.
+    return "\n".join(["[[token]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
+
+
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
@@ -175,4 +187,3 @@ def _refuse_open_file(path: Path) -> None:
     if found.st_mode & READABLE_BY_OTHERS:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         raise InvalidInput.of(str(path), f"others than its owner have access to it (mode {mode}): chmod 600 {path}")
-

@@ -23,6 +23,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert, convert_analysis
+from controller.api.access import CALLER, may_see, refuse_other_tenants, tenant_of
 from controller.api.mapping import duration
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -195,6 +196,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str) -> JobStatus:
+        """Raises ``NotFound``, also when the job has become another tenant's."""
+        refuse_other_tenants(CALLER.get(), job_id, self._status.jobs)
         try:
             return self._status.jobs[JobId(job_id)]
         except KeyError:
@@ -230,7 +233,11 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def ListJobs(self, _request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
         now = time.monotonic()
         status = self._status
-        jobs = [convert.job_message(job, now, status.demands.get(key)) for key, job in sorted(status.jobs.items())]
+        jobs = [
+            convert.job_message(job, now, status.demands.get(key))
+            for key, job in sorted(status.jobs.items())
+            if may_see(CALLER.get(), tenant_of(job))
+        ]
         return pb.ListJobsResponse(jobs=jobs)
 
     @_answers_errors

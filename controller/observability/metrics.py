@@ -96,7 +96,7 @@ class _Server(ThreadingWSGIServer):
                 return
         super().process_request_thread(request, client_address)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Clients that go while they are answered are no event; the default prints a traceback for each."""
         log.debug("metrics client failed", peer=client_address[0], exc_info=True)
 

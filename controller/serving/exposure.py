@@ -1,7 +1,7 @@
 """Who can reach the controller, and as what: of each listener, from the configuration alone.
 
-In: the configuration. Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address that
-is open to the network without TLS and an identity, unless the configuration says that this is meant.
+In: the configuration. Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address
+that is open to the network without TLS and an identity, unless the configuration says that this is meant.
 """
 
 from __future__ import annotations

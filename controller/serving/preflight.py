@@ -20,7 +20,7 @@ from controller.serving.reload import TLS_SECTIONS
 
 
 def check(config: Config) -> None:
-    """Resolve the addresses, read the inventory, tokens file and certificates, try the directories. Raises ``InvalidInput``."""
+    """Resolve the addresses, read inventory, tokens and certificates, try the directories. Raises ``InvalidInput``."""
     InvalidInput.refuse(_problems(config))
 
 
