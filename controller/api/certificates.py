@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -25,7 +26,9 @@ class Certificates:
         self.credentials: grpc.ServerCredentials | None = None
         if files and self._newest:
             needed = files.ca_certificates is not None
-            self.credentials = grpc.dynamic_ssl_server_credentials(self._newest, self._changed, needed)
+            # The stubs leave out that None means: no change.
+            changed: Any = self._changed
+            self.credentials = grpc.dynamic_ssl_server_credentials(self._newest, changed, needed)
 
     def prepare(self, files: TlsFiles | None) -> Callable[[], None]:
         """Reads the files; what is returned has new connections use them, from any thread. Raises ``InvalidInput``."""

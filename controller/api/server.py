@@ -25,6 +25,7 @@ from grpc_reflection.v1alpha import reflection
 
 from controller.api.certificates import Certificates
 from controller.api.gate import Gate
+from controller.api.guard import GuardedServer
 from controller.api.identities import READABLE_BY_OTHERS, Identities
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -97,7 +98,6 @@ class ApiServer:
 
     async def _serve(self) -> None:
         server = grpc.aio.server(
-            interceptors=(self._gate,),
             options=(
                 ("grpc.max_receive_message_length", self._config.max_message_bytes),
                 # Two controllers on one port must not share its connections.
@@ -105,11 +105,12 @@ class ApiServer:
                 # A watcher whose host died without closing its connection is noticed.
                 ("grpc.keepalive_time_ms", 30_000),
                 ("grpc.keepalive_timeout_ms", 10_000),
-            ),
+            )
         )
-        pb_grpc.add_JobServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        pb_grpc.add_ControllerServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        guarded: Any = GuardedServer(server, self._gate.behind)
+        pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         for name in names:

@@ -125,7 +125,7 @@ class MetricsServer:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
             listener = type("Server", (_Server,), {"address_family": found[0][0], "tls": self._tls})
             app = make_wsgi_app(self._registry)
-            server: WSGIServer = make_server(found[0][4][0], port, app, listener, handler_class=_Handler)
+            server: WSGIServer = make_server(str(found[0][4][0]), port, app, listener, handler_class=_Handler)
         except OSError as error:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None

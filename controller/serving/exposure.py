@@ -7,6 +7,7 @@ that is open to the network without TLS and an identity, unless the configuratio
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from controller.config import ApiConfig, Config, SocketRole, TlsFiles, host_and_port, is_loopback
 from controller.errors import FieldProblem
@@ -22,7 +23,7 @@ def problems(api: ApiConfig) -> Iterator[FieldProblem]:
     if not api.ca_certificates and not api.tokens:
         missing.append("api.ca_certificates or api.tokens, which say who may call")
     for i, address in enumerate(api.listen) if missing else ():
-        if not address.startswith("unix:") and not _local(host_and_port(address)[0]):
+        if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
             why = f"{address} can be reached from the network. Missing: {'; '.join(missing)}"
             yield FieldProblem(f"api.listen[{i}]", f"{why}. To open it without, set api.insecure = true")
 
@@ -72,7 +73,11 @@ def _connecting(local: bool, tls: TlsFiles | None) -> str:
 
 
 def _local(host: str) -> bool:
+    return _reach(host) == "machine"
+
+
+def _reach(host: str) -> Literal["machine", "network", "unknown"]:
     try:
-        return is_loopback(host)
+        return "machine" if is_loopback(host) else "network"
     except OSError:
-        return False
+        return "unknown"
