@@ -71,7 +71,7 @@ _REASONS = {
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
-    "Peer name": "its certificate is not for this address",
+    "Hostname Verification Check failed": "its certificate is not for this address",
     "WRONG_VERSION_NUMBER": "it does not speak TLS",
     "CERTIFICATE_REQUIRED": "it wants a client certificate",
     "lookup failed": "the name cannot be resolved",
