@@ -12,12 +12,13 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn, Self
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
 from controller.api.certificates import NO_CREDENTIALS, Credentials
-from controller.api.mapping import duration, message_of, number_of, seconds
+from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -128,9 +129,24 @@ class Client:
         response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
         return response.job
 
-    def list_jobs(self) -> tuple[pb.Job, ...]:
-        response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, pb.ListJobsRequest())
-        return tuple(response.jobs)
+    def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
+        """All of them, ordered by id. ``page_size``: asked for at one time, the controller's choice when 0."""
+        found: list[pb.Job] = []
+        request = pb.ListJobsRequest(page_size=page_size)
+        while True:
+            response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, request)
+            found += response.jobs
+            if not response.next_page_token:
+                return tuple(found)
+            request.page_token = response.next_page_token
+
+    def update_job(self, spec: JobSpec, fields: Iterable[str] = ()) -> pb.Job:
+        """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
+        ``NotFound``, and ``Conflict`` as ``register_job``."""
+        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
+        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask)
+        response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
+        return response.job
 
     def deregister_job(self, job_id: str) -> None:
         self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id))

@@ -22,7 +22,14 @@ from controller.api.mapping import duration
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.errors import NotFound
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+    UpdateJob,
+)
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Explain
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
@@ -98,15 +105,19 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
         return pb.GetJobResponse(job=self._message(request.job_id, with_pairs=True))
 
-    async def ListJobs(self, _request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
-        now = time.monotonic()
-        status = self._status
-        jobs = [
-            convert.job_message(job, now, status.demands.get(key))
-            for key, job in sorted(status.jobs.items())
-            if may_see(CALLER.get(), tenant_of(job))
-        ]
-        return pb.ListJobsResponse(jobs=jobs)
+    async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
+        size, after = convert.page(request)
+        now, status = time.monotonic(), self._status
+        caller = CALLER.get()
+        ids = sorted(key for key, job in status.jobs.items() if key > after and may_see(caller, tenant_of(job)))
+        jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
+        more = convert.page_token(ids[size - 1]) if len(ids) > size else ""
+        return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
+
+    async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
+        spec, merged_with = convert.updated_spec(request, self._job(request.spec.job_id).spec)
+        job_id: JobId = await self._ask(UpdateJob(spec, merged_with))
+        return pb.UpdateJobResponse(job=self._message(job_id))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         await self._ask(DeregisterJob(JobId(request.job_id)))

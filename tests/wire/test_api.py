@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from controller.api import guard
+from controller.api import convert, guard
 from controller.api.client import Client, Unreachable
 from controller.api.mapping import message_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -156,6 +156,28 @@ def test_leases_are_renewed_and_jobs_deregistered(client: Client) -> None:
     assert client.list_jobs() == ()
 
 
+def test_an_update_changes_the_fields_that_it_names(client: Client) -> None:
+    before = client.register_job(ring())
+    job = client.update_job(ring(size=7, max_subflows=4, lease_s=99), ["max_subflows", "lease_s"])
+    expected = pb.JobSpec()
+    expected.CopyFrom(before.spec)
+    expected.max_subflows, expected.lease.seconds = 4, 99
+    assert job.spec == expected == client.get_job("ring").spec
+    assert client.update_job(ring(size=7)).spec == convert.spec_message(ring(size=7))
+    with pytest.raises(NotFound):
+        client.update_job(ring("nobody"))
+    with pytest.raises(InvalidInput, match=r"update_mask.paths\[0\]: JobSpec has no field 'colour'; choose '\*'"):
+        client.update_job(ring(), ["colour"])
+
+
+def test_an_update_takes_no_pair_of_another_job(client: Client) -> None:
+    client.register_job(ring("first"))
+    client.register_job(ring("second", (H1, "10.0.8.8")))
+    with pytest.raises(Conflict, match="'second' cannot announce"):
+        client.update_job(ring("second", (H1, H2)))
+    assert list(client.get_job("second").spec.endpoints) == [H1, "10.0.8.8"]
+
+
 def test_unknown_jobs_are_not_found(client: Client) -> None:
     for call in (client.get_job, client.renew_lease, client.deregister_job, lambda job: next(client.watch_routes(job))):
         with pytest.raises(NotFound, match="there is no job 'nobody'"):
@@ -227,6 +249,31 @@ def test_two_clients_see_the_same_jobs(api: Running, client: Client) -> None:
         assert other.get_job("ring").spec == client.get_job("ring").spec
         other.deregister_job("ring")
     assert client.list_jobs() == ()
+
+
+# ---- pages
+
+
+def test_jobs_are_listed_in_pages_ordered_by_id(client: Client, jobs: Any) -> None:
+    for n in (2, 0, 1):
+        client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
+    assert [job.spec.job_id for job in client.list_jobs()] == ["job0", "job1", "job2"]
+    assert [job.spec.job_id for job in client.list_jobs(page_size=1)] == ["job0", "job1", "job2"]
+    first = jobs.ListJobs(pb.ListJobsRequest(page_size=2), timeout=20)
+    assert [job.spec.job_id for job in first.jobs] == ["job0", "job1"]
+    client.deregister_job("job1")
+    rest = jobs.ListJobs(pb.ListJobsRequest(page_size=2, page_token=first.next_page_token), timeout=20)
+    assert ([job.spec.job_id for job in rest.jobs], rest.next_page_token) == (["job2"], "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [(pb.ListJobsRequest(page_size=-1), "page_size")]
+    + [(pb.ListJobsRequest(page_token=token), "page_token") for token in ("job1", "\u00e9", "YWZ0ZXI6", "====")],
+)
+def test_a_page_that_cannot_be_is_an_invalid_argument(jobs: Any, request_: pb.ListJobsRequest, field: str) -> None:
+    error = refused(jobs.ListJobs, request_)
+    assert (error.code(), set(violations(error))) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
 
 
 # ---- wrong requests

@@ -49,7 +49,7 @@ class Authority:
     def _make(self, file: str, subject: str, *options: str, password: str | None = None) -> Certificate:
         made = self._files(file)
         secret = ["-passout", f"pass:{password}"] if password else ["-nodes"]
-        files = ["-keyout", made.private_key, "-out", made.certificate]
+        files = ["-keyout", str(made.private_key), "-out", str(made.certificate)]
         _openssl("req", "-x509", *_KEY, *secret, "-days", "2", "-subj", subject, *files, *options)
         return made
 
