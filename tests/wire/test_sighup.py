@@ -156,7 +156,7 @@ def test_a_withdrawn_token_ends_its_streams_and_is_refused_on_open_connections(c
             next(watch)
         with pytest.raises(Unauthenticated, match="the token is not known"):
             client.get_status()
-        other.deregister_job("job")
+        other.deregister_job("job", force=True)
         with pytest.raises(NotFound):
             next(others_watch)
     assert controller.status("new", controller.first)
