@@ -95,8 +95,8 @@ def test_a_tenant_neither_takes_over_nor_forces_the_end_of_anothers_job(registry
 
 def test_neither_a_lease_token_nor_a_request_id_makes_anothers_job_its_own(registry: JobRegistry) -> None:
     job = register(registry, spec(1), "blue", request_id="r")
-    more: dict[str, Any]
-    for more in ({"owner": job.uid}, {"request_id": "r"}):
+    ways: list[dict[str, Any]] = [{"owner": job.uid}, {"request_id": "r"}]
+    for more in ways:
         with pytest.raises(AlreadyExists):
             register(registry, spec(1), "red", **more)
 
