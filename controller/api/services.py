@@ -20,6 +20,7 @@ from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.mapping import duration
+from controller.api.pages import page, page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.errors import Gone, WrongLeaseToken
@@ -129,14 +130,14 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.GetJobResponse(job=self._message(request.job_id, with_pairs=True))
 
     async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
-        size, after = convert.page(request)
+        size, after = page(request)
         now, status = time.monotonic(), self._status
         caller = CALLER.get()
         ids = sorted(
             key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
         )
         jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
-        more = convert.page_token(ids[size - 1]) if len(ids) > size else ""
+        more = page_token(ids[size - 1]) if len(ids) > size else ""
         return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802

@@ -345,8 +345,11 @@ class Intake:
         """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it.
         ``end``: of a registration, certain when it is on disk."""
         s = self._state
-        then = partial(s.jobs.ends.confirm, *filter(None, [end]))
-        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
+        undo = partial(s.jobs.restore, job_id, before)
+        if end is None:
+            s.commits.hold(reply, value, undo)
+        else:
+            s.commits.hold(reply, value, undo, partial(s.jobs.ends.confirm, end))
         return at_once(Work.SAVE)
 
     def _not_saved(self, why: str, now: float) -> Effects:

@@ -32,8 +32,5 @@ def test_the_training_program_announces_its_job_reports_and_removes_it(monkeypat
         monkeypatch.setattr(JobRegistry, "deregister", deregister)
         exec(compile(program(api.addresses[0]), GUIDE.name, "exec"), {"train_one_iteration": lambda: ITERATION_S})
     (job,) = seen
-    assert (job.id, job.vitals.reported.iterations, job.vitals.reported.last_communication_s) == (
-        "ring",
-        100,
-        ITERATION_S[1],
-    )
+    reported = job.vitals.reported
+    assert (job.id, reported.iterations, reported.last_communication_s) == ("ring", 100, ITERATION_S[1])
