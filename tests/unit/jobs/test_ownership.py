@@ -290,7 +290,7 @@ class Life:
         held = self.registry.jobs.get(job_id)
         believed = self.mine.get((owner, job_id))
         try:
-            job = self.registry.register(RegisterJob(of_job, believed, take_over, tenant=owner), self.now)
+            job = self.registry.register(RegisterJob(of_job, believed, take_over), self.now)
         except (AlreadyExists, Conflict, Exhausted):
             assert self.registry.jobs.get(job_id) is held
             return
