@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from controller.api.client import Client, Unreachable
 from controller.commands.output import fields
 from controller.config import Strategy
 from controller.errors import SignalboxError
+from controller.jobs.spec import Algorithm
 from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.trainer.announcer import announcement
 
 
 def test_a_controller_answers_until_it_is_stopped_and_ends_cleanly(tmp_path: Path) -> None:
@@ -38,3 +41,21 @@ def test_a_controller_that_does_not_start_is_an_error_with_the_end_of_its_log(tm
     controller = ControllerProcess(tmp_path, settings={"planning": {"no_such_key": 1}})
     with pytest.raises(SignalboxError, match=r"(?s)ended with status 1.*no_such_key"), controller.running():
         pass
+
+
+def test_a_start_over_a_lowered_limit_is_refused_with_the_jobs_named_and_changes_nothing(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path, settings={"jobs": {"max_jobs": 3}})
+    with controller.running() as client:
+        for number in range(3):
+            peers = (f"10.{number}.0.1", f"10.{number}.0.2")
+            client.register_job(announcement(f"job{number}", peers, Algorithm.RING_ALL_REDUCE, 1000, lease_s=600))
+        controller.kill()
+    database = tmp_path / "state" / "state.db"
+    before = {path.name: path.read_bytes() for path in database.parent.iterdir() if path.name != "lock"}
+    lowered = replace(controller, settings={"jobs": {"max_jobs": 2}})
+    refused = r"(?s)ended with status 1.*job 'job2': 2 jobs are registered"
+    with pytest.raises(SignalboxError, match=refused), lowered.running():
+        pass
+    assert {path.name: path.read_bytes() for path in database.parent.iterdir() if path.name != "lock"} == before
+    with controller.running() as client:
+        assert [job.spec.job_id for job in client.list_jobs()] == ["job0", "job1", "job2"]
