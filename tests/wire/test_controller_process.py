@@ -5,13 +5,14 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 from controller.api.client import Client, Unreachable
 from controller.commands.output import fields
 from controller.config import Strategy
-from controller.errors import SignalboxError
+from controller.errors import NotFound, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import Algorithm
 from mininet_topos.controller_process import ControllerProcess
 from mininet_topos.trainer.announcer import announcement
@@ -59,3 +60,24 @@ def test_a_start_over_a_lowered_limit_is_refused_with_the_jobs_named_and_changes
     assert {path.name: path.read_bytes() for path in database.parent.iterdir() if path.name != "lock"} == before
     with controller.running() as client:
         assert [job.spec.job_id for job in client.list_jobs()] == ["job0", "job1", "job2"]
+
+
+def test_owners_keep_their_jobs_across_restarts_and_register_anew_when_the_state_is_lost(tmp_path: Path) -> None:
+    spec = announcement("job", ("10.0.0.1", "10.0.0.2"), Algorithm.RING_ALL_REDUCE, 1000, lease_s=600)
+    controller = ControllerProcess(tmp_path)
+    with controller.running() as client:
+        first = client.register_job(spec, request_id="once")
+        controller.kill()
+    with controller.running() as client:
+        assert client.renew_lease("job", first.lease_token) == 600.0
+        again = client.register_job(spec, request_id="once")
+        assert (again.job.uid, again.lease_token) == (first.job.uid, first.lease_token)
+        assert again.job.register_time == first.job.register_time
+        with pytest.raises(WrongLeaseToken):
+            client.renew_lease("job", f"{first.job.uid}.guessed")
+    rmtree(tmp_path / "state")
+    with controller.running() as client:
+        with pytest.raises(NotFound, match="there is no job 'job'"):
+            client.renew_lease("job", first.lease_token)
+        assert client.register_job(spec, lease_token=first.lease_token).job.uid != first.job.uid
+    assert first.lease_token.partition(".")[2] not in controller.log.read_text()
