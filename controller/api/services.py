@@ -11,10 +11,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
+from controller.api.access import CALLER, may_see, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
@@ -78,12 +80,12 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
-        """``uid``: of the registration that is meant; None: whichever there is. Raises ``NotFound`` with how it
-        ended."""
-        status = self._status
+        """``uid``: of the registration that is meant; None: whichever there is. Raises ``NotFound`` with how it ended,
+        and for a job of another tenant."""
+        status, caller = self._status, CALLER.get()
         job = status.jobs.get(JobId(job_id))
-        if job is None or uid not in (None, job.uid):
-            raise not_found(status.job_ends, JobId(job_id), uid, id_in_use=job is not None)
+        if job is None or uid not in (None, job.uid) or not may_see(caller, job.registration.tenant):
+            raise not_found(own_ends(caller, status.job_ends), JobId(job_id), uid, id_in_use=job is not None)
         return job
 
     def _owner(self, job_id: str, lease_token: str) -> str | None:
@@ -112,10 +114,13 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     # ---- jobs
 
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
+        caller = CALLER.get()
         registration = RegisterJob(
             convert.job_spec(request.spec),
             owner=self._tokens.uid(request.lease_token),
             take_over=request.take_over,
+            tenant=caller.tenant,
+            quota=caller.quota,
             request_id=convert.request_id(request),
         )
         uid: str = await self._ask(registration)
@@ -128,7 +133,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
         size, after = page(request)
         now, status = time.monotonic(), self._status
-        ids = sorted(job_id for job_id in status.jobs if job_id > after)
+        caller = CALLER.get()
+        ids = sorted(
+            key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
+        )
         jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
         more = page_token(ids[size - 1]) if len(ids) > size else ""
         return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
@@ -137,12 +145,12 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         job_id = request.spec.job_id
         owner = self._owner(job_id, request.lease_token)
         spec, merged_with = convert.updated_spec(request, self._job(job_id).spec)
-        uid: str = await self._ask(UpdateJob(spec, merged_with, owner))
+        uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota))
         return pb.UpdateJobResponse(job=self._message(job_id, uid))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         owner = None if request.force else self._owner(request.job_id, request.lease_token)
-        await self._ask(DeregisterJob(JobId(request.job_id), owner, request.force))
+        await self._ask(DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant))
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
@@ -180,7 +188,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
                 status = self._status
                 job = status.jobs.get(JobId(request.job_id))
                 if job is None or job.uid != uid:
-                    error = not_found(status.job_ends, JobId(request.job_id), uid, id_in_use=job is not None)
+                    error = not_found(
+                        own_ends(CALLER.get(), status.job_ends), JobId(request.job_id), uid, id_in_use=job is not None
+                    )
                     if error.reason is not Gone.NO_SUCH_JOB:
                         raise error
                 elif job.routes_generation != sent:
@@ -201,7 +211,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.GetPlanResponse(plan=plan)
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        return convert.status_message(self._status, time.monotonic(), time.time(), VERSION)
+        status = replace(self._status, alarms=own_alarms(CALLER.get(), self._status))
+        return convert.status_message(status, time.monotonic(), time.time(), VERSION)
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())

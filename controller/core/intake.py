@@ -315,7 +315,7 @@ class Intake:
         s, spec = self._state, message.spec
         before = s.jobs.known(JobId(spec.job_id))
         s.demand.refuse_unlearnable(spec)
-        job = s.jobs.update(spec, message.owner, message.merged_with)
+        job = s.jobs.update(spec, message.owner, message.merged_with, message.quota)
         when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
         if job is before.job:
             return when_saved
@@ -325,7 +325,7 @@ class Intake:
     def _deregister(self, message: DeregisterJob, now: float) -> Effects:
         s, job_id = self._state, message.job_id
         before = s.jobs.known(job_id)
-        end = s.jobs.deregister(job_id, message.owner, message.ended_at, message.force)
+        end = s.jobs.deregister(job_id, message.owner, message.ended_at, message.force, message.tenant)
         when_saved = self._reply_when_saved(message.reply, None, job_id, before, end)
         if end is None:
             return when_saved

@@ -20,6 +20,17 @@ def new_uid() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may have at a time; None where only the controller's own limits count."""
+
+    max_jobs: int | None = None
+    max_virtual_links: int | None = None
+
+
+NO_QUOTA = Quota()
+
+
+@dataclass(frozen=True, slots=True)
 class Registration:
     """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
     of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
@@ -39,7 +50,8 @@ class Registration:
 @dataclass(frozen=True, slots=True)
 class RegisterJob:
     """Replies with the uid of the registration: a new one, or the one that is renewed. ``owner``: the uid that the
-    caller has the lease token of. The others are those of ``Registration``, for a new one."""
+    caller has the lease token of. ``tenant``: the caller's; empty for one that may act for all. ``quota``: of the
+    tenant. The others are those of ``Registration``, for a new one."""
 
     spec: JobSpec
     owner: str | None = None
@@ -48,6 +60,7 @@ class RegisterJob:
     tenant: str = ""
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
+    quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -63,17 +76,19 @@ class UpdateJob:
     spec: JobSpec
     merged_with: JobSpec | None = None
     owner: str | None = None
+    quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DeregisterJob:
-    """``owner``, here and below: the uid that the caller has the lease token of. ``force``: without it.
-    ``ended_at``: seconds since 1970."""
+    """``owner``, here and below: the uid that the caller has the lease token of. ``force``: without it, if the job is
+    of ``tenant`` or that is empty. ``ended_at``: seconds since 1970."""
 
     job_id: JobId
     owner: str | None = None
     force: bool = False
+    tenant: str = ""
     ended_at: float = field(default_factory=time.time)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 

@@ -34,7 +34,16 @@ from controller.errors import (
 )
 from controller.jobs.collectives import VirtualLink, virtual_links
 from controller.jobs.ends import EndReason, Ends, JobEnd
-from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
+from controller.jobs.messages import (
+    NO_QUOTA,
+    Connected,
+    IterationTime,
+    Quota,
+    RegisterJob,
+    Registration,
+    SavedState,
+)
+from controller.jobs.quotas import refuse_over_quota
 from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
@@ -140,18 +149,19 @@ class JobRegistry:
         between addresses that stay are kept.
 
         Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has the id,
-        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``.
+        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs`` and the quota.
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if held is None:
-            return self._accept(new, now)
-        mine = request.owner == held.uid or _same_request(held.registration, new)
+            return self._accept(new, now, request.quota)
+        ours = new.tenant in ("", held.registration.tenant)
+        mine = ours and (request.owner == held.uid or _same_request(held.registration, new))
         if mine and held.spec == new.spec:
             held.vitals.lease_ends_at = now + held.spec.lease_s
             return held
-        if not request.take_over:
+        if not request.take_over or not ours:
             raise AlreadyExists(_taken(held.id, mine))
-        job = self._replace(held, new, Vitals(now + new.spec.lease_s))
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota)
         self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
         return job
 
@@ -168,7 +178,9 @@ class JobRegistry:
                 problems.append(f"job '{registration.job_id}': {error}")
         return problems
 
-    def update(self, spec: JobSpec, owner: str | None, merged_with: JobSpec | None = None) -> Job:
+    def update(
+        self, spec: JobSpec, owner: str | None, merged_with: JobSpec | None = None, quota: Quota = NO_QUOTA
+    ) -> Job:
         """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
         are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
 
@@ -180,15 +192,19 @@ class JobRegistry:
             raise Conflict(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
         if spec == job.spec:
             return job
-        self._replace(job, replace(job.registration, spec=spec), job.vitals)
+        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota)
         self.reset_measured(job.id)
         return self.jobs[job.id]
 
-    def deregister(self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False) -> JobEnd | None:
+    def deregister(
+        self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
+    ) -> JobEnd | None:
         """Returns the end, which is not certain yet, or None when the caller had deregistered its job already.
-        ``ended_at``: seconds since 1970. ``force``: whoever the owner is. Raises ``NotFound`` and
-        ``WrongLeaseToken``."""
+        ``ended_at``: seconds since 1970. ``force``: whoever the owner is, if the job is of ``tenant`` or that is empty.
+        Raises ``NotFound`` and ``WrongLeaseToken``."""
         job = self.jobs.get(job_id) if force else None
+        if job and tenant not in ("", job.registration.tenant):
+            raise NotFound(f"there is no job '{job_id}'")
         if job is None:
             before = self.ends.of(job_id, owner)
             if before and before.reason is EndReason.DEREGISTERED:
@@ -310,10 +326,11 @@ class JobRegistry:
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
-    def _accept(self, registration: Registration, now: float) -> Job:
+    def _accept(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
         job = self._job(registration, Vitals(now + registration.spec.lease_s))
+        refuse_over_quota(quota, self.jobs.values(), job, None)
         self._refuse_conflict(job)
         self._hold(job, {})
         return job
@@ -348,7 +365,7 @@ class JobRegistry:
         self.ends.take_back(known.job.uid)
         self._hold(known.job, known.reports)
 
-    def _replace(self, held: Job, registration: Registration, vitals: Vitals) -> Job:
+    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota) -> Job:
         """Put the same job in its place, with another spec or owner."""
         spec, reports = registration.spec, self._reports.get(held.id, {})
         if spec == held.spec:
@@ -357,6 +374,7 @@ class JobRegistry:
             reports = _among(spec.addresses, reports) if spec.reports_connections else {}
             new = self._job(registration, vitals)
             job = replace(new, dividing=replace(new.dividing, connections=_by_pair(reports.values())))
+            refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
         self._let_go(held)
         self._hold(job, reports)
@@ -394,10 +412,16 @@ class JobRegistry:
             return
         src, src_port, dst, dst_port = taken[0]
         more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
+        holder = self._named(self.jobs[job_id], self._reported_by[_either_end(taken[0])])
         raise Conflict(
-            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: job "
-            f"'{self._reported_by[_either_end(taken[0])]}' has reported it{more}"
+            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: {holder} has reported it{more}"
         )
+
+    def _named(self, job: Job, other: JobId) -> str:
+        """How an error of ``job`` calls the other one: a tenant does not learn the names of others' jobs."""
+        tenant = job.registration.tenant
+        known = tenant in ("", self.jobs[other].registration.tenant)
+        return f"job '{other}'" if known else "a job of another tenant"
 
     def _refuse_conflict(self, job: Job) -> None:
         if job.dividing.owner:
@@ -408,7 +432,8 @@ class JobRegistry:
         src, dst = taken[0]
         more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
         raise Conflict(
-            f"job '{job.id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
+            f"job '{job.id}' cannot announce {src} > {dst}: {self._named(job, self._announced_by[src, dst])} announces "
+            f"it{more}; "
             "jobs that report their connections may share pairs"
         )
 

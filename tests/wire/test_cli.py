@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -12,9 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from controller.api.client import Client
 from controller.cli import main
+from controller.config import ApiConfig
+from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
 SPEC = {
@@ -51,6 +55,14 @@ class Result:
 
 
 Signalbox = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def no_audit_lines() -> Iterator[None]:
+    """Server and command are in one process here, and the server's lines would be in the command's output."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)
@@ -321,13 +333,55 @@ def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_pa
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     good.write_text('[api]\nlisten = ["127.0.0.1:0"]\n')
     bad.write_text('[api]\nlisten = ["here"]\nport = 1\n')
-    assert signalbox("serve", "--check", "--config", good) == Result(0, "the configuration is valid\n", "")
+    assert signalbox("serve", "--check", "--config", good) == Result(
+        0,
+        "the configuration is valid\n"
+        "API 127.0.0.1:0: any program on this machine is an operator\n"
+        "metrics 127.0.0.1:9464: any program on this machine can read them\n"
+        "OpenFlow 127.0.0.1:6653: any program on this machine is taken for a switch\n",
+        "",
+    )
     result = signalbox("serve", "--check", "--config", bad)
     assert result.status == 1
     assert result.err.splitlines() == [
         f"error: {bad}: api.listen[0]: must be HOST:PORT or unix:PATH; this is neither (given: 'here')",
-        f"error: {bad}: api.port: unknown field; known are listen, max_message_bytes",
+        f"error: {bad}: api.port: unknown field; known are {', '.join(ApiConfig.model_fields)}",
     ]
+
+
+def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Signalbox, tmp_path: Path) -> None:
+    made = signalbox("token", "ci", "--role", "reader")
+    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    tokens.touch(0o600)
+    tokens.write_text(made.err)
+    token_file.write_text(made.out)
+    assert made.out.strip() not in made.err
+    with running_api(tokens=tokens) as api:
+        at = ("--address", api.addresses[0])
+        assert signalbox("status", *at).err == "error: a token or a client certificate is needed\n"
+        assert signalbox("status", *at, "--token-file", token_file).status == 0
+        denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
+        assert denied == Result(1, "", "error: the role 'reader' may not call this\n")
+
+
+def test_who_the_client_is_can_be_in_the_environment(
+    signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = signalbox("token", "ci", "--tenant", "blue")
+    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    tokens.touch(0o600)
+    tokens.write_text(made.err)
+    token_file.write_text(made.out)
+    ours = Authority(tmp_path, "ours")
+    server = ours.sign("controller", also="IP:127.0.0.1")
+    with running_api(certificate=server.certificate, private_key=server.private_key, tokens=tokens) as api:
+        monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
+        monkeypatch.setenv("SIGNALBOX_TLS_CA", str(ours.certificate))
+        monkeypatch.setenv("SIGNALBOX_TOKEN_FILE", str(token_file))
+        assert signalbox("jobs", "list").status == 0
+        assert signalbox("what-if").err == "error: the role 'tenant' may not call this\n"
+        monkeypatch.delenv("SIGNALBOX_TLS_CA")
+        assert signalbox("jobs", "list").status == 1
 
 
 def test_what_cannot_work_here_is_found_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:

@@ -121,10 +121,10 @@ class ControlStandIn:
                 if held and (end := self.registry.ends.of(held.id, held.uid)):
                     self.registry.ends.confirm(end)
                 return uid
-            case UpdateJob(spec=spec, merged_with=merged_with, owner=owner):
-                return self.registry.update(spec, owner, merged_with).uid
-            case DeregisterJob(job_id=job_id, owner=owner, ended_at=ended_at, force=force):
-                if end := self.registry.deregister(job_id, owner, ended_at, force):
+            case UpdateJob(spec=spec, merged_with=merged_with, owner=owner, quota=quota):
+                return self.registry.update(spec, owner, merged_with, quota).uid
+            case DeregisterJob(job_id=job_id, owner=owner, ended_at=ended_at, force=force, tenant=tenant):
+                if end := self.registry.deregister(job_id, owner, ended_at, force, tenant):
                     self.registry.ends.confirm(end)
             case RenewLease(job_id=job_id, owner=owner):
                 return self.registry.renew(job_id, owner, now)

@@ -43,7 +43,7 @@ def told(fabric: FakeFabric) -> list[tuple[str, EndReason]]:
 
 
 def take_over(fabric: FakeFabric, spec: JobSpec = SPEC) -> None:
-    fabric.send(RegisterJob(spec, owner="", take_over=True, uid="new", tenant="blue", registered_at=5e8))
+    fabric.send(RegisterJob(spec, owner="", take_over=True, uid="new", registered_at=5e8))  # an operator
 
 
 def test_taking_over_with_the_same_spec_keeps_the_routes(fabric: FakeFabric) -> None:
@@ -53,7 +53,7 @@ def test_taking_over_with_the_same_spec_keeps_the_routes(fabric: FakeFabric) -> 
     assert answer(fabric) == "new"
     fabric.run(5)
     after = fabric.status.jobs[JOB]
-    assert (after.uid, after.registration.tenant, after.state, after.routes) == ("new", "blue", "pinned", before.routes)
+    assert (after.uid, after.registration.tenant, after.state, after.routes) == ("new", "", "pinned", before.routes)
     assert not fabric.mods
     assert [job.uid for job in fabric.saved.jobs] == ["new"]
     (end,) = fabric.status.job_ends

@@ -126,10 +126,10 @@ def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
-    written(tmp_path, full())
-    assert {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir() if "state" in path.name} == {
-        "state.db": 0
-    }
+    directory = tmp_path / "made"
+    written(directory, full())
+    assert directory.stat().st_mode & 0o077 == 0
+    assert {path.name: path.stat().st_mode & 0o077 for path in directory.iterdir()} == {"state.db": 0, "lock": 0}
 
 
 # ---- states of older versions
