@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -91,6 +92,7 @@ class ApiServer:
         )
         pb_grpc.add_JobServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
+        _replace_watches(self._services, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
@@ -109,6 +111,20 @@ class ApiServer:
             await server.stop(self._grace_s)
             for path in filter(None, map(_socket_path, bound)):
                 path.unlink(missing_ok=True)
+
+
+def _replace_watches(services: Services, server: grpc.aio.Server) -> None:
+    """The generated handlers of methods that stream would serialize what they send. Without a serializer gRPC sends the
+    bytes that it is given."""
+    for service in pb.DESCRIPTOR.services_by_name.values():
+        handlers: dict[str, Any] = {
+            method.name: grpc.unary_stream_rpc_method_handler(
+                getattr(services, method.name), GetMessageClass(method.input_type).FromString
+            )
+            for method in service.methods
+            if method.server_streaming
+        }
+        server.add_registered_method_handlers(service.full_name, handlers)
 
 
 class _HealthService(health.aio.HealthServicer):

@@ -26,6 +26,7 @@ from controller.api import convert, convert_analysis
 from controller.api.mapping import duration
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.watches import Watches
 from controller.errors import (
     AlreadyExists,
     Conflict,
@@ -172,6 +173,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._put = put
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
+        self._watches = Watches(board, self._job)
 
     def stop_waiting(self) -> None:
         """End every call that waits, with ``Stopping``. For the server's own loop."""
@@ -258,23 +260,27 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         await self._ask(report, ANSWER_S)
         return pb.ReportConnectionsResponse()
 
+    # The watches write messages that are serialized already: the server must not serialize them again.
+
     @_answers_errors
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802
-        """Each turn sends the newest routes: what a slow reader missed is not queued."""
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        unsubscribe = self._board.subscribe(lambda: wake(loop, changed))
-        try:
-            sent: int | None = None
-            while True:
-                changed.clear()
-                status, job = self._status, self._job(request.job_id)
-                if job.routes_generation != sent:
-                    sent = job.routes_generation
-                    await context.write(convert.routes_message(job, status.fabric))
-                await self._wait(changed)
-        finally:
-            unsubscribe()
+        await self._watches.routes.watch(request.job_id, request.resume_token, context.write, self._wait)
+
+    @_answers_errors
+    async def WatchJobs(self, request: pb.WatchJobsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.jobs.watch(request.resume_token, None, context.write, self._wait)
+
+    @_answers_errors
+    async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)
+
+    @_answers_errors
+    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.plan.watch(request.resume_token, None, context.write, self._wait)
+
+    @_answers_errors
+    async def WatchAlarms(self, request: pb.WatchAlarmsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.alarms.watch(request.resume_token, None, context.write, self._wait)
 
     # ---- fabric, plan, status
 

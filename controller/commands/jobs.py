@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ import typer
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
 from controller.commands.output import Address, AsJson, console, fields, show
+from controller.commands.watch import watched
 from controller.errors import InvalidInput
 from controller.jobs.spec import JobSpec
 
@@ -66,8 +67,8 @@ def deregister_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS) -> No
 @commands.command("watch")
 def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
-    with Client(address) as client, suppress(KeyboardInterrupt):
-        for response in client.watch_routes(job):
+    with Client(address) as client:
+        for response in watched(functools.partial(client.watch_routes, job)):
             found = fields(response)
             if as_json:
                 typer.echo(json.dumps(found))
