@@ -24,7 +24,7 @@ from google.protobuf.message import Message
 
 from controller.errors import InvalidInput
 
-MESSAGE_BYTES = 64 * 1024
+MESSAGE_BYTES = 32 * 1024
 """About as much is sent in one message, but for rows that are larger. gRPC keeps one message for a watcher that does
 not read."""
 
