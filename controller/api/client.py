@@ -13,11 +13,12 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn, Self, TypeVar
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
-from controller.api.mapping import duration, message_of, number_of, seconds
+from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -64,7 +65,6 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,
 }
 
 _REASONS = {
@@ -152,9 +152,24 @@ class Client:
         response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
         return response.job
 
-    def list_jobs(self) -> tuple[pb.Job, ...]:
-        response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, pb.ListJobsRequest())
-        return tuple(response.jobs)
+    def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
+        """All of them, ordered by id. ``page_size``: asked for at one time, the controller's choice when 0."""
+        found: list[pb.Job] = []
+        request = pb.ListJobsRequest(page_size=page_size)
+        while True:
+            response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, request)
+            found += response.jobs
+            if not response.next_page_token:
+                return tuple(found)
+            request.page_token = response.next_page_token
+
+    def update_job(self, spec: JobSpec, fields: Iterable[str] = ()) -> pb.Job:
+        """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
+        ``NotFound``, and ``Conflict`` as ``register_job``."""
+        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
+        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask)
+        response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
+        return response.job
 
     def deregister_job(self, job_id: str) -> None:
         self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id))
@@ -263,9 +278,12 @@ class Client:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
+        retry_s = _retry_s(error)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
         if code in _ERRORS:
-            raise _ERRORS[code](_oversized(text) or text) from None
-        if retry_s := _retry_s(error):
+            raise _ERRORS[code](text) from None
+        if retry_s is not None:
             raise Unavailable(text, retry_s) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
@@ -299,13 +317,13 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     return tuple(found)
 
 
-def _retry_s(error: grpc.Call) -> float:
-    """Of the status's ``google.rpc.RetryInfo``; 0 without one."""
+def _retry_s(error: grpc.Call) -> float | None:
+    """Of the status's ``google.rpc.RetryInfo``."""
     for detail in _details(error):
         info = error_details_pb2.RetryInfo()
         if detail.Unpack(info):
             return seconds(info.retry_delay)
-    return 0.0
+    return None
 
 
 def _details(error: grpc.Call) -> Iterable[Any]:

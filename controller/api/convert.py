@@ -7,6 +7,7 @@ message.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -35,14 +36,10 @@ from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MAX_CONNECTIONS
 from controller.jobs.spec import (
-    MAX_COLLECTIVES,
-    MAX_ENDPOINTS,
-    MAX_GROUPS,
-    MAX_RAILS,
     MAX_SUBFLOWS,
-    MAX_VIRTUAL_LINKS,
     JobId,
     JobSpec,
+    oversized,
 )
 from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome, StrategySet
@@ -50,18 +47,19 @@ from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
-MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
-"""Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
-
 MAX_REPORTED = 10_000
 """Iterations in one report."""
+
+MAX_PAGE = 1000
+"""Jobs in one answer."""
+_PAGES = "after"
 
 # ---- from the wire
 
 
 def job_spec(message: pb.JobSpec) -> JobSpec:
     """The announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
-    _refuse_oversized(message)
+    InvalidInput.refuse(oversized(message))
     data = data_of(message)
     data["max_subflows"] = message.max_subflows or 1
     try:
@@ -70,6 +68,52 @@ def job_spec(message: pb.JobSpec) -> JobSpec:
         raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
     InvalidInput.refuse(check(spec))
     return spec
+
+
+def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
+    """The job's new spec: ``current`` with the fields that the mask names. Also ``current`` itself, where fields of it
+    stay. Raises ``InvalidInput`` for a mask with other fields than those of a spec, and as ``job_spec``."""
+    changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
+    paths = list(request.update_mask.paths)
+    allowed = f"choose '*', for all, or some of {', '.join(changeable)}"
+    InvalidInput.refuse(
+        FieldProblem(
+            f"update_mask.paths[{n}]",
+            "job_id cannot change" if path == "job_id" else f"JobSpec has no field '{path}'; {allowed}",
+        )
+        for n, path in enumerate(paths)
+        if path not in (*changeable, "*")
+    )
+    if not paths or "*" in paths:
+        return job_spec(request.spec), None
+    new, merged = pb.JobSpec(), spec_message(current)
+    new.CopyFrom(request.spec)
+    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
+        (merged if name in paths else new).ClearField(name)
+    merged.MergeFrom(new)
+    return job_spec(merged), current
+
+
+def page(request: pb.ListJobsRequest) -> tuple[int, str]:
+    """How many jobs to list, and the id that they come after. Raises ``InvalidInput`` for a negative number, and for a
+    token that ``page_token`` has not made."""
+    if request.page_size < 0:
+        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
+    size = min(request.page_size or MAX_PAGE, MAX_PAGE)
+    if not request.page_token:
+        return size, ""
+    try:
+        version, _, after = base64.b64decode(request.page_token, b"-_", validate=True).decode("ascii").partition(":")
+    except ValueError:
+        version, after = "", ""
+    if version != _PAGES or not after:
+        raise InvalidInput.of("page_token", "is none that ListJobs has returned; begin without one")
+    return size, after
+
+
+def page_token(last: JobId) -> str:
+    """For the page that follows the one whose last job this is."""
+    return base64.urlsafe_b64encode(f"{_PAGES}:{last}".encode()).decode()
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
@@ -130,30 +174,6 @@ def strategy(value: pb.Strategy) -> Strategy:
     if word is None:
         raise InvalidInput.of("strategy", f"choose one of {', '.join(names(enum))} (given: {value})")
     return Strategy(word)
-
-
-def _refuse_oversized(message: pb.JobSpec) -> None:
-    """Lists that are too long, alone or taken together, before anything is spent on their items."""
-    lists = (
-        ("endpoints", "endpoints", len(message.endpoints), MAX_ENDPOINTS),
-        ("groups", "groups", len(message.groups), MAX_GROUPS),
-        ("groups", "ranks in all groups", sum(len(group.ranks) for group in message.groups), MAX_RANKS),
-        ("collectives", "collectives", len(message.collectives), MAX_COLLECTIVES),
-        (
-            "collectives",
-            "groups in all collectives",
-            sum(len(c.groups) for c in message.collectives),
-            MAX_VIRTUAL_LINKS,
-        ),
-        ("transfers", "transfers", len(message.transfers), MAX_VIRTUAL_LINKS),
-        ("rails", "rails", len(message.rails), MAX_RAILS),
-        ("rails", "addresses in all rails", sum(len(r.endpoints) for r in message.rails), MAX_RAILS * MAX_ENDPOINTS),
-    )
-    InvalidInput.refuse(
-        FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
-        for path, what, count, limit in lists
-        if count > limit
-    )
 
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:

@@ -19,10 +19,10 @@ from typing import Any
 
 import grpc
 import structlog
-from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from controller.api.guard import GuardedServer
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.services import Services, wake
@@ -90,10 +90,10 @@ class ApiServer:
                 ("grpc.keepalive_timeout_ms", 10_000),
             )
         )
-        pb_grpc.add_JobServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        pb_grpc.add_ControllerServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        _replace_watches(self._services, server)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        guarded: Any = GuardedServer(server)
+        pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         for name in names:
@@ -111,20 +111,6 @@ class ApiServer:
             await server.stop(self._grace_s)
             for path in filter(None, map(_socket_path, bound)):
                 path.unlink(missing_ok=True)
-
-
-def _replace_watches(services: Services, server: grpc.aio.Server) -> None:
-    """The generated handlers of methods that stream would serialize what they send. Without a serializer gRPC sends the
-    bytes that it is given."""
-    for service in pb.DESCRIPTOR.services_by_name.values():
-        handlers: dict[str, Any] = {
-            method.name: grpc.unary_stream_rpc_method_handler(
-                getattr(services, method.name), GetMessageClass(method.input_type).FromString
-            )
-            for method in service.methods
-            if method.server_streaming
-        }
-        server.add_registered_method_handlers(service.full_name, handlers)
 
 
 class _HealthService(health.aio.HealthServicer):

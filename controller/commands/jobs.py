@@ -1,4 +1,4 @@
-"""``signalbox jobs``: announce, list, watch and remove jobs of a running controller."""
+"""``signalbox jobs``: announce, change, list, watch and remove jobs of a running controller."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import functools
 import json
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,8 +20,11 @@ from controller.commands.watch import watched
 from controller.errors import InvalidInput
 from controller.jobs.spec import JobSpec
 
-commands = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
+commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
 
+SpecFile = Annotated[
+    Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
+]
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
@@ -40,20 +45,18 @@ def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: As
 
 
 @commands.command("register")
-def register_job(
-    file: Annotated[
-        Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
-    ],
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
-) -> None:
+def register_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Announce the job that FILE describes. The same file again renews the job's lease."""
-    try:
-        spec = JobSpec.parse(_read(file))
-        with Client(address) as client:
-            found = fields(client.register_job(spec))
-    except InvalidInput as error:
-        raise error.within(file) from None
+    with _spec_in(file) as spec, Client(address) as client:
+        found = fields(client.register_job(spec))
+    show(found, lambda: printing.registered(found), as_json)
+
+
+@commands.command("update")
+def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Change a registered job to what FILE describes now. Flows that stay keep their routes until the next plan."""
+    with _spec_in(file) as spec, Client(address) as client:
+        found = fields(client.update_job(spec))
     show(found, lambda: printing.registered(found), as_json)
 
 
@@ -74,6 +77,15 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
                 typer.echo(json.dumps(found))
             else:
                 console().print(printing.routes(found))
+
+
+@contextmanager
+def _spec_in(file: Path) -> Iterator[JobSpec]:
+    """What is wrong with it is told with the file's name, also by the controller."""
+    try:
+        yield JobSpec.parse(_read(file))
+    except InvalidInput as error:
+        raise error.within(file) from None
 
 
 def _read(file: Path) -> Any:

@@ -40,6 +40,7 @@ from controller.jobs.messages import (
     ReportIterations,
     StateNotSaved,
     StateSaved,
+    UpdateJob,
 )
 from controller.jobs.registry import Known
 from controller.jobs.spec import JobId
@@ -258,6 +259,8 @@ class Intake:
         match message:
             case RegisterJob():
                 return self._register(message, now)
+            case UpdateJob():
+                return self._update(message, now)
             case DeregisterJob(job_id, reply):
                 before = s.jobs.known(job_id)
                 s.jobs.deregister(job_id)
@@ -296,6 +299,18 @@ class Intake:
             s.cycle.wait_for_plan(job.id)
         return self._changed(now) | when_saved
 
+    def _update(self, message: UpdateJob, now: float) -> Effects:
+        """Routes of pairs that stay are kept until the plan that follows."""
+        s, spec = self._state, message.spec
+        before = s.jobs.known(JobId(spec.job_id))
+        s.demand.refuse_unlearnable(spec)
+        job = s.jobs.update(spec, message.merged_with)
+        when_saved = self._reply_when_saved(message.reply, job.id, job.id, before)
+        if job is before.job:
+            return when_saved
+        self._release_routes(now)
+        return self._changed(now) | when_saved
+
     def _connections(self, message: ReportConnections, now: float) -> Effects:
         s, job_id = self._state, message.job_id
         before = s.jobs.known(job_id)
@@ -323,7 +338,7 @@ class Intake:
         return self._changed(now) | commands(*replies)
 
     def _release_routes(self, now: float) -> None:
-        """Jobs are gone, and their routes with them."""
+        """Jobs are gone, or some of their pairs, and their routes with them."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
         s.routes.release(self._derived.jobs().values())

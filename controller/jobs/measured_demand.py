@@ -73,8 +73,10 @@ class MeasuredDemand:
     def follow(
         self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
     ) -> None:
-        """These are the jobs that there are. ``measured``: as it was before a restart."""
-        if self._jobs.keys() == jobs.keys():
+        """These are the jobs that there are; one with another spec is looked at anew. ``measured``: as it was before a
+        restart."""
+        known = {job_id: one for job_id, one in self._jobs.items() if job_id in jobs and one.spec is jobs[job_id].spec}
+        if known.keys() == jobs.keys() == self._jobs.keys():
             return
         owners = {
             pair: job_id
@@ -85,8 +87,7 @@ class MeasuredDemand:
         }
         before = measured or {}
         self._jobs = {
-            job_id: self._jobs.get(job_id)
-            or WatchedJob(job, self.counters, self._interval_s, now, before.get(job_id, ()))
+            job_id: known.get(job_id) or WatchedJob(job, self.counters, self._interval_s, now, before.get(job_id, ()))
             for job_id, job in jobs.items()
         }
         holders = _holders(jobs)

@@ -21,6 +21,16 @@ class RegisterJob:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateJob:
+    """Replies with the ``JobId``. ``spec``: the job's new one, whole. ``merged_with``: the job's spec that some of its
+    fields come from; None when all of them are new."""
+
+    spec: JobSpec
+    merged_with: JobSpec | None = None
+    reply: Future[Any] = field(default_factory=Future, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class DeregisterJob:
     job_id: JobId
     reply: Future[Any] = field(default_factory=Future, compare=False)

@@ -7,7 +7,7 @@ snapshots, or an error from ``controller.errors`` and no change. Knows nothing o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
@@ -108,6 +108,29 @@ class JobRegistry:
             self._announced_by.update(dict.fromkeys(pairs, job_id))
         return self._put(Job(spec, links, pairs, now + spec.lease_s, Dividing.of(spec)))
 
+    def update(self, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
+        """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
+        are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
+
+        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, and ``Conflict`` as ``register``, and when
+        the job has another spec than ``merged_with`` by now.
+        """
+        job = self._get(job_id := JobId(spec.job_id))
+        if merged_with not in (None, job.spec):
+            raise Conflict(f"job '{job_id}' was updated at the same time; nothing of this update was applied")
+        if spec == job.spec:
+            return job
+        links = virtual_links(spec)
+        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
+        if not spec.reports_connections:
+            self._refuse_conflict(job_id, pairs)
+        reports = _among(spec.addresses, self._reports.get(job_id, {})) if spec.reports_connections else {}
+        dividing = replace(Dividing.of(spec), connections=_by_pair(reports.values()))
+        self._let_go(job)
+        self._hold(replace(job, spec=spec, virtual_links=links, pairs=pairs, dividing=dividing), reports)
+        self.reset_measured(job_id)
+        return self.jobs[job_id]
+
     def deregister(self, job_id: JobId) -> None:
         """Raises ``NotFound``."""
         self._remove([self._get(job_id)])
@@ -195,23 +218,30 @@ class JobRegistry:
         """Undo what was done to the job since then, and to no other job that this one excludes."""
         if job_id in self.jobs:
             self._remove([self.jobs[job_id]])
-        if known.job is None:
-            return
-        if not known.job.dividing.owner:
-            self._announced_by.update(dict.fromkeys(known.job.pairs, job_id))
-        if known.reports:
-            self._reports[job_id] = known.reports
-            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(known.reports.values())), job_id)
-        self._put(known.job)
+        if known.job is not None:
+            self._hold(known.job, known.reports)
 
     def _remove(self, gone: Iterable[Job]) -> None:
         jobs = dict(self.jobs)
         for job in gone:
             del jobs[job.id]
-            self._forget_reported(job.id)
-            for pair in () if job.dividing.owner else job.pairs:
-                del self._announced_by[pair]
+            self._let_go(job)
         self.jobs = MappingProxyType(jobs)
+
+    def _hold(self, job: Job, reports: Mapping[str, frozenset[Connected]]) -> None:
+        """The job, and the pairs and connections that are its own."""
+        if not job.dividing.owner:
+            self._announced_by.update(dict.fromkeys(job.pairs, job.id))
+        if reports:
+            self._reports[job.id] = reports
+            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job.id)
+        self._put(job)
+
+    def _let_go(self, job: Job) -> None:
+        """The pairs and connections that were its own."""
+        self._forget_reported(job.id)
+        for pair in () if job.dividing.owner else job.pairs:
+            del self._announced_by[pair]
 
     def _forget_reported(self, job_id: JobId) -> None:
         for connection in chain.from_iterable(self._reports.pop(job_id, {}).values()):
@@ -229,7 +259,7 @@ class JobRegistry:
         )
 
     def _refuse_conflict(self, job_id: JobId, pairs: frozenset[Pair]) -> None:
-        taken = sorted(pairs & self._announced_by.keys())
+        taken = sorted(pair for pair in pairs if self._announced_by.get(pair, job_id) != job_id)
         if not taken:
             return
         src, dst = taken[0]
@@ -238,6 +268,15 @@ class JobRegistry:
             f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
             "jobs that report their connections may share pairs"
         )
+
+
+def _among(addresses: Set[str], reports: Mapping[str, frozenset[Connected]]) -> dict[str, frozenset[Connected]]:
+    """What these addresses have reported of each other."""
+    return {
+        address: frozenset(one for one in reported if one.dst_ip in addresses)
+        for address, reported in reports.items()
+        if address in addresses
+    }
 
 
 def _either_end(connection: Connected) -> Connected:

@@ -96,6 +96,10 @@ class WatchedJob:
         self.demand = self._state()
 
     @property
+    def spec(self) -> JobSpec:
+        return self._job.spec
+
+    @property
     def reports_as(self) -> str:
         """The job's id if it reports its connections, else empty."""
         return self._job.dividing.owner

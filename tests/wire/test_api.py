@@ -9,6 +9,7 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from controller.api import services
+from controller.api import convert, guard
 from controller.api.client import Client, Unreachable
-from controller.api.mapping import seconds
+from controller.api.mapping import message_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
@@ -88,11 +89,28 @@ def refused(stub_method: Any, request: Any) -> grpc.Call:
     return error.value
 
 
+def _without_deadline(stub_method: Any, request: Any, timeout: float) -> Any:
+    del timeout
+    return stub_method(request)
+
+
 def violations(error: grpc.Call) -> dict[str, str]:
-    status = rpc_status.from_call(error)
-    details = error_details_pb2.BadRequest()
-    assert status.details[0].Unpack(details)
+    details = detail(error, error_details_pb2.BadRequest)
     return {violation.field: violation.description for violation in details.field_violations}
+
+
+def detail(error: grpc.Call, kind: Any) -> Any:
+    """The status's detail of that kind."""
+    (found,) = (packed for packed in rpc_status.from_call(error).details if packed.Is(kind.DESCRIPTOR))
+    unpacked = kind()
+    assert found.Unpack(unpacked)
+    return unpacked
+
+
+def reason(error: grpc.Call) -> str:
+    info = detail(error, error_details_pb2.ErrorInfo)
+    assert info.domain == "signalbox"
+    return str(info.reason)
 
 
 # ---- jobs
@@ -142,6 +160,28 @@ def test_leases_are_renewed_and_jobs_deregistered(client: Client) -> None:
     assert client.renew_lease("ring") == 30.0
     client.deregister_job("ring")
     assert client.list_jobs() == ()
+
+
+def test_an_update_changes_the_fields_that_it_names(client: Client) -> None:
+    before = client.register_job(ring())
+    job = client.update_job(ring(size=7, max_subflows=4, lease_s=99), ["max_subflows", "lease_s"])
+    expected = pb.JobSpec()
+    expected.CopyFrom(before.spec)
+    expected.max_subflows, expected.lease.seconds = 4, 99
+    assert job.spec == expected == client.get_job("ring").spec
+    assert client.update_job(ring(size=7)).spec == convert.spec_message(ring(size=7))
+    with pytest.raises(NotFound):
+        client.update_job(ring("nobody"))
+    with pytest.raises(InvalidInput, match=r"update_mask.paths\[0\]: JobSpec has no field 'colour'; choose '\*'"):
+        client.update_job(ring(), ["colour"])
+
+
+def test_an_update_takes_no_pair_of_another_job(client: Client) -> None:
+    client.register_job(ring("first"))
+    client.register_job(ring("second", (H1, "10.0.8.8")))
+    with pytest.raises(Conflict, match="'second' cannot announce"):
+        client.update_job(ring("second", (H1, H2)))
+    assert list(client.get_job("second").spec.endpoints) == [H1, "10.0.8.8"]
 
 
 def test_unknown_jobs_are_not_found(client: Client) -> None:
@@ -215,6 +255,31 @@ def test_two_clients_see_the_same_jobs(api: Running, client: Client) -> None:
         assert other.get_job("ring").spec == client.get_job("ring").spec
         other.deregister_job("ring")
     assert client.list_jobs() == ()
+
+
+# ---- pages
+
+
+def test_jobs_are_listed_in_pages_ordered_by_id(client: Client, jobs: Any) -> None:
+    for n in (2, 0, 1):
+        client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
+    assert [job.spec.job_id for job in client.list_jobs()] == ["job0", "job1", "job2"]
+    assert [job.spec.job_id for job in client.list_jobs(page_size=1)] == ["job0", "job1", "job2"]
+    first = jobs.ListJobs(pb.ListJobsRequest(page_size=2), timeout=20)
+    assert [job.spec.job_id for job in first.jobs] == ["job0", "job1"]
+    client.deregister_job("job1")
+    rest = jobs.ListJobs(pb.ListJobsRequest(page_size=2, page_token=first.next_page_token), timeout=20)
+    assert ([job.spec.job_id for job in rest.jobs], rest.next_page_token) == (["job2"], "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [(pb.ListJobsRequest(page_size=-1), "page_size")]
+    + [(pb.ListJobsRequest(page_token=token), "page_token") for token in ("job1", "\u00e9", "YWZ0ZXI6", "====")],
+)
+def test_a_page_that_cannot_be_is_an_invalid_argument(jobs: Any, request_: pb.ListJobsRequest, field: str) -> None:
+    error = refused(jobs.ListJobs, request_)
+    assert (error.code(), set(violations(error))) == (grpc.StatusCode.INVALID_ARGUMENT, {field})
 
 
 # ---- wrong requests
@@ -335,15 +400,83 @@ def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
 
 
 def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "ANSWER_S", 0.05)
+    monkeypatch.setattr(guard, "ANSWER_S", 0.05)
     inbox: queue.Queue[Any] = queue.Queue()
     server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put)
     try:
-        with Client(server.start()[0]) as client, pytest.raises(Unreachable, match="did not answer in time"):
+        (address,) = server.start()
+        with Client(address) as client, pytest.raises(Unreachable, match="did not answer in time"):
             client.renew_lease("ring")
         assert not inbox.get_nowait().reply.cancelled()
+        with grpc.insecure_channel(address) as channel:
+            stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+            error = refused(partial(_without_deadline, stub.RenewLease), pb.RenewLeaseRequest(job_id="ring"))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "TOO_SLOW")
     finally:
         server.stop(0)
+
+
+# ---- status details
+
+
+def test_every_refusal_has_its_reason(jobs: Any) -> None:
+    spec = message()
+    jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
+    for method, request, code, why in (
+        (jobs.RegisterJob, pb.RegisterJobRequest(), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
+        (jobs.GetJob, pb.GetJobRequest(job_id="nobody"), grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
+        (
+            jobs.RegisterJob,
+            pb.RegisterJobRequest(spec=message(max_subflows=2)),
+            grpc.StatusCode.ALREADY_EXISTS,
+            "JOB_EXISTS",
+        ),
+        (
+            jobs.RegisterJob,
+            pb.RegisterJobRequest(spec=message(job_id="other")),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "CONFLICT",
+        ),
+        (
+            jobs.ReportIterations,
+            pb.ReportIterationsRequest(
+                job_id="ring", iterations=[message_of(pb.Iteration, IterationTime(666, 1.0, 1.0))]
+            ),
+            grpc.StatusCode.INTERNAL,
+            "INTERNAL",
+        ),
+    ):
+        error = refused(method, request)
+        assert (error.code(), reason(error)) == (code, why)
+
+
+def test_an_exhausted_controller_says_what_is_exhausted(client: Client, jobs: Any) -> None:
+    for n in range(3):
+        client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=["10.0.3.1", "10.0.3.2"])))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+    (violation,) = detail(error, error_details_pb2.QuotaFailure).violations
+    assert (violation.subject, violation.description) == ("controller", error.details())
+
+
+METHODS = [
+    (f"/{service.full_name}/{method.name}", method.server_streaming)
+    for file in (pb.DESCRIPTOR, health_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+    if not method.client_streaming and method.name != "List"
+]
+
+
+@pytest.mark.parametrize(("method", "streams"), METHODS, ids=[name for name, _ in METHODS])
+def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
+    channel: grpc.Channel, caplog: pytest.LogCaptureFixture, method: str, streams: bool
+) -> None:
+    call: Any = channel.unary_stream(method) if streams else channel.unary_unary(method)
+    error = refused((lambda *given, **more: next(call(*given, **more))) if streams else call, b"\x0a\xff\xff")
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert "no message of" in error.details()
+    assert not caplog.records
 
 
 # ---- watching

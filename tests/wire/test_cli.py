@@ -98,6 +98,15 @@ def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox,
     assert signalbox("jobs", "list", "--json").json == {"jobs": []}
 
 
+def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -> None:
+    assert signalbox("jobs", "update", spec_file) == Result(1, "", "error: there is no job 'ring'\n")
+    signalbox("jobs", "register", spec_file)
+    spec_file.write_text(json.dumps({**SPEC, "max_subflows": 4}))
+    assert signalbox("jobs", "register", spec_file).status == 1
+    assert signalbox("jobs", "update", spec_file, "--json").json["spec"]["max_subflows"] == 4
+    assert "into 4 subflows" in signalbox("jobs", "update", spec_file).out
+
+
 def test_json_has_snake_case_names_and_defaults(signalbox: Signalbox, spec_file: Path) -> None:
     signalbox("jobs", "register", spec_file)
     job = signalbox("jobs", "show", "ring", "--json").json

@@ -32,6 +32,8 @@ from controller.planning.analysis.results import Analysis
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 8
+RETRY_S = 10.0
+"""An analysis of a large fabric takes about so long."""
 NICENESS = 10
 """Of the process: OpenFlow and the control loop have priority."""
 
@@ -57,7 +59,7 @@ class AnalysisWorker:
         try:
             self._waiting.put_nowait((request, reply))
         except queue.Full:
-            resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later"))
+            resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later", retry_s=RETRY_S))
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the running process; replies that are due are never resolved."""

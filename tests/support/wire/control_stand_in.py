@@ -17,7 +17,14 @@ from controller.core.messages import Message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
 from controller.jobs.measured_demand import MeasuredDemand
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+    UpdateJob,
+)
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
@@ -109,6 +116,8 @@ class ControlStandIn:
         match message:
             case RegisterJob(spec=spec):
                 return self.registry.register(spec, now).id
+            case UpdateJob(spec=spec, merged_with=merged_with):
+                return self.registry.update(spec, merged_with).id
             case DeregisterJob(job_id=job_id):
                 self.registry.deregister(job_id)
             case RenewLease(job_id=job_id):

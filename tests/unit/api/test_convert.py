@@ -3,6 +3,7 @@ from typing import Any, get_args
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -309,3 +310,46 @@ def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None
     message = convert.status_message(status, now=50.0, unix_now=1e9, version="1")
     assert (message.switches, message.switches_in_sync, message.rules) == (3, 1, 9)
     assert not message.HasField("counters_age")
+
+
+# ---- updates
+
+
+MASKS = st.lists(st.sampled_from([name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]))
+
+
+@given(specs, specs, MASKS)
+def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_current_one(
+    old: pb.JobSpec, new: pb.JobSpec, mask: list[str]
+) -> None:
+    current = convert.job_spec(old)
+    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=mask))
+    spec, merged_with = convert.updated_spec(request, current)
+    message = convert.spec_message(spec)
+    assert merged_with == (current if mask else None)
+    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
+        assert getattr(message, name) == getattr(new if name in mask or not mask else old, name)
+
+
+def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
+    current = job_status().spec
+    paths = ["lease", "job_id", "transfers.src", "*"]
+    with pytest.raises(InvalidInput) as error:
+        convert.updated_spec(pb.UpdateJobRequest(update_mask=FieldMask(paths=paths)), current)
+    assert paths_of(error) == ["update_mask.paths[1]", "update_mask.paths[2]"]
+    assert "job_id cannot change" in str(error.value)
+    assert "reports_connections" in str(error.value)
+
+
+def test_a_star_is_all_fields() -> None:
+    current = job_status().spec
+    new = convert.spec_message(current)
+    new.max_subflows = 3
+    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["*"]))
+    assert convert.updated_spec(request, current) == (convert.job_spec(new), None)
+
+
+def test_what_is_merged_is_checked_as_a_whole() -> None:
+    request = pb.UpdateJobRequest(spec=pb.JobSpec(), update_mask=FieldMask(paths=["groups"]))
+    with pytest.raises(InvalidInput, match="no group is called 'dp'"):
+        convert.updated_spec(request, job_status().spec)

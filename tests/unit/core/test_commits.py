@@ -10,7 +10,15 @@ from controller.alarms import AlarmKind
 from controller.config import Config, FabricConfig, Strategy
 from controller.core.messages import Reply
 from controller.errors import Unavailable
-from controller.jobs.messages import Connected, DeregisterJob, RegisterJob, ReportConnections, StateNotSaved, StateSaved
+from controller.jobs.messages import (
+    Connected,
+    DeregisterJob,
+    RegisterJob,
+    ReportConnections,
+    StateNotSaved,
+    StateSaved,
+    UpdateJob,
+)
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import SetStrategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
@@ -76,6 +84,23 @@ def test_a_job_whose_end_cannot_be_saved_keeps_its_routes(fabric: FakeFabric) ->
     fabric.send(DeregisterJob(JobId("job")))
     assert answers(fabric) == [None]
     assert not fabric.saved.specs
+
+
+def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> None:
+    before, after = ring_job("job", HOSTS, lease_s=600), ring_job("job", HOSTS[:3], lease_s=600)
+    fabric.send(RegisterJob(before))
+    fabric.run(1)
+    answers(fabric)
+    fabric.disk_error = FULL
+    fabric.send(UpdateJob(after))
+    assert isinstance(answers(fabric)[0], Unavailable)
+    fabric.run(2)
+    job = fabric.status.jobs[JobId("job")]
+    assert (job.spec, job.state, len(job.routes)) == (before, "pinned", 4)
+    fabric.disk_error = ""
+    fabric.send(UpdateJob(after))
+    assert answers(fabric) == [JobId("job")]
+    assert fabric.saved.specs == (after,)
 
 
 def test_a_strategy_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MEASURED_WINDOW, JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 
@@ -140,3 +140,73 @@ def test_a_snapshot_does_not_change_under_its_reader(registry: JobRegistry) -> N
     before = registry.jobs
     registry.deregister(A)
     assert set(before) == {A}
+
+
+# ---- updates
+
+
+def test_an_update_changes_the_spec_and_keeps_the_lease_and_the_count_of_iterations(registry: JobRegistry) -> None:
+    registry.register(ring(), now=0.0)
+    registry.report(A, times(1.0, 2.0))
+    job = registry.update(ring(hosts=(1, 2, 4), lease_s=600))
+    assert {pair for pair in job.pairs if "10.0.0.4" in pair} == {("10.0.0.2", "10.0.0.4"), ("10.0.0.4", "10.0.0.1")}
+    assert registry.jobs == {A: job}
+    assert registry.expire(59.0) == ()
+    assert registry.expire(60.0) == (A,), "the next heartbeat would have taken the new lease"
+
+
+def test_an_update_frees_pairs_and_takes_others(registry: JobRegistry) -> None:
+    registry.register(ring("a", (1, 2, 3)), now=0.0)
+    registry.update(ring("a", (1, 2, 4)))
+    registry.register(ring("b", (2, 3)), now=0.0)
+    with pytest.raises(Conflict, match="'b' announces it"):
+        registry.update(ring("a", (1, 2, 3)))
+    registry.deregister(A)
+    registry.register(ring("c", (1, 2, 4)), now=0.0)
+
+
+def test_an_update_that_is_refused_changes_nothing(registry: JobRegistry) -> None:
+    registry.register(ring("a", (1, 2)), now=0.0)
+    registry.register(ring("b", (3, 4)), now=0.0)
+    before = dict(registry.jobs)
+    with pytest.raises(Conflict, match=r"'a' cannot announce 10\.0\.0\.3 > 10\.0\.0\.4: job 'b' announces it"):
+        registry.update(ring("a", (1, 3, 4)))
+    with pytest.raises(NotFound):
+        registry.update(ring("nobody"))
+    assert registry.jobs == before
+    registry.register(ring("c", (1, 3)), now=0.0)
+
+
+def test_an_update_that_was_merged_with_another_spec_is_a_conflict(registry: JobRegistry) -> None:
+    first, second = ring(), ring(max_subflows=2)
+    registry.register(first, now=0.0)
+    registry.update(second, merged_with=first)
+    with pytest.raises(Conflict, match="at the same time"):
+        registry.update(ring(max_subflows=4), merged_with=first)
+    assert registry.jobs[A].spec == second
+
+
+def test_connections_between_addresses_that_stay_stay_reported(registry: JobRegistry) -> None:
+    one, two, three = (f"10.0.0.{n}" for n in (1, 2, 3))
+    kept, lost = Connected(one, 5000, two, 6000), Connected(one, 5001, three, 6000)
+    registry.register(ring(reports_connections=True), now=0.0)
+    registry.report_connections(A, one, frozenset({kept, lost}))
+    registry.report_connections(A, three, frozenset({Connected(three, 6000, one, 5001)}))
+    job = registry.update(ring(hosts=(1, 2), reports_connections=True))
+    assert registry.connections == {A: {kept}}
+    assert set(job.dividing.connections) == {(one, two), (two, one)}
+    registry.register(ring("b", reports_connections=True), now=0.0)
+    registry.report_connections(JobId("b"), one, frozenset({lost}))
+    assert registry.update(ring(hosts=(1, 2))).dividing.connections == {}
+    assert registry.connections == {"b": {lost}}
+
+
+def test_an_update_is_taken_back_like_everything_else(registry: JobRegistry) -> None:
+    registry.register(ring(hosts=(1, 2)), now=0.0)
+    before, known = dict(registry.jobs), registry.known(A)
+    registry.update(ring(hosts=(3, 4)))
+    registry.restore(A, known)
+    assert registry.jobs == before
+    registry.register(ring("b", (3, 4)), now=0.0)
+    with pytest.raises(Conflict):
+        registry.register(ring("c", (1, 2)), now=0.0)
