@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
+from controller.api.access import CALLER, may_see, only_tenant, refuse_other_tenants, tenant_of
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.mapping import duration
@@ -76,6 +77,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str) -> JobStatus:
+        """Raises ``NotFound``, also when the job has become another tenant's."""
+        refuse_other_tenants(CALLER.get(), job_id, self._status.jobs)
         try:
             return self._status.jobs[JobId(job_id)]
         except KeyError:
@@ -107,7 +110,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
         size, after = convert.page(request)
         now, status = time.monotonic(), self._status
-        ids = sorted(job_id for job_id in status.jobs if job_id > after)
+        caller = CALLER.get()
+        ids = sorted(key for key, job in status.jobs.items() if key > after and may_see(caller, tenant_of(job)))
         jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
         more = convert.page_token(ids[size - 1]) if len(ids) > size else ""
         return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
@@ -142,7 +146,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         await self._watches.routes.watch(request.job_id, request.resume_token, context.write, self._wait)
 
     async def WatchJobs(self, request: pb.WatchJobsRequest, context: Context) -> None:  # noqa: N802
-        await self._watches.jobs.watch(request.resume_token, None, context.write, self._wait)
+        await self._watches.jobs.watch(request.resume_token, only_tenant(CALLER.get()), context.write, self._wait)
 
     async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
         await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)

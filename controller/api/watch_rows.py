@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from controller.alarms import Alarm, AlarmKind
 from controller.api import convert
+from controller.api.access import tenant_of
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding
@@ -50,7 +51,7 @@ class JobRows:
     def __init__(self) -> None:
         self._ends: Mapping[str, Any] = {}
         self.encoding: Encoding[JobKey, JobRow] = Encoding(
-            self._row, self._gone, _same_job, lambda row: _tenant(row[0])
+            self._row, self._gone, _same_job, lambda row: tenant_of(row[0])
         )
 
     def rows(self, status: Status) -> Mapping[JobKey, JobRow]:
@@ -79,7 +80,7 @@ class JobRows:
         if end:
             message = message_of(pb.JobEnd, end, end_time=timestamp(end.ended_at))
         else:
-            message = pb.JobEnd(job_id=job_id, uid=uid, tenant=_tenant(row[0]))
+            message = pb.JobEnd(job_id=job_id, uid=uid, tenant=tenant_of(row[0]))
         return _bytes(pb.WatchJobsResponse(ended=[message]))
 
 
@@ -89,13 +90,8 @@ def uid_of(job: JobStatus) -> str:
     return uid
 
 
-def _tenant(job: JobStatus) -> str:
-    tenant: str = getattr(job, "tenant", "")
-    return tenant
-
-
 def _owner(row: JobRow) -> str:
-    return _tenant(row[0])
+    return tenant_of(row[0])
 
 
 def _same_job(before: JobRow, now: JobRow) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 import typer
 from google.protobuf.message import Message
 
-from controller.api.client import DEFAULT_ADDRESS, Client, resuming
+from controller.api.client import DEFAULT_ADDRESS, resuming
+from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, fields
 from controller.commands.printing import known, rate
 from controller.errors import SignalboxError
@@ -26,31 +27,31 @@ Fields = Mapping[str, Any]
 Lines = Callable[[Fields], Iterator[str]]
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print all jobs, then those that change or end (with --json one object per message)."""
-    with Client(address) as client:
+    with connect(address) as client:
         _print(client.watch_jobs, job_lines, as_json)
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print all switches, links and hosts, then those that come, change or go; rates of links only with --json."""
-    with Client(address) as client:
+    with connect(address) as client:
         _print(client.watch_fabric, FabricLines(), as_json)
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def alarms(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print all alarms, then those that are raised or end (with --json one object per message)."""
-    with Client(address) as client:
+    with connect(address) as client:
         _print(client.watch_alarms, alarm_lines, as_json)
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def plan(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print the newest plan in a line, and each that follows; its routes only with --json."""
-    with Client(address) as client:
+    with connect(address) as client:
         _print(client.watch_plan, plan_lines, as_json)
 
 

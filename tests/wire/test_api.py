@@ -633,7 +633,7 @@ def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     with running_api("127.0.0.1:0", f"unix:{path}") as api:
         assert api.addresses[1] == f"unix:{path}"
-        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with Client(api.addresses[0]) as tcp, Client(api.addresses[1]) as unix:
             tcp.register_job(ring())
             assert unix.get_job("ring").spec.job_id == "ring"
