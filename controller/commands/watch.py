@@ -123,8 +123,8 @@ class FabricLines:
         for dpid in found["switches_gone"]:
             yield f"switch {self._switches.get(dpid, dpid)}: gone"
         for at in found["links_gone"]:
-            line = self._links.pop((at["dpid"], at["port"]), f"link at {at['dpid']}:{at['port']}:")
-            yield f"{line.rpartition(':')[0]}: gone"
+            line = self._links.pop((at["dpid"], at["port"]), f"link at {at['dpid']}, port {at['port']}: ")
+            yield f"{line.rpartition(': ')[0]}: gone"
         for ip in found["hosts_gone"]:
             yield f"host {ip}: gone"
 
