@@ -31,6 +31,9 @@ INSTALL_S = 120.0
 ANALYSIS_S = 140.0
 """How long an analysis may take, which needs many plans, with those that wait before it."""
 
+CANCELLED_WITHIN_S = 10.0
+"""gRPC cancels a call soon after its client has gone."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Context], Any]
 
@@ -102,6 +105,9 @@ def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context]
                 answer = method(request, context)
                 return await answer if inspect.isawaitable(answer) else answer
         except grpc.aio.AbortError:
+            raise
+        except grpc.aio.InternalError:  # it could not send, because the client has gone
+            await asyncio.sleep(CANCELLED_WITHIN_S)
             raise
         except NotImplementedError:
             await _abort(context, NotServed(f"{name} is not served yet"))

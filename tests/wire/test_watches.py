@@ -347,3 +347,24 @@ def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, c
     while api.control.board._listeners and time.monotonic() < deadline:
         threading.Event().wait(0.01)
     assert not api.control.board._listeners
+
+
+def test_watchers_that_leave_while_they_are_written_to_put_nothing_into_the_log(
+    api: Running, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for round_number in range(3):
+        channels = [grpc.insecure_channel(api.addresses[0], [("grpc.use_local_subchannel_pool", 1)]) for _ in range(8)]
+        stubs: list[Any] = [pb_grpc.ControllerServiceStub(channel) for channel in channels]  # type: ignore[no-untyped-call]
+        streams = [stub.WatchFabric(pb.WatchFabricRequest()) for stub in stubs for _ in range(12)]
+        for stream in streams:
+            next(stream)
+        for number in range(10):
+            publish(api, cables(500, rate_bps=(10 * round_number + number) * 1e6))
+        for channel in channels:
+            channel.close()
+    deadline = time.monotonic() + 20
+    while api.control.board._listeners and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not api.control.board._listeners
+    assert not caplog.records
+    assert "request failed" not in capsys.readouterr().out
