@@ -53,7 +53,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._put = put
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
-        self._watches = Watches(board, self._job)
+        self._watches = Watches(board, self._job, self._ended)
 
     def stop_waiting(self) -> None:
         """End every call that waits, with ``Stopping``. For the server's own loop."""
@@ -75,6 +75,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     @property
     def _status(self) -> Status:
         return self._board.status
+
+    def _ended(self, job_id: str, _uid: str) -> NotFound | None:
+        """How the registration ended; None while that is not certain."""
+        return NotFound(f"there is no job '{job_id}'")
 
     def _job(self, job_id: str) -> JobStatus:
         """Raises ``NotFound``, also when the job has become another tenant's."""

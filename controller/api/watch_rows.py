@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, Generic
 
 from google.protobuf.message import Message
 
@@ -19,7 +19,7 @@ from controller.api import convert
 from controller.api.access import tenant_of
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.watch_table import Encoding
+from controller.api.watch_table import Encoding, Key, Value
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
 from controller.jobs.demand import JobDemand
 from controller.jobs.spec import JobId
@@ -33,7 +33,21 @@ def _bytes(message: Message) -> bytes:
     return encoded
 
 
+class Rows(Generic[Key, Value]):
+    """The rows of one watch. ``again_s``: when to ask again for those of the same status, in seconds; 0: not at all."""
+
+    encoding: Encoding[Key, Value]
+    again_s = 0.0
+
+    def of(self, status: Status) -> Mapping[Key, Value]:
+        """All that there are."""
+        raise NotImplementedError
+
+
 # ---- jobs
+
+HELD_S = 2.0
+"""How long a job that has gone is still told while it is not known how it ended: that is told when it is on disk."""
 
 JobKey = tuple[JobId, str]
 """Of one registration: the job's id and the uid."""
@@ -45,25 +59,31 @@ _SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name
 """What of a job does not change without a new status. Tuples compare by identity first."""
 
 
-class JobRows:
+class JobRows(Rows[JobKey, JobRow]):
     """Registered jobs. What is left of the lease and measured rates are no part of a row: they change all the time."""
 
     def __init__(self) -> None:
         self._ends: Mapping[str, Any] = {}
-        self.encoding: Encoding[JobKey, JobRow] = Encoding(
-            self._row, self._gone, _same_job, lambda row: tenant_of(row[0])
-        )
+        self._told: Mapping[JobKey, JobRow] = {}
+        self._held_since: dict[JobKey, float] = {}
+        self.encoding = Encoding(self._row, self._gone, _same_job, _owner)
 
-    def rows(self, status: Status) -> Mapping[JobKey, JobRow]:
-        self._ends = {end.uid: end for end in getattr(status, "job_ends", ())}
-        return {
-            (job_id, uid_of(job)): (
-                job,
-                status.demands.get(job_id),
-                (job.iterations, job.last_communication_s, job.efficiency_measured),
-            )
-            for job_id, job in status.jobs.items()
-        }
+    def of(self, status: Status) -> Mapping[JobKey, JobRow]:
+        """Also those that have just gone, until it is known how."""
+        ends = getattr(status, "job_ends", None)
+        self._ends = {end.uid: end for end in ends or ()}
+        found = _jobs(status)
+        if ends is not None:
+            found |= self._held(found, time.monotonic())
+        self.again_s = HELD_S if self._held_since else 0.0
+        self._told = found
+        return found
+
+    def _held(self, found: Mapping[JobKey, JobRow], now: float) -> dict[JobKey, JobRow]:
+        gone = [key for key in self._told if key not in found and key[1] not in self._ends]
+        since = {key: self._held_since.get(key, now) for key in gone}
+        self._held_since = {key: at for key, at in since.items() if now < at + HELD_S}
+        return {key: self._told[key] for key in self._held_since}
 
     def _row(self, _: JobKey, row: JobRow) -> bytes:
         job, demand, _reported = row
@@ -82,6 +102,17 @@ class JobRows:
         else:
             message = pb.JobEnd(job_id=job_id, uid=uid, tenant=tenant_of(row[0]))
         return _bytes(pb.WatchJobsResponse(ended=[message]))
+
+
+def _jobs(status: Status) -> dict[JobKey, JobRow]:
+    return {
+        (job_id, uid_of(job)): (
+            job,
+            status.demands.get(job_id),
+            (job.iterations, job.last_communication_s, job.efficiency_measured),
+        )
+        for job_id, job in status.jobs.items()
+    }
 
 
 def uid_of(job: JobStatus) -> str:
@@ -116,15 +147,15 @@ FabricRow = tuple[Any, ...]
 announced; a host and the name of its switch."""
 
 
-class FabricRows:
+class FabricRows(Rows[FabricKey, FabricRow]):
     """Switches, links with their rates, and hosts."""
 
     def __init__(self) -> None:
         self._names = Memo(_names)
         self._links: dict[LinkId, tuple[Link, str, pb.WatchFabricResponse]] = {}
-        self.encoding: Encoding[FabricKey, FabricRow] = Encoding(self._row, _gone_from_fabric)
+        self.encoding = Encoding(self._row, _gone_from_fabric)
 
-    def rows(self, status: Status) -> Mapping[FabricKey, FabricRow]:
+    def of(self, status: Status) -> Mapping[FabricKey, FabricRow]:
         fabric = status.fabric
         found: dict[FabricKey, FabricRow] = {
             dpid: (switch, status.switches.get(dpid)) for dpid, switch in fabric.switches.items()
@@ -179,14 +210,14 @@ PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
 """The plan, whether it is installed, what other schemes reach, and which bytes of each job it was made for."""
 
 
-class PlanRows:
+class PlanRows(Rows[str, PlanRow]):
     """The newest plan: one row, or none before the first."""
 
     def __init__(self) -> None:
         self._status = Status()
-        self.encoding: Encoding[str, PlanRow] = Encoding(self._row, lambda _key, _row: b"", _same_plan)
+        self.encoding = Encoding(self._row, lambda _key, _row: b"", _same_plan)
 
-    def rows(self, status: Status) -> Mapping[str, PlanRow]:
+    def of(self, status: Status) -> Mapping[str, PlanRow]:
         self._status = status
         if status.plan is None:
             return {}
@@ -205,18 +236,18 @@ def _same_plan(before: PlanRow, now: PlanRow) -> bool:
 AlarmKey = tuple[AlarmKind, str]
 
 
-class AlarmRows:
+class AlarmRows(Rows[AlarmKey, Alarm]):
     """What is wrong now."""
 
     def __init__(self) -> None:
         # Read once: the same alarm must not seem to be raised at another time.
         self._unix_offset_s = time.time() - time.monotonic()
-        self.encoding: Encoding[AlarmKey, Alarm] = Encoding(
+        self.encoding = Encoding(
             lambda _, alarm: _bytes(pb.WatchAlarmsResponse(raised=[self._message(alarm)])),
             lambda _, alarm: _bytes(pb.WatchAlarmsResponse(ended=[self._message(alarm)])),
         )
 
-    def rows(self, status: Status) -> Mapping[AlarmKey, Alarm]:
+    def of(self, status: Status) -> Mapping[AlarmKey, Alarm]:
         return {alarm.key: alarm for alarm in status.alarms}
 
     def _message(self, alarm: Alarm) -> pb.Alarm:

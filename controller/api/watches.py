@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401  (asyncio would import it at the first call of to_thread)
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
@@ -17,8 +17,8 @@ from google.protobuf.message import Message
 
 from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, uid_of
-from controller.api.watch_table import Encoding, Reader, ResumeTokens, WatchTable
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows, uid_of
+from controller.api.watch_table import Reader, ResumeTokens, WatchTable
 from controller.errors import NotFound
 from controller.jobs.spec import JobId
 from controller.status import JobStatus, Status, StatusBoard
@@ -40,6 +40,13 @@ Write = Callable[[bytes], Awaitable[None]]
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]
 """Raises when the server stops first."""
+
+
+JobOf = Callable[[str], JobStatus]
+"""The status of the job with this id. Raises ``NotFound``."""
+
+Ended = Callable[[str, str], NotFound | None]
+"""How the registration ended, by the job's id and the uid; None while that is not certain."""
 
 
 class Publications:
@@ -77,10 +84,11 @@ class Publications:
                 loop.call_soon_threadsafe(self._wake_later, loop)
 
     def _wake_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_at(max(loop.time(), self._next_at), self._wake, loop)
+        loop.call_at(max(loop.time(), self._next_at), self.wake)
 
-    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._next_at = loop.time() + self._spacing_s
+    def wake(self) -> None:
+        """Wake those who are concerned now."""
+        self._next_at = asyncio.get_running_loop().time() + self._spacing_s
         self._waking = False
         for event, concerned in self._watchers.items():
             if concerned():
@@ -90,16 +98,10 @@ class Publications:
 class Feed(Generic[Key, Value]):
     """A table that follows the status while there are watchers, and is brought up to date when the first one comes."""
 
-    def __init__(
-        self,
-        board: StatusBoard,
-        response: type[Message],
-        rows: Callable[[Status], Mapping[Key, Value]],
-        encoding: Encoding[Key, Value],
-    ) -> None:
+    def __init__(self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value]) -> None:
         self._board = board
         self._rows = rows
-        self._table = WatchTable(response, encoding)
+        self._table = WatchTable(response, rows.encoding)
         self._publications = Publications(board, SPACING_S)
         self._followed: Status | None = None
         self._following: asyncio.Task[None] | None = None
@@ -129,18 +131,25 @@ class Feed(Generic[Key, Value]):
         status = self._board.status
         try:
             if status is not self._followed:
-                self._table.apply(await asyncio.to_thread(lambda: self._table.changes(self._rows(status))))
+                self._table.apply(await asyncio.to_thread(lambda: self._table.changes(self._rows.of(status))))
                 self._followed = status
+                if self._rows.again_s:
+                    asyncio.get_running_loop().call_later(self._rows.again_s, self._look_again)
         finally:
             self._following = None
 
+    def _look_again(self) -> None:
+        self._followed = None
+        self._publications.wake()
+
 
 class Routes:
-    """The routes of jobs: all of a job's in one message. ``job_of`` raises ``NotFound``."""
+    """The routes of jobs: all of a job's in one message."""
 
-    def __init__(self, board: StatusBoard, job_of: Callable[[str], JobStatus]) -> None:
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
         self._board = board
         self._job_of = job_of
+        self._ended = ended
         self._publications = Publications(board, ROUTES_SPACING_S)
         self._tokens = ResumeTokens()
         self._shared: dict[str, bytes] = {}
@@ -160,10 +169,12 @@ class Routes:
         with self._publications.heard(changed) as published:
             while True:
                 published.clear()
-                status, job = self._board.status, self._job_of(job_id)
-                if uid_of(job) != uid:
-                    raise NotFound(f"another registration has the id of job '{job_id}' now")
-                if job.routes_generation != sent:
+                status = self._board.status
+                job = status.jobs.get(JobId(job_id))
+                if job is None or uid_of(job) != uid:
+                    if error := self._ended(job_id, uid):
+                        raise error
+                elif job.routes_generation != sent:
                     sent = job.routes_generation
                     await write(self._message(stream, job, status))
                 await wait(published)
@@ -183,12 +194,11 @@ class Routes:
 
 
 class Watches:
-    """``job_of``: the status of a job; raises ``NotFound``."""
+    """All that can be watched."""
 
-    def __init__(self, board: StatusBoard, job_of: Callable[[str], JobStatus]) -> None:
-        jobs, fabric, plan, alarms = JobRows(), FabricRows(), PlanRows(), AlarmRows()
-        self.jobs = Feed(board, pb.WatchJobsResponse, jobs.rows, jobs.encoding)
-        self.fabric = Feed(board, pb.WatchFabricResponse, fabric.rows, fabric.encoding)
-        self.plan = Feed(board, pb.WatchPlanResponse, plan.rows, plan.encoding)
-        self.alarms = Feed(board, pb.WatchAlarmsResponse, alarms.rows, alarms.encoding)
-        self.routes = Routes(board, job_of)
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
+        self.jobs = Feed(board, pb.WatchJobsResponse, JobRows())
+        self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows())
+        self.plan = Feed(board, pb.WatchPlanResponse, PlanRows())
+        self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows())
+        self.routes = Routes(board, job_of, ended)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from controller.api import convert
+from controller.api import convert, watch_rows
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows, uid_of
 from controller.api.watch_table import Reader, WatchTable
 from controller.fabric.topology import LinkId
 from controller.jobs.demand import DemandSource
@@ -20,21 +20,19 @@ from controller.status import LinkStatus, Status
 from tests.support.status_example import UP1
 from tests.support.status_example import status as example_status
 
-Rows = JobRows | FabricRows | PlanRows | AlarmRows
-
 
 class Watcher:
     """Reads the changes of one kind of rows."""
 
-    def __init__(self, rows: Rows, response: Any) -> None:
-        self._rows: Callable[[Status], Mapping[Any, Any]] = rows.rows
+    def __init__(self, rows: Rows[Any, Any], response: Any) -> None:
+        self.rows = rows
         self._response = response
         self._table: WatchTable[Any, Any] = WatchTable(response, rows.encoding)
         self._reader = Reader(self._table)
 
     def told(self, status: Status) -> Any:
         """None when there is nothing to tell."""
-        self._table.update(self._rows(status))
+        self._table.update(self.rows.of(status))
         encoded = self._reader.message()
         assert self._reader.message() is None
         return self._response.FromString(encoded) if encoded is not None else None
@@ -86,7 +84,7 @@ def test_alarms_and_plan_are_those_of_the_status() -> None:
         (AlarmRows, pb.WatchAlarmsResponse),
     ],
 )
-def test_an_equal_status_is_no_change(rows: Callable[[], Rows], response: Any) -> None:
+def test_an_equal_status_is_no_change(rows: Callable[[], Rows[Any, Any]], response: Any) -> None:
     watcher = Watcher(rows(), response)
     status = example_status()
     watcher.told(status)
@@ -118,20 +116,55 @@ def test_a_rate_changes_one_link(fabric: Watcher) -> None:
     assert fabric.told(replace(status, links=links)) is None
 
 
+@dataclass(frozen=True)
+class StatusWithEnds(Status):
+    """``job_ends``: registrations that are over."""
+
+    job_ends: tuple[Any, ...] = ()
+
+
+def without(status: Status, job_id: str, *ends: Any) -> Status:
+    """The job is gone; ``ends``: of which it is known how."""
+    jobs = {key: job for key, job in status.jobs.items() if key != job_id}
+    given = {field.name: getattr(status, field.name) for field in fields(Status)}
+    return StatusWithEnds(**{**given, "jobs": jobs, "job_ends": ends})
+
+
+def end(job_id: str, uid: str) -> Any:
+    return SimpleNamespace(job_id=job_id, uid=uid, tenant="t", reason="lease_ran_out", ended_at=10.5)
+
+
 def test_a_job_that_is_gone_is_told_with_how_it_ended(jobs: Watcher) -> None:
     status = example_status()
     jobs.told(status)
-    job_id, *others = status.jobs
-    told = jobs.told(replace(status, jobs={key: status.jobs[key] for key in others}))
-    assert [end.job_id for end in told.ended] == [job_id]
-
-
-def test_an_end_has_reason_and_time() -> None:
-    rows = JobRows()
-    end = SimpleNamespace(job_id="ring", uid="u1", tenant="t", reason="lease_ran_out", ended_at=10.5)
-    rows._ends = {"u1": end}
-    row = next(iter(rows.rows(example_status()).values()))
-    rows._ends = {"u1": end}
-    (told,) = pb.WatchJobsResponse.FromString(rows.encoding.gone((JobId("ring"), "u1"), row)).ended
-    assert (told.uid, told.tenant, told.reason) == ("u1", "t", pb.JOB_END_REASON_LEASE_RAN_OUT)
+    job_id = next(iter(status.jobs))
+    uid = uid_of(status.jobs[job_id])
+    (told,) = jobs.told(without(status, job_id, end(job_id, uid))).ended
+    assert (told.job_id, told.uid, told.tenant, told.reason) == (job_id, uid, "t", pb.JOB_END_REASON_LEASE_RAN_OUT)
     assert told.end_time.ToJsonString() == "1970-01-01T00:00:10.500Z"
+
+
+def test_the_end_of_a_job_is_told_when_it_is_known_how_it_ended(jobs: Watcher) -> None:
+    status = example_status()
+    jobs.told(status)
+    job_id = next(iter(status.jobs))
+    assert jobs.told(without(status, job_id)) is None
+    assert jobs.rows.again_s > 0
+    assert jobs.told(without(status, "nobody")) is None  # it could not be saved: the job goes on
+    assert jobs.rows.again_s == 0
+    assert jobs.told(without(status, job_id)) is None
+    told = jobs.told(without(status, job_id, end(job_id, uid_of(status.jobs[job_id]))))
+    assert [end.job_id for end in told.ended] == [job_id]
+    assert jobs.rows.again_s == 0
+
+
+def test_the_end_of_a_job_is_told_at_last_also_when_it_is_not_known_how(
+    jobs: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = example_status()
+    jobs.told(status)
+    job_id = next(iter(status.jobs))
+    assert jobs.told(without(status, job_id)) is None
+    monkeypatch.setattr(watch_rows, "HELD_S", 0.0)
+    told = jobs.told(without(status, job_id))
+    assert [(end.job_id, end.reason) for end in told.ended] == [(job_id, pb.JOB_END_REASON_UNSPECIFIED)]
