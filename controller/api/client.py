@@ -10,7 +10,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self, TypeVar
+from uuid import uuid4
 
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -28,12 +30,14 @@ from controller.errors import (
     Conflict,
     Exhausted,
     FieldProblem,
+    Gone,
     InvalidInput,
     NotAllowed,
     NotFound,
     SignalboxError,
     Unauthenticated,
     Unavailable,
+    WrongLeaseToken,
 )
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
@@ -90,6 +94,14 @@ class Unreachable(SignalboxError):
     """No answer from the address, or not in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """``lease_token``: whoever has it can renew, change and end the job."""
+
+    job: pb.Job
+    lease_token: str = field(repr=False)
+
+
 Watched = TypeVar("Watched", bound=Any)
 
 
@@ -123,7 +135,9 @@ def resuming(
 
 class Client:
     """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
-    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used."""
+    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used.
+
+    It remembers the lease tokens of the jobs that it has registered, and uses them where a call is given none."""
 
     def __init__(
         self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0, credentials: Credentials = NO_CREDENTIALS
@@ -141,6 +155,8 @@ class Client:
                 ("grpc.max_reconnect_backoff_ms", 2000),
             ],
         )
+        self._tokens: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
         self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -155,11 +171,20 @@ class Client:
 
     # ---- jobs
 
-    def register_job(self, spec: JobSpec) -> pb.Job:
-        """Announce a job; the same spec again renews its lease."""
-        request = pb.RegisterJobRequest(spec=convert.spec_message(spec))
+    def register_job(
+        self, spec: JobSpec, *, lease_token: str | None = None, request_id: str = "", take_over: bool = False
+    ) -> Registered:
+        """Announce a job; the same spec again, with its lease token or the same ``request_id``, renews its lease.
+        Without a ``request_id`` it is the same for all registrations of a job by this client. Raises ``AlreadyExists``
+        when the id belongs to another registration, which ``take_over`` ends, and ``Conflict``."""
+        request_id = request_id or self._request_ids.setdefault(spec.job_id, str(uuid4()))
+        token = self._token(spec.job_id, lease_token)
+        request = pb.RegisterJobRequest(
+            spec=convert.spec_message(spec), lease_token=token, request_id=request_id, take_over=take_over
+        )
         response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
-        return response.job
+        self._tokens[spec.job_id] = response.lease_token
+        return Registered(response.job, response.lease_token)
 
     def get_job(self, job_id: str) -> pb.Job:
         response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
@@ -176,32 +201,47 @@ class Client:
                 return tuple(found)
             request.page_token = response.next_page_token
 
-    def update_job(self, spec: JobSpec, fields: Iterable[str] = ()) -> pb.Job:
+    def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
         """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
-        ``NotFound``, and ``Conflict`` as ``register_job``."""
+        ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as ``register_job``."""
         mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
-        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask)
+        token = self._token(spec.job_id, lease_token)
+        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask, lease_token=token)
         response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
         return response.job
 
-    def deregister_job(self, job_id: str) -> None:
-        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id))
+    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False) -> None:
+        """End a job; again with the same token is no error. ``force``: without the token. Raises ``NotFound`` and
+        ``WrongLeaseToken``."""
+        token = self._token(job_id, lease_token)
+        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force))
 
-    def renew_lease(self, job_id: str) -> float:
-        """Returns the seconds left. Raises ``NotFound`` when the lease had run out."""
-        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, pb.RenewLeaseRequest(job_id=job_id))
+    def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
+        """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
+        ``WrongLeaseToken``."""
+        request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
+        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, request)
         return seconds(response.lease_left)
 
-    def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
+    def report_iterations(
+        self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
+    ) -> int:
+        """Returns how many of them are new: above all indices that were reported before."""
         messages = [message_of(pb.Iteration, iteration) for iteration in iterations]
-        self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
+        token = self._token(job_id, lease_token)
+        request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
+        response: pb.ReportIterationsResponse = self._call(self._jobs.ReportIterations, request)
+        return response.accepted
 
-    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
+    def report_connections(
+        self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
+    ) -> None:
         """All connections that ``address`` has for the job; they replace those reported before."""
         messages = [
             pb.Connection(src=c.src_ip, src_port=c.src_port, dst=c.dst_ip, dst_port=c.dst_port) for c in connections
         ]
-        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages)
+        token = self._token(job_id, lease_token)
+        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)
         self._call(self._jobs.ReportConnections, request)
 
     # Watches go on until they are closed; ``resuming`` opens them again after the controller could not be reached.
@@ -280,6 +320,10 @@ class Client:
         finally:
             stream.cancel()
 
+    def _token(self, job_id: str, given: str | None) -> str:
+        """Empty without any."""
+        return self._tokens.get(job_id, "") if given is None else given
+
     def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
         try:
             return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
@@ -294,6 +338,11 @@ class Client:
         retry_s = _retry_s(error)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
+        reason = _reason(error)
+        if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
+            raise NotFound(text, Gone(reason)) from None
+        if reason == "WRONG_LEASE_TOKEN":
+            raise WrongLeaseToken(text) from None
         if code in _ERRORS:
             raise _ERRORS[code](text) from None
         if retry_s is not None:
@@ -328,6 +377,15 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
         if detail.Unpack(request):
             found += [FieldProblem(v.field, v.description) for v in request.field_violations]
     return tuple(found)
+
+
+def _reason(error: grpc.Call) -> str:
+    """Of the status's ``google.rpc.ErrorInfo``; empty without."""
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
 
 
 def _retry_s(error: grpc.Call) -> float | None:

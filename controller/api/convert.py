@@ -50,6 +50,14 @@ from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 MAX_REPORTED = 10_000
 """Iterations in one report."""
 
+MAX_INDEX = (1 << 63) - 1
+MAX_ITERATION_S = 7 * 86_400.0
+
+CLOCK_ERROR = 1e-6
+"""Relative: two times of one iteration may be rounded differently."""
+
+MAX_REQUEST_ID_CHARS = 128
+
 MAX_PAGE = 1000
 """Jobs in one answer."""
 _PAGES = "after"
@@ -68,6 +76,14 @@ def job_spec(message: pb.JobSpec) -> JobSpec:
         raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
     InvalidInput.refuse(check(spec))
     return spec
+
+
+def request_id(request: pb.RegisterJobRequest) -> str:
+    """Raises ``InvalidInput`` for one that is too long."""
+    if len(request.request_id) > MAX_REQUEST_ID_CHARS:
+        message = f"at most {MAX_REQUEST_ID_CHARS} characters are allowed (given: {len(request.request_id)})"
+        raise InvalidInput.of("request_id", message)
+    return request.request_id
 
 
 def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
@@ -117,25 +133,30 @@ def page_token(last: JobId) -> str:
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
-    """The reported iterations. Raises ``InvalidInput`` for times that are not positive, and for communication
-    that takes longer than its iteration."""
+    """The reported iterations. Raises ``InvalidInput`` for times that are not positive or longer than a week, for
+    communication that takes longer than its iteration, and for indices that do not ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
     times = tuple(IterationTime(i.index, seconds(i.duration), seconds(i.communication)) for i in request.iterations)
+    before = (-1, *(time.index for time in times))
     InvalidInput.refuse(
         FieldProblem(f"iterations[{n}].{name}", problem)
         for n, time in enumerate(times)
-        for name, problem in _wrong_time(time)
+        for name, problem in _wrong_time(time, before[n])
     )
     return times
 
 
-def _wrong_time(time: IterationTime) -> Iterator[tuple[str, str]]:
+def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, str]]:
+    if time.index > MAX_INDEX:
+        yield "index", f"at most {MAX_INDEX} is allowed (given: {time.index})"
+    elif time.index <= index_before:
+        yield "index", f"must be more than the one before, {index_before} (given: {time.index})"
     for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
-        if value_s <= 0:
-            yield name, f"a time above 0 is needed (given: {value_s:g} s)"
-    if time.communication_s > time.duration_s > 0:
+        if not 0 < value_s <= MAX_ITERATION_S:
+            yield name, f"a time above 0 is needed, at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
+    if time.communication_s > time.duration_s * (1 + CLOCK_ERROR) > 0:
         yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 
 
@@ -195,16 +216,16 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     return message_of(
         pb.Job,
         job,
-        uid=None,
-        tenant=None,
-        register_time=None,
+        uid=job.uid,
+        tenant=job.registration.tenant,
+        register_time=timestamp(job.registration.registered_at),
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
         level=job.level or None,
         efficiency_predicted=job.efficiency_predicted or None,
         efficiency_measured=job.efficiency_measured or None,
         ideal_communication=_known(job.ideal_communication_s),
-        last_iteration_index=None,
+        last_iteration_index=job.last_index if job.last_index >= 0 else None,
         last_communication=_known(job.last_communication_s),
         demand=_demand(demand, with_pairs) if demand else None,
     )

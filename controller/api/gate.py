@@ -155,7 +155,7 @@ class Gate:
         if caller.role not in rule.roles:
             raise NotAllowed(f"the role '{caller.role}' may not call this")
         if rule.of_job:
-            refuse_other_tenants(caller, _job_id(request), self._board.status.jobs)
+            refuse_other_tenants(caller, _job_id(request), self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

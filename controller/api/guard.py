@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
-from controller.errors import InvalidInput, SignalboxError
+from controller.errors import InvalidInput, SignalboxError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +33,9 @@ ANALYSIS_S = 140.0
 
 CANCELLED_WITHIN_S = 10.0
 """gRPC cancels a call soon after its client has gone."""
+
+NO_RETRY = ("grpc-retry-pushback-ms", "-1")
+"""gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Context], Any]
@@ -129,4 +132,7 @@ def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
     status = rpc_status.to_status(status_of(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    trailers = status.trailing_metadata
+    if isinstance(error, Unavailable):
+        trailers = (*trailers, NO_RETRY)
+    await context.abort(status.code, status.details, trailers)

@@ -16,7 +16,6 @@ from google.protobuf.message import Message
 
 from controller.alarms import Alarm, AlarmKind
 from controller.api import convert
-from controller.api.access import tenant_of
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding, Key, Value
@@ -25,7 +24,7 @@ from controller.jobs.demand import JobDemand
 from controller.jobs.spec import JobId
 from controller.memo import Memo
 from controller.planning.plan import Plan
-from controller.status import JobStatus, Status
+from controller.status import JobEnd, JobStatus, Status
 
 
 def _bytes(message: Message) -> bytes:
@@ -55,7 +54,7 @@ JobKey = tuple[JobId, str]
 JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
 """The job, its demand, and what it has reported."""
 
-_SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name not in ("lease_ends_at", "vitals")))
+_SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
 """What of a job does not change without a new status. Tuples compare by identity first."""
 
 
@@ -63,18 +62,16 @@ class JobRows(Rows[JobKey, JobRow]):
     """Registered jobs. What is left of the lease and measured rates are no part of a row: they change all the time."""
 
     def __init__(self) -> None:
-        self._ends: Mapping[str, Any] = {}
+        self._ends: Mapping[str, JobEnd] = {}
         self._told: Mapping[JobKey, JobRow] = {}
         self._held_since: dict[JobKey, float] = {}
         self.encoding = Encoding(self._row, self._gone, _same_job, _owner)
 
     def of(self, status: Status) -> Mapping[JobKey, JobRow]:
         """Also those that have just gone, until it is known how."""
-        ends = getattr(status, "job_ends", None)
-        self._ends = {end.uid: end for end in ends or ()}
+        self._ends = {end.uid: end for end in status.job_ends}
         found = _jobs(status)
-        if ends is not None:
-            found |= self._held(found, time.monotonic())
+        found |= self._held(found, time.monotonic())
         self.again_s = HELD_S if self._held_since else 0.0
         self._told = found
         return found
@@ -100,13 +97,13 @@ class JobRows(Rows[JobKey, JobRow]):
         if end:
             message = message_of(pb.JobEnd, end, end_time=timestamp(end.ended_at))
         else:
-            message = pb.JobEnd(job_id=job_id, uid=uid, tenant=tenant_of(row[0]))
+            message = pb.JobEnd(job_id=job_id, uid=uid, tenant=row[0].registration.tenant)
         return _bytes(pb.WatchJobsResponse(ended=[message]))
 
 
 def _jobs(status: Status) -> dict[JobKey, JobRow]:
     return {
-        (job_id, uid_of(job)): (
+        (job_id, job.uid): (
             job,
             status.demands.get(job_id),
             (job.iterations, job.last_communication_s, job.efficiency_measured),
@@ -115,14 +112,8 @@ def _jobs(status: Status) -> dict[JobKey, JobRow]:
     }
 
 
-def uid_of(job: JobStatus) -> str:
-    """Of the job's registration."""
-    uid: str = getattr(job, "uid", "")
-    return uid
-
-
 def _owner(row: JobRow) -> str:
-    return tenant_of(row[0])
+    return row[0].registration.tenant
 
 
 def _same_job(before: JobRow, now: JobRow) -> bool:

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from controller.api import convert
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows, uid_of
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, ResumeTokens, WatchTable
 from controller.errors import NotFound
 from controller.jobs.spec import JobId
@@ -158,20 +158,20 @@ class Routes:
     async def watch(self, job_id: str, token: str, write: Write, wait: Wait) -> None:
         """Write the newest routes whenever they have changed, until ``wait`` raises. Raises ``NotFound`` when the job's
         registration ends, ``InvalidInput`` for what is no resume token."""
-        uid = uid_of(self._job_of(job_id))
+        uid = self._job_of(job_id).uid
         stream = f"{uid} {job_id}"
         sent = self._tokens.position(stream, token)
 
         def changed() -> bool:
             job = self._board.status.jobs.get(JobId(job_id))
-            return job is None or (uid_of(job), job.routes_generation) != (uid, sent)
+            return job is None or (job.uid, job.routes_generation) != (uid, sent)
 
         with self._publications.heard(changed) as published:
             while True:
                 published.clear()
                 status = self._board.status
                 job = status.jobs.get(JobId(job_id))
-                if job is None or uid_of(job) != uid:
+                if job is None or job.uid != uid:
                     if error := self._ended(job_id, uid):
                         raise error
                 elif job.routes_generation != sent:

@@ -13,6 +13,7 @@ import pytest
 
 from controller.api.certificates import Credentials
 from controller.api.client import Client, Unreachable
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.errors import InvalidInput, Unauthenticated
@@ -240,4 +241,4 @@ def test_the_servers_files_are_checked_and_named(secured: Secured, tmp_path: Pat
     empty.touch()
     settings = ApiConfig(certificate=secured.settings["certificate"], private_key=empty)
     with pytest.raises(InvalidInput, match=r"api\.private_key: .* is no PEM file"):
-        ApiServer(settings, StatusBoard(), lambda _: None)
+        ApiServer(settings, StatusBoard(), lambda _: None, LeaseTokens.of(None))

@@ -19,6 +19,7 @@ from controller.api.client import Client
 from controller.cli import main
 from controller.config import ApiConfig
 from controller.jobs.spec import JobSpec
+from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
 SPEC = {
@@ -63,6 +64,13 @@ def no_audit_lines() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where lease tokens are kept."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/signalbox/leases"
 
 
 @pytest.fixture
@@ -117,6 +125,49 @@ def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -
     assert signalbox("jobs", "register", spec_file).status == 1
     assert signalbox("jobs", "update", spec_file, "--json").json["spec"]["max_subflows"] == 4
     assert "into 4 subflows" in signalbox("jobs", "update", spec_file).out
+
+
+def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
+    signalbox: Signalbox, spec_file: Path, leases: Path
+) -> None:
+    registered = signalbox("jobs", "register", spec_file, "--json")
+    token = (leases / "ring.token").read_text().strip()
+    assert token.startswith(registered.json["uid"])
+    assert (leases / "ring.token").stat().st_mode & 0o777 == 0o600
+    assert leases.stat().st_mode & 0o777 == 0o700
+    shown = [registered, signalbox("jobs", "show", "ring", "--json"), signalbox("jobs", "register", spec_file)]
+    assert not any(token in result.out + result.err for result in shown)
+    assert signalbox("jobs", "renew", "ring").out == "60 s left\n"
+    assert signalbox("jobs", "renew", "ring", "--json").json == {"job_id": "ring", "lease_left_s": 60.0}
+    assert signalbox("jobs", "deregister", "ring").status == 0
+    assert list(leases.iterdir()) == []
+
+
+def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_file: Path, leases: Path) -> None:
+    first = signalbox("jobs", "register", spec_file, "--json").json["uid"]
+    (leases / "ring.token").unlink()
+    missing = "error: the lease token is missing; it is needed to change job 'ring'; "
+    look = f"it is looked for in {leases}/ring.token; signalbox jobs register --take-over FILE makes one\n"
+    assert signalbox("jobs", "renew", "ring") == Result(1, "", missing + look)
+    assert signalbox("jobs", "update", spec_file) == Result(1, "", missing + look)
+    assert signalbox("jobs", "deregister", "ring") == Result(1, "", missing + "--force does without\n")
+    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over; --take-over ends it\n")
+    (leases / "ring.token").write_text("forged\n")
+    assert "the lease token is not that of job 'ring'" in signalbox("jobs", "renew", "ring").err
+    second = signalbox("jobs", "register", "--take-over", spec_file, "--json").json["uid"]
+    assert first != second
+    assert signalbox("jobs", "renew", "ring").status == 0
+    (leases / "ring.token").unlink()
+    assert signalbox("jobs", "deregister", "--force", "ring") == Result(0, "", "")
+    assert signalbox("jobs", "renew", "ring") == Result(1, "", "error: job 'ring' was deregistered\n")
+
+
+def test_a_job_id_names_a_file_in_the_folder_whatever_it_is(signalbox: Signalbox, leases: Path) -> None:
+    leases.mkdir(parents=True)
+    (leases.parent / "other.token").write_text("not to be read")
+    assert signalbox("jobs", "renew", "../other").err == "error: there is no job '../other'\n"
+    assert signalbox("jobs", "deregister", "../other", "--force").status == 1
+    assert (leases.parent / "other.token").exists()
 
 
 def test_json_has_snake_case_names_and_defaults(signalbox: Signalbox, spec_file: Path) -> None:
@@ -251,8 +302,8 @@ def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, s
             assert watching.stderr is not None
             first = json.loads(watching.stdout.readline())
             assert [route["pinned"] for route in first["routes"]] == [False, False]
-            client.deregister_job("ring")
-            assert watching.stderr.read() == "error: there is no job 'ring'\n"
+            client.deregister_job("ring", force=True)
+            assert watching.stderr.read() == "error: job 'ring' was deregistered\n"
         assert watching.returncode == 1
 
 
@@ -326,6 +377,41 @@ def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_pa
         f"error: {bad}: api.listen[0]: must be HOST:PORT or unix:PATH; this is neither (given: 'here')",
         f"error: {bad}: api.port: unknown field; known are {', '.join(ApiConfig.model_fields)}",
     ]
+
+
+def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Signalbox, tmp_path: Path) -> None:
+    made = signalbox("token", "ci", "--role", "reader")
+    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    tokens.touch(0o600)
+    tokens.write_text(made.err)
+    token_file.write_text(made.out)
+    assert made.out.strip() not in made.err
+    with running_api(tokens=tokens) as api:
+        at = ("--address", api.addresses[0])
+        assert signalbox("status", *at).err == "error: a token or a client certificate is needed\n"
+        assert signalbox("status", *at, "--token-file", token_file).status == 0
+        denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
+        assert denied == Result(1, "", "error: the role 'reader' may not call this\n")
+
+
+def test_who_the_client_is_can_be_in_the_environment(
+    signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = signalbox("token", "ci", "--tenant", "blue")
+    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    tokens.touch(0o600)
+    tokens.write_text(made.err)
+    token_file.write_text(made.out)
+    ours = Authority(tmp_path, "ours")
+    server = ours.sign("controller", also="IP:127.0.0.1")
+    with running_api(certificate=server.certificate, private_key=server.private_key, tokens=tokens) as api:
+        monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
+        monkeypatch.setenv("SIGNALBOX_TLS_CA", str(ours.certificate))
+        monkeypatch.setenv("SIGNALBOX_TOKEN_FILE", str(token_file))
+        assert signalbox("jobs", "list").status == 0
+        assert signalbox("what-if").err == "error: the role 'tenant' may not call this\n"
+        monkeypatch.delenv("SIGNALBOX_TLS_CA")
+        assert signalbox("jobs", "list").status == 1
 
 
 def test_what_cannot_work_here_is_found_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:

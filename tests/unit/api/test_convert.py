@@ -13,7 +13,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import IterationTime, Registration
+from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome
@@ -89,17 +90,14 @@ def job_status(**changes: Any) -> JobStatus:
         }
     )
     fields: dict[str, Any] = {
-        "spec": spec,
+        "registration": Registration(spec, "uid-1", "red", 1e9),
         "state": "ecmp",
         "missing_hosts": (),
-        "lease_ends_at": 160.0,
+        "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))),
         "level": 2.0,
         "ideal_communication_s": 1.0,
         "efficiency_allowed": 0.5,
         "prediction_withheld": "",
-        "iterations": 3,
-        "last_communication_s": 5.0,
-        "mean_communication_s": 4.0,
         "routes": {FLOW: None},
         "routes_generation": 9,
         "dividing": Dividing(),

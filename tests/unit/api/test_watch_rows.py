@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controller.api import convert, watch_rows
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
-from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows, uid_of
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, WatchTable
 from controller.fabric.topology import LinkId
 from controller.jobs.demand import DemandSource
 from controller.jobs.spec import JobId
-from controller.status import LinkStatus, Status
+from controller.status import EndReason, JobEnd, LinkStatus, Status
 from tests.support.status_example import UP1
 from tests.support.status_example import status as example_status
 
@@ -116,29 +115,21 @@ def test_a_rate_changes_one_link(fabric: Watcher) -> None:
     assert fabric.told(replace(status, links=links)) is None
 
 
-@dataclass(frozen=True)
-class StatusWithEnds(Status):
-    """``job_ends``: registrations that are over."""
-
-    job_ends: tuple[Any, ...] = ()
-
-
-def without(status: Status, job_id: str, *ends: Any) -> Status:
+def without(status: Status, job_id: JobId, *ends: JobEnd) -> Status:
     """The job is gone; ``ends``: of which it is known how."""
     jobs = {key: job for key, job in status.jobs.items() if key != job_id}
-    given = {field.name: getattr(status, field.name) for field in fields(Status)}
-    return StatusWithEnds(**{**given, "jobs": jobs, "job_ends": ends})
+    return replace(status, jobs=jobs, job_ends=ends)
 
 
-def end(job_id: str, uid: str) -> Any:
-    return SimpleNamespace(job_id=job_id, uid=uid, tenant="t", reason="lease_ran_out", ended_at=10.5)
+def end(job_id: JobId, uid: str) -> JobEnd:
+    return JobEnd(job_id, uid, "t", EndReason.LEASE_RAN_OUT, 10.5)
 
 
 def test_a_job_that_is_gone_is_told_with_how_it_ended(jobs: Watcher) -> None:
     status = example_status()
     jobs.told(status)
     job_id = next(iter(status.jobs))
-    uid = uid_of(status.jobs[job_id])
+    uid = status.jobs[job_id].uid
     (told,) = jobs.told(without(status, job_id, end(job_id, uid))).ended
     assert (told.job_id, told.uid, told.tenant, told.reason) == (job_id, uid, "t", pb.JOB_END_REASON_LEASE_RAN_OUT)
     assert told.end_time.ToJsonString() == "1970-01-01T00:00:10.500Z"
@@ -150,10 +141,10 @@ def test_the_end_of_a_job_is_told_when_it_is_known_how_it_ended(jobs: Watcher) -
     job_id = next(iter(status.jobs))
     assert jobs.told(without(status, job_id)) is None
     assert jobs.rows.again_s > 0
-    assert jobs.told(without(status, "nobody")) is None  # it could not be saved: the job goes on
+    assert jobs.told(without(status, JobId("nobody"))) is None  # it could not be saved: the job goes on
     assert jobs.rows.again_s == 0
     assert jobs.told(without(status, job_id)) is None
-    told = jobs.told(without(status, job_id, end(job_id, uid_of(status.jobs[job_id]))))
+    told = jobs.told(without(status, job_id, end(job_id, status.jobs[job_id].uid)))
     assert [end.job_id for end in told.ended] == [job_id]
     assert jobs.rows.again_s == 0
 
