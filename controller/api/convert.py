@@ -7,7 +7,6 @@ message.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -58,10 +57,6 @@ CLOCK_ERROR = 1e-6
 
 MAX_REQUEST_ID_CHARS = 128
 
-MAX_PAGE = 1000
-"""Jobs in one answer."""
-_PAGES = "after"
-
 # ---- from the wire
 
 
@@ -108,28 +103,6 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpe
         (merged if name in paths else new).ClearField(name)
     merged.MergeFrom(new)
     return job_spec(merged), current
-
-
-def page(request: pb.ListJobsRequest) -> tuple[int, str]:
-    """How many jobs to list, and the id that they come after. Raises ``InvalidInput`` for a negative number, and for a
-    token that ``page_token`` has not made."""
-    if request.page_size < 0:
-        raise InvalidInput.of("page_size", f"must be at least 0 (given: {request.page_size})")
-    size = min(request.page_size or MAX_PAGE, MAX_PAGE)
-    if not request.page_token:
-        return size, ""
-    try:
-        version, _, after = base64.b64decode(request.page_token, b"-_", validate=True).decode("ascii").partition(":")
-    except ValueError:
-        version, after = "", ""
-    if version != _PAGES or not after:
-        raise InvalidInput.of("page_token", "is none that ListJobs has returned; begin without one")
-    return size, after
-
-
-def page_token(last: JobId) -> str:
-    """For the page that follows the one whose last job this is."""
-    return base64.urlsafe_b64encode(f"{_PAGES}:{last}".encode()).decode()
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:

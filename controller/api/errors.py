@@ -76,12 +76,12 @@ _KINDS: dict[type[BaseException], _Kind] = {
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """What an error without an entry of its own says stays in the log."""
+    """What an error that is not ours says stays in the log."""
     code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
         error = InvalidInput(_shown(error.problems))
-    if code is not grpc.StatusCode.INTERNAL:
+    if isinstance(error, SignalboxError):
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
     name = error.reason.value if isinstance(error, NotFound) else reason_name(reason)
     details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=name), *_details(error, text)]

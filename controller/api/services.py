@@ -11,15 +11,17 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
-from controller.api.access import CALLER, may_see, only_tenant, own_ends
+from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.mapping import duration
+from controller.api.pages import page, page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.watches import Watches
@@ -138,14 +140,14 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.GetJobResponse(job=self._message(request.job_id, with_pairs=True))
 
     async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
-        size, after = convert.page(request)
+        size, after = page(request)
         now, status = time.monotonic(), self._status
         caller = CALLER.get()
         ids = sorted(
             key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
         )
         jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
-        more = convert.page_token(ids[size - 1]) if len(ids) > size else ""
+        more = page_token(ids[size - 1]) if len(ids) > size else ""
         return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
@@ -207,7 +209,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.GetPlanResponse(plan=plan)
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        return convert.status_message(self._status, time.monotonic(), time.time(), VERSION)
+        status = replace(self._status, alarms=own_alarms(CALLER.get(), self._status))
+        return convert.status_message(status, time.monotonic(), time.time(), VERSION)
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())

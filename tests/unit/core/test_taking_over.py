@@ -96,7 +96,7 @@ def test_an_end_is_told_when_it_is_on_disk() -> None:
     fabric.answer()
     fabric.send(DeregisterJob(JOB, "first"))
     assert JOB not in fabric.status.jobs
-    assert fabric.status.job_ends == ()
+    assert not fabric.status.job_ends
     fabric.send(StateNotSaved(FULL))
     fabric.waiting.clear()
     assert JOB in fabric.status.jobs
@@ -123,7 +123,7 @@ def test_deregistering_again_waits_for_the_disk_too() -> None:
 def test_a_lease_that_runs_out_is_told_with_the_time(fabric: FakeFabric) -> None:
     fabric.now += 601
     fabric.send(Tick(at=7e8))
-    [end] = fabric.status.job_ends
+    end = fabric.status.job_ends[-1]
     assert (end.uid, end.reason, end.ended_at) == ("old", EndReason.LEASE_RAN_OUT, 7e8)
 
 
