@@ -29,6 +29,10 @@ SPACING_S = 1.0
 ROUTES_SPACING_S = 0.02
 """The same for routes, which trainers wait for."""
 
+TOGETHER = 16
+TURN_S = 0.015
+"""So many watchers are woken together, and the next ones so much later."""
+
 SHARED_ROUTES_BYTES = 16 << 20
 """Of the latest messages with routes that are kept for other watchers."""
 
@@ -87,12 +91,19 @@ class Publications:
         loop.call_at(max(loop.time(), self._next_at), self.wake)
 
     def wake(self) -> None:
-        """Wake those who are concerned now."""
-        self._next_at = asyncio.get_running_loop().time() + self._spacing_s
+        """Wake those who are concerned now, a few at a time: other calls have their turns between them."""
+        loop = asyncio.get_running_loop()
         self._waking = False
-        for event, concerned in self._watchers.items():
-            if concerned():
-                event.set()
+        events = [event for event, concerned in self._watchers.items() if concerned()]
+        turns = [events[first : first + TOGETHER] for first in range(0, len(events), TOGETHER)]
+        self._next_at = loop.time() + max(self._spacing_s, len(turns) * TURN_S)
+        for number, turn in enumerate(turns):
+            loop.call_later(number * TURN_S, _set_all, turn)
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
 
 
 class Feed(Generic[Key, Value]):
