@@ -43,8 +43,7 @@ Write = Callable[[bytes], Awaitable[None]]
 """Sends a message; returns when the reader's window has taken it."""
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]
-"""Raises when the server stops first."""
-
+"""Returns when the event is set. Raises when the server stops first."""
 
 JobOf = Callable[[str], JobStatus]
 """The status of the job with this id. Raises ``NotFound``."""
@@ -64,6 +63,8 @@ class Publications:
         self._unsubscribe: Callable[[], None] = lambda: None
         self._waking = False
         self._next_at = 0.0
+        self.wakes = 0
+        """How often watchers were woken."""
 
     @contextmanager
     def heard(self, concerned: Callable[[], bool] = lambda: True) -> Iterator[asyncio.Event]:
@@ -94,6 +95,7 @@ class Publications:
         """Wake those who are concerned now, a few at a time: other calls have their turns between them."""
         loop = asyncio.get_running_loop()
         self._waking = False
+        self.wakes += 1
         events = [event for event, concerned in self._watchers.items() if concerned()]
         turns = [events[first : first + TOGETHER] for first in range(0, len(events), TOGETHER)]
         self._next_at = loop.time() + max(self._spacing_s, len(turns) * TURN_S)
@@ -115,6 +117,7 @@ class Feed(Generic[Key, Value]):
         self._table = WatchTable(response, rows.encoding)
         self._publications = Publications(board, SPACING_S)
         self._followed: Status | None = None
+        self._followed_at = 0
         self._following: asyncio.Task[None] | None = None
 
     async def watch(self, token: str, only: str | None, write: Write, wait: Wait) -> None:
@@ -122,12 +125,13 @@ class Feed(Generic[Key, Value]):
         what is no resume token."""
         reader = Reader(self._table, token, only)
         with self._publications.heard() as published:
+            await self._up_to_date()
             while True:
-                published.clear()
-                await self._up_to_date()
                 while message := reader.message():
                     await write(message)
                 await wait(published)
+                published.clear()
+                await self._woken()
 
     async def _up_to_date(self) -> None:
         """Returns when the table has what was published before the call. All who ask at once share the work, which goes
@@ -135,8 +139,16 @@ class Feed(Generic[Key, Value]):
         if self._following:  # it may have begun before the publication
             await asyncio.wait({self._following})
         if not self._following:
+            self._followed_at = self._publications.wakes
             self._following = asyncio.create_task(self._follow())
         await asyncio.shield(self._following)
+
+    async def _woken(self) -> None:
+        """Brings the table up to date once for all who are woken together, whatever is published until the last is."""
+        if self._followed_at != self._publications.wakes:
+            await self._up_to_date()
+        elif self._following:
+            await asyncio.shield(self._following)
 
     async def _follow(self) -> None:
         status = self._board.status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import itertools
 from collections.abc import Mapping
 
 import pytest
@@ -68,6 +69,29 @@ def test_watchers_that_come_together_ask_for_the_rows_once_and_get_one_message()
     assert (rows.asked, rows.encoded) == (1, 1)
     assert len({id(message) for watcher in watchers for message in watcher.received}) == 1
     assert not board._listeners
+
+
+def test_watchers_that_are_woken_in_turn_bring_the_table_up_to_date_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "SPACING_S", 1000.0)
+    monkeypatch.setattr(watches, "TOGETHER", 1)
+    monkeypatch.setattr(watches, "TURN_S", 0.001)
+    rows, board = Counted(), StatusBoard()
+    feed = Feed(board, pb.WatchPlanResponse, rows)
+    watchers = [Watcher(feed, messages=2) for _ in range(20)]
+
+    async def run() -> None:
+        watching = [asyncio.create_task(watcher.watch()) for watcher in watchers]
+        while not all(watcher.received for watcher in watchers):
+            await asyncio.sleep(0)
+        for number in itertools.count(100):
+            board.publish(Status(plans_total=number))
+            if all(task.done() for task in watching):
+                break
+            await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert rows.asked == 2
+    assert {watcher.received[1] for watcher in watchers} == {watchers[0].received[1]}
 
 
 def test_many_publications_are_few_messages_and_the_last_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
