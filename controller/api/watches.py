@@ -33,6 +33,10 @@ TOGETHER = 16
 TURN_S = 0.015
 """So many watchers are woken together, and the next ones so much later."""
 
+LARGE_BYTES = 256 * 1024
+LARGE_TOGETHER = 8
+"""So many messages above this size, a plan or the routes of a job, are on their way at a time."""
+
 SHARED_ROUTES_BYTES = 16 << 20
 """Of the latest messages with routes that are kept for other watchers."""
 
@@ -108,11 +112,29 @@ def _set_all(events: list[asyncio.Event]) -> None:
         event.set()
 
 
+class LargeMessages:
+    """Limits how many large messages wait for readers at a time. gRPC holds a copy of each."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(LARGE_TOGETHER)
+
+    async def write(self, write: Write, message: bytes) -> None:
+        """Returns when it is written."""
+        if len(message) <= LARGE_BYTES:
+            await write(message)
+            return
+        async with self._turns:
+            await write(message)
+
+
 class Feed(Generic[Key, Value]):
     """A table that follows the status while there are watchers, and is brought up to date when the first one comes."""
 
-    def __init__(self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value]) -> None:
+    def __init__(
+        self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value], large: LargeMessages
+    ) -> None:
         self._board = board
+        self._large = large
         self._rows = rows
         self._table = WatchTable(response, rows.encoding)
         self._publications = Publications(board, SPACING_S)
@@ -128,7 +150,7 @@ class Feed(Generic[Key, Value]):
             await self._up_to_date()
             while True:
                 while message := reader.message():
-                    await write(message)
+                    await self._large.write(write, message)
                 await wait(published)
                 published.clear()
                 await self._woken()
@@ -169,8 +191,9 @@ class Feed(Generic[Key, Value]):
 class Routes:
     """The routes of jobs: all of a job's in one message."""
 
-    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended, large: LargeMessages) -> None:
         self._board = board
+        self._large = large
         self._job_of = job_of
         self._ended = ended
         self._publications = Publications(board, ROUTES_SPACING_S)
@@ -199,7 +222,7 @@ class Routes:
                         raise error
                 elif job.routes_generation != sent:
                     sent = job.routes_generation
-                    await write(self._message(stream, job, status))
+                    await self._large.write(write, self._message(stream, job, status))
                 await wait(published)
 
     def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
@@ -220,8 +243,9 @@ class Watches:
     """All that can be watched."""
 
     def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
-        self.jobs = Feed(board, pb.WatchJobsResponse, JobRows())
-        self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows())
-        self.plan = Feed(board, pb.WatchPlanResponse, PlanRows())
-        self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows())
-        self.routes = Routes(board, job_of, ended)
+        large = LargeMessages()
+        self.jobs = Feed(board, pb.WatchJobsResponse, JobRows(), large)
+        self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows(), large)
+        self.plan = Feed(board, pb.WatchPlanResponse, PlanRows(), large)
+        self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows(), large)
+        self.routes = Routes(board, job_of, ended, large)

@@ -13,7 +13,7 @@ from controller.api import watches
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import Rows
 from controller.api.watch_table import Encoding
-from controller.api.watches import Feed, Publications
+from controller.api.watches import LARGE_BYTES, LARGE_TOGETHER, Feed, LargeMessages, Publications
 from controller.status import Status, StatusBoard
 
 
@@ -59,7 +59,7 @@ class Watcher:
 
 def test_watchers_that_come_together_ask_for_the_rows_once_and_get_one_message() -> None:
     rows, board = Counted(), StatusBoard()
-    feed = Feed(board, pb.WatchPlanResponse, rows)
+    feed = Feed(board, pb.WatchPlanResponse, rows, LargeMessages())
     watchers = [Watcher(feed) for _ in range(50)]
 
     async def run() -> None:
@@ -76,7 +76,7 @@ def test_watchers_that_are_woken_in_turn_bring_the_table_up_to_date_once(monkeyp
     monkeypatch.setattr(watches, "TOGETHER", 1)
     monkeypatch.setattr(watches, "TURN_S", 0.001)
     rows, board = Counted(), StatusBoard()
-    feed = Feed(board, pb.WatchPlanResponse, rows)
+    feed = Feed(board, pb.WatchPlanResponse, rows, LargeMessages())
     watchers = [Watcher(feed, messages=2) for _ in range(20)]
 
     async def run() -> None:
@@ -97,7 +97,7 @@ def test_watchers_that_are_woken_in_turn_bring_the_table_up_to_date_once(monkeyp
 def test_many_publications_are_few_messages_and_the_last_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "SPACING_S", 0.05)
     rows, board = Counted(), StatusBoard()
-    watcher = Watcher(Feed(board, pb.WatchPlanResponse, rows), messages=10_000)
+    watcher = Watcher(Feed(board, pb.WatchPlanResponse, rows, LargeMessages()), messages=10_000)
 
     async def run() -> None:
         watching = asyncio.create_task(watcher.watch())
@@ -117,7 +117,7 @@ def test_many_publications_are_few_messages_and_the_last_is_told(monkeypatch: py
 
 def test_a_watcher_that_leaves_while_it_brings_the_table_up_to_date_leaves_the_work_to_others() -> None:
     rows, board = Counted(), StatusBoard()
-    feed = Feed(board, pb.WatchPlanResponse, rows)
+    feed = Feed(board, pb.WatchPlanResponse, rows, LargeMessages())
     staying = Watcher(feed)
 
     async def run() -> None:
@@ -135,7 +135,7 @@ def test_a_watcher_that_leaves_while_it_brings_the_table_up_to_date_leaves_the_w
 
 def test_a_defect_reaches_the_watchers_and_the_feed_goes_on() -> None:
     rows, board = Counted(), StatusBoard()
-    feed = Feed(board, pb.WatchPlanResponse, rows)
+    feed = Feed(board, pb.WatchPlanResponse, rows, LargeMessages())
 
     async def run() -> None:
         board.publish(Status(plans_total=13))
@@ -166,3 +166,29 @@ def test_only_who_is_concerned_is_woken() -> None:
 
     asyncio.run(run())
     assert not board._listeners
+
+
+def test_few_large_messages_wait_for_readers_at_a_time_and_small_ones_wait_for_none() -> None:
+    large = LargeMessages()
+    waiting: list[int] = []
+
+    async def run() -> None:
+        read = asyncio.Event()
+
+        async def write(message: bytes) -> None:
+            waiting.append(len(message))
+            await read.wait()
+
+        writing = [asyncio.create_task(large.write(write, b"x" * (LARGE_BYTES + 1))) for _ in range(50)]
+        writing.append(asyncio.create_task(large.write(write, b"small")))
+        await asyncio.sleep(0.01)
+        assert sorted(waiting) == [5] + [LARGE_BYTES + 1] * LARGE_TOGETHER
+        for task in writing[:LARGE_TOGETHER]:  # these readers go
+            task.cancel()
+        await asyncio.sleep(0.01)
+        assert len(waiting) == 2 * LARGE_TOGETHER + 1
+        read.set()
+        await asyncio.gather(*writing[LARGE_TOGETHER:])
+
+    asyncio.run(run())
+    assert len(waiting) == 51
