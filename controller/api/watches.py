@@ -34,7 +34,7 @@ TURN_S = 0.015
 """So many watchers are woken together, and the next ones so much later."""
 
 LARGE_BYTES = 256 * 1024
-LARGE_TOGETHER = 8
+LARGE_TOGETHER = 4
 """So many messages above this size, a plan or the routes of a job, are on their way at a time."""
 
 SHARED_ROUTES_BYTES = 16 << 20
