@@ -1,16 +1,14 @@
 """The gRPC server: a thread with its own asyncio loop.
 
-Owns the listening addresses and the health service. In: the configuration and what ``Services`` needs. Out: the
-addresses that are served.
+Owns the health service, and wires what stands before the services: ``relay`` accepts connections, ``guard`` stands
+around calls. In: the configuration and what ``Services`` needs. Out: the addresses that are served.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import socket
-import stat
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,18 +22,22 @@ from grpc_reflection.v1alpha import reflection
 
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api import listening
+from controller.api.connections import ConnectionLimits
+from controller.api.guard import Guard, Refusals
+from controller.api.relay import Relay
 from controller.api.services import Services, wake
-from controller.config import ApiConfig, host_and_port
+from controller.config import ApiConfig
 from controller.planning.messages import Request
 from controller.status import StatusBoard
 
 log = structlog.get_logger(__name__)
 
-SOCKET_MODE = 0o660
-"""Owner and group of the controller may connect: a client that connects can change the fabric's routes."""
-
 LAST_STATUS_S = 0.2
 """How long a health watcher may take to receive that the server stops."""
+
+IDLE_MS = 300_000
+"""A connection without calls is closed after this time."""
 
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 
@@ -45,6 +47,7 @@ class ApiServer:
 
     def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None]) -> None:
         self._config = config
+        self._board = board
         self._services = Services(board, put)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
@@ -79,16 +82,47 @@ class ApiServer:
             os._exit(1)
 
     async def _serve(self) -> None:
-        server = grpc.aio.server(
-            options=(
-                ("grpc.max_receive_message_length", self._config.max_message_bytes),
-                # Two controllers on one port must not share its connections.
-                ("grpc.so_reuseport", 0),
-                # A watcher whose host died without closing its connection is noticed.
-                ("grpc.keepalive_time_ms", 30_000),
-                ("grpc.keepalive_timeout_ms", 10_000),
+        config = self._config
+        listeners = listening.bind(config.listen)
+        with tempfile.TemporaryDirectory(prefix="signalbox-api-") as directory:
+            backend = Path(directory) / "grpc"
+            refusals = Refusals(self._board.publish_refused)
+            limits = ConnectionLimits(
+                config.max_connections, config.max_client_connections, config.silent_s, config.max_silent
             )
-        )
+            relay = Relay(limits, config.max_client_bytes_per_s, backend, refusals.add)
+            guard = Guard(config, relay, refusals)
+            server = grpc.aio.server(interceptors=(guard,), options=_options(config))
+            await self._add_services(server)
+            if not server.add_insecure_port(f"unix:{backend}"):
+                raise OSError(f"gRPC cannot listen on {backend}")
+            backend.chmod(0o600)
+            ticking = asyncio.create_task(guard.run())
+            try:
+                await server.start()
+                relay.listen(listeners)
+                addresses = tuple(dict.fromkeys(listener.address for listener in listeners))
+                self._bound.set_result(addresses)
+                log.info("API listens", addresses=addresses)
+                await self._stopped(ticking)
+                self._services.stop_waiting()
+                await self._health.end()
+            finally:
+                relay.stop_listening()
+                for path in filter(None, map(listening.socket_path, config.listen)):
+                    path.unlink(missing_ok=True)
+                await server.stop(self._grace_s)
+                await relay.close()
+                ticking.cancel()
+
+    async def _stopped(self, ticking: asyncio.Task[None]) -> None:
+        """Waits for ``stop``. Raises what the guard has failed with."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        done, _ = await asyncio.wait({stopping, ticking}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def _add_services(self, server: grpc.aio.Server) -> None:
         pb_grpc.add_JobServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -96,19 +130,23 @@ class ApiServer:
         reflection.enable_server_reflection(names, server)
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        bound: list[str] = []
-        try:
-            bound.extend(_bind(server, address) for address in self._config.listen)
-            await server.start()
-            self._bound.set_result(tuple(bound))
-            log.info("API listens", addresses=bound)
-            await self._stopping.wait()
-            self._services.stop_waiting()
-            await self._health.end()
-        finally:
-            await server.stop(self._grace_s)
-            for path in filter(None, map(_socket_path, bound)):
-                path.unlink(missing_ok=True)
+
+
+def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
+    """What gRPC limits by itself. Its own limit for pings is kept: a client that sends more than two without need is
+    disconnected."""
+    return (
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        # Beyond it a client would wait without a word; the guard refuses before.
+        ("grpc.max_concurrent_streams", config.max_client_calls + config.max_client_streams + 100),
+        # A connection that sends no HTTP/2 settings.
+        ("grpc.server_handshake_timeout_ms", round(1000 * config.silent_s)),
+        # Clients connect again without an error.
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        # A watcher whose host died without closing its connection is noticed.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
 
 
 class _HealthService(health.aio.HealthServicer):
@@ -136,65 +174,3 @@ class _HealthService(health.aio.HealthServicer):
         """Not serving from now on: every watcher receives that, and its call ends."""
         await self.enter_graceful_shutdown()
         self._ended.set()
-
-
-# ---- addresses
-
-
-def _bind(server: grpc.aio.Server, address: str) -> str:
-    path = _socket_path(address)
-    if path:
-        _make_directory(path.parent)
-        _remove_stale(path)
-    else:
-        _probe(address)
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {address}: {error}") from None
-    if path:
-        path.chmod(SOCKET_MODE)
-        return address
-    return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _socket_path(address: str) -> Path | None:
-    return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot make {directory} for the API's socket: {error.strerror}") from None
-
-
-def _probe(address: str) -> None:
-    """Bind and let go: gRPC itself does not say why it cannot. Raises ``OSError``."""
-    host, port = host_and_port(address)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, _, _, where in found:
-            with socket.socket(family, kind) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(where)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-
-
-def _remove_stale(path: Path) -> None:
-    """gRPC would take over any socket file, also that of a running server. Raises ``OSError`` when another process
-    listens there, or the file is no socket."""
-    try:
-        is_socket = stat.S_ISSOCK(path.stat().st_mode)
-    except FileNotFoundError:
-        return
-    if not is_socket:
-        raise OSError(errno.EEXIST, f"cannot listen on unix:{path}: the file exists and is not a socket")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise OSError(errno.EADDRINUSE, f"cannot listen on unix:{path}: another process does")

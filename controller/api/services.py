@@ -204,14 +204,17 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
 
     async def _ask(self, message: Request, limit_s: float) -> Any:
-        """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
-        caller has gone."""
+        """Put the message and wait for its reply. When the caller goes or the time is over, the reply is cancelled:
+        analyses and plans that nobody waits for are given up. Changes happen all the same once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: wake(loop, answered))
         self._put(message)
-        async with asyncio.timeout(limit_s):
-            await self._wait(answered)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._wait(answered)
+        finally:
+            message.reply.cancel()  # does nothing to one that is there
         return message.reply.result()
 
     # ---- jobs

@@ -271,6 +271,8 @@ class Intake:
                 return commands(Reply(reply, None))
             case ReportConnections():
                 return self._connections(message, now)
+            case Replan() | Explain() | WhatIf() if message.reply.cancelled():
+                return NOTHING  # it changes nothing, and nobody waits for it
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound
-from controller.jobs.collectives import VirtualLink, virtual_links
+from controller.jobs.collectives import VirtualLink, link_count, virtual_links
 from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.spec import JobId, JobSpec, Transport
+from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobId, JobSpec, Transport
 from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
 MEASURED_WINDOW = 16
@@ -80,8 +80,9 @@ class Known(NamedTuple):
 class JobRegistry:
     """``jobs``: the accepted jobs, a snapshot that each change replaces."""
 
-    def __init__(self, max_jobs: int) -> None:
+    def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self._max_jobs = max_jobs
+        self._max_virtual_links = max_virtual_links
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self._announced_by: dict[Pair, JobId] = {}
         self._reports: dict[JobId, Mapping[str, frozenset[Connected]]] = {}
@@ -91,7 +92,8 @@ class JobRegistry:
         """Accept a job, or renew the lease of the one that has this spec already.
 
         Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another spec has the id,
-        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``.
+        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs`` and
+        ``max_virtual_links``.
         """
         job_id = JobId(spec.job_id)
         known = self.jobs.get(job_id)
@@ -101,6 +103,7 @@ class JobRegistry:
             return self._put(replace(known, lease_ends_at=now + spec.lease_s))
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
+        self._refuse_too_many_links(spec)
         links = virtual_links(spec)
         pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
         if not spec.reports_connections:
@@ -212,6 +215,15 @@ class JobRegistry:
             for pair in () if job.dividing.owner else job.pairs:
                 del self._announced_by[pair]
         self.jobs = MappingProxyType(jobs)
+
+    def _refuse_too_many_links(self, spec: JobSpec) -> None:
+        """By the count alone: making the links of one small request takes megabytes."""
+        more, have = link_count(spec), sum(len(job.virtual_links) for job in self.jobs.values())
+        if more <= MAX_VIRTUAL_LINKS and have + more > self._max_virtual_links:  # else the spec itself is wrong
+            raise Exhausted(
+                f"job '{spec.job_id}' makes {more} virtual links; the other jobs have {have}, and at most "
+                f"{self._max_virtual_links} are allowed (jobs.max_virtual_links)"
+            )
 
     def _forget_reported(self, job_id: JobId) -> None:
         for connection in chain.from_iterable(self._reports.pop(job_id, {}).values()):

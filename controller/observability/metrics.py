@@ -33,7 +33,7 @@ class StatusCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         status = self._board.status
         status = replace(status, fabric=_with_unique_names(status.fabric))
-        snapshot = Snapshot(status, self._clock(), _links(status.fabric))
+        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board.api_refused)
         for family in FAMILIES:
             kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=family.labels)

@@ -24,13 +24,14 @@ from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
+from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
-from controller.serving import inventory
+from controller.serving import descriptors, inventory
 from controller.serving.event_log import ALARM, events
 from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
@@ -39,6 +40,8 @@ from controller.status import StatusBoard
 from controller.tables.messages import Counters, ToSwitches
 
 log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+"""For what clients can cause."""
 
 TICK_S = 0.1
 BATCH = 1000
@@ -61,6 +64,7 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     directory. ``planning_worker``: what plans; a benchmark passes its own. Returns the exit status; raises
     ``InvalidInput`` for a bad inventory and ``OSError`` when an address cannot be listened on."""
     logs.configure(json=config.log.json_lines, level=config.log.level)
+    config = descriptors.within(config, descriptors.raise_limit())
     store = StateStore(config.state_dir)
     if standby:
         import_module(APP_MODULE)  # takes a moment, which the switches need not wait for later
@@ -173,7 +177,8 @@ class _Driver:
     def _publish(self, now: float) -> None:
         status = self.loop.status(now)
         for event, details in events(self.board.status, status):
-            (log.warning if event == ALARM else log.info)(event, **details)
+            (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
+        limited_log.summarise()
         self.board.publish(status)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
@@ -197,7 +202,7 @@ class _Driver:
         if isinstance(found, int):
             self.inbox.put(StateSaved(found))
         else:
-            log.error("the state cannot be saved", why=str(found))
+            limited_log.error("the state cannot be saved", why=str(found))
             self.inbox.put(StateNotSaved(str(found)))
 
 

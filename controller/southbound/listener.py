@@ -71,6 +71,7 @@ class Listener:
         self._put = put
         self._outbox = outbox
         self._in_handshake: dict[Connection, None] = {}
+        self._count = 0
         self._events = Events()
         self._ignored: Counter[str] = Counter()
         self._logged = 0
@@ -101,7 +102,12 @@ class Listener:
             connection = Connection(
                 HubSocket(sock), peer, self._openflow, self._tls, self._events, self._refused, self._ignored
             )
+            if self._count >= self._openflow.max_connections:
+                connection.refuse("too_many", f"{self._count} connections are there, which is the limit")
+                sock.close()
+                continue
             self._make_room()
+            self._count += 1
             self._in_handshake[connection] = None
             spawn(self._outbox, partial(self._serve, connection))
 
@@ -109,6 +115,7 @@ class Listener:
         try:
             connection.serve()
         finally:
+            self._count -= 1
             self._in_handshake.pop(connection, None)
 
     def _make_room(self) -> None:

@@ -1,0 +1,135 @@
+"""What calls a client may make, and all clients together: the decision, without gRPC.
+
+In: calls that begin and end, with ``now`` in monotonic seconds. Out: ``Exhausted`` when a limit is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from controller.errors import Exhausted
+
+ALL = "all clients"
+GIVES_WAY_S = 0.2
+"""A call whose request has not come for this time gives its place to a newer one, when there are too many."""
+
+
+class Bucket:
+    """So many a second on average, and as many at once."""
+
+    def __init__(self, per_s: float, now: float) -> None:
+        self._per_s = per_s
+        self._left = per_s
+        self._at = now
+
+    def spend(self, amount: float, now: float) -> float:
+        """Takes it in any case; returns for how many seconds nothing more shall be taken."""
+        self._fill(now)
+        self._left -= amount
+        return max(0.0, -self._left / self._per_s)
+
+    def take(self, now: float) -> bool:
+        """Takes one if there is one."""
+        self._fill(now)
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+    def is_full(self, now: float) -> bool:
+        self._fill(now)
+        return self._left >= self._per_s
+
+    def _fill(self, now: float) -> None:
+        self._left = min(self._per_s, self._left + (now - self._at) * self._per_s)
+        self._at = now
+
+
+class CallLimits(NamedTuple):
+    """Of a client, or of all. Streams are no calls here."""
+
+    calls: int
+    streams: int
+    calls_per_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """``give_way`` ends the call; to be called while its request has not come."""
+
+    client: str
+    is_stream: bool
+    began: float
+    give_way: Callable[[], None] | None = None
+
+
+@dataclass(slots=True)
+class _Used:
+    """``receiving``: calls whose request has not come, the oldest first."""
+
+    bucket: Bucket
+    calls: int = 0
+    streams: int = 0
+    receiving: dict[Call, None] = field(default_factory=dict)
+
+
+class Budget:
+    def __init__(self, of_client: CallLimits, of_all: CallLimits) -> None:
+        self._of_client = of_client
+        self._of_all = of_all
+        self._all = _Used(Bucket(of_all.calls_per_s, 0.0))
+        self._clients: dict[str, _Used] = {}
+
+    def begin(self, client: str, is_stream: bool, now: float) -> Call:
+        """A call that is ``receiving`` its request. Raises ``Exhausted``; the call does not count then."""
+        used = self._clients.get(client)
+        if used is None:
+            used = self._clients[client] = _Used(Bucket(self._of_client.calls_per_s, now))
+        if not used.bucket.take(now):
+            raise Exhausted(f"{client}: more than {self._of_client.calls_per_s:g} calls per second, which is the limit")
+        if not self._all.bucket.take(now):
+            raise Exhausted(f"{ALL}: more than {self._of_all.calls_per_s:g} calls per second, which is the limit")
+        _refuse_full(used, self._of_client, client, is_stream, now)
+        _refuse_full(self._all, self._of_all, ALL, is_stream, now)
+        call = Call(client, is_stream, now)
+        for counted in (used, self._all):
+            counted.calls += not is_stream
+            counted.streams += is_stream
+            counted.receiving[call] = None
+        return call
+
+    def received(self, call: Call) -> None:
+        """Its request has come, or never will; a second time does nothing."""
+        call.give_way = None
+        for counted in (self._clients[call.client], self._all):
+            counted.receiving.pop(call, None)
+
+    def end(self, call: Call) -> None:
+        """To be called once."""
+        self.received(call)
+        for counted in (self._clients[call.client], self._all):
+            counted.calls -= not call.is_stream
+            counted.streams -= call.is_stream
+
+    def forget_idle(self, now: float) -> None:
+        """Clients that have no calls, and have made none for a while."""
+        idle = [
+            client
+            for client, used in self._clients.items()
+            if not used.calls and not used.streams and used.bucket.is_full(now)
+        ]
+        for client in idle:
+            del self._clients[client]
+
+
+def _refuse_full(used: _Used, limits: CallLimits, whose: str, is_stream: bool, now: float) -> None:
+    """Raises ``Exhausted``, unless a call whose request does not come gives way."""
+    have, limit, what = (used.streams, limits.streams, "streams") if is_stream else (used.calls, limits.calls, "calls")
+    if have < limit:
+        return
+    oldest = next((call for call in used.receiving if call.is_stream == is_stream), None)
+    if oldest is None or oldest.give_way is None or now < oldest.began + GIVES_WAY_S:
+        raise Exhausted(f"{whose}: {have} {what} at once, which is the limit")
+    oldest.give_way()
