@@ -323,7 +323,7 @@ def _wait_pinned(run: Run) -> None:
     with run.client() as client:
 
         def pinned() -> bool:
-            return all(fields(job)["state"] == "JOB_STATE_PINNED" for job in client.list_jobs())
+            return all(fields(job)["state"] == "pinned" for job in client.list_jobs())
 
         run.wait(pinned, "all flows pinned", poll_s=QUIET_S)
     run.wait_quiet(QUIET_S, "rules to settle")

@@ -29,6 +29,7 @@ from benchmarks.joining.results import Announced, Mode, Row, read_rows, summary,
 from benchmarks.joining.watch import Watch, judged
 from benchmarks.measures import report
 from controller.api.client import Client
+from controller.api.mapping import word_in
 from controller.commands.output import AsJson
 from controller.config import Strategy
 from controller.errors import SignalboxError
@@ -126,7 +127,7 @@ def planned(
     for job in jobs.jobs:
         client.deregister_job(job.job_id)
     jobs.end_round(number)
-    certificate = plan.certificate if plan else ""
+    certificate = word_in(plan, "certificate") if plan else ""
     for row, more in zip(rows, judged(jobs, number, watch, ends), strict=True):
         yield replace(row, announced=announced, certificate=certificate, **more)
     time.sleep(SETTLE_S)  # or this round's traffic, still in the counters' mean, would be the next one's background

@@ -64,7 +64,7 @@ def announce(client: Client, jobs: RunningJobs) -> dict[str, float]:
 
     def planned() -> bool:
         plan = client.get_plan()
-        return plan is not None and len(plan.job_level) == len(jobs.jobs)
+        return plan is not None and len(plan.jobs) == len(jobs.jobs)
 
     wait_for(planned, "a plan of all jobs", WINDOW_S, 0.05)
     plan = client.get_plan()

@@ -17,6 +17,7 @@ from benchmarks.joining.levels import Pair, least_level, levels
 from benchmarks.joining.mixes import spec_of
 from benchmarks.joining.results import Announced
 from controller.api.client import Client
+from controller.api.mapping import seconds
 from controller.jobs.collectives import virtual_links
 from controller.jobs.messages import Connected, IterationTime
 from mininet_topos.joining.connections import read_connections
@@ -159,7 +160,7 @@ def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]
             "predicted": round(end.efficiency_predicted, 3),
             "measured": round(end.efficiency_measured, 3),
             "withheld": end.prediction_withheld,
-            "ideal_s": round(end.ideal_communication_s, 4),
+            "ideal_s": round(seconds(end.ideal_communication), 4),
         }
 
 

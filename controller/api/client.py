@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
+from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -125,10 +126,10 @@ class Client:
     def renew_lease(self, job_id: str) -> float:
         """Returns the seconds left. Raises ``NotFound`` when the lease had run out."""
         response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, pb.RenewLeaseRequest(job_id=job_id))
-        return convert.seconds(response.lease_left)
+        return seconds(response.lease_left)
 
     def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
-        messages = [convert.message_of(pb.Iteration, iteration) for iteration in iterations]
+        messages = [message_of(pb.Iteration, iteration) for iteration in iterations]
         self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
 
     def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
@@ -172,7 +173,7 @@ class Client:
 
     def set_strategy(self, strategy: Strategy) -> pb.SetStrategyResponse:
         """Returns when the switches confirmed the rules of the strategy."""
-        request = pb.SetStrategyRequest(strategy=convert.STRATEGY_VALUES[strategy])
+        request = pb.SetStrategyRequest(strategy=number_of(pb.Strategy.DESCRIPTOR, strategy))
         response: pb.SetStrategyResponse = self._call(self._controller.SetStrategy, request, LONG_CALL_S)
         return response
 
@@ -185,7 +186,11 @@ class Client:
     def what_if(self, kinds: Iterable[FailureKind] = (), top: int = 0, within_s: float = 0.0) -> pb.WhatIfResponse:
         """What each single failure would do. ``kinds``: all when empty. ``top``: outcomes wanted, all when 0.
         ``within_s``: seconds for all of it, the controller's choice when 0."""
-        request = pb.WhatIfRequest(kinds=[kind.value for kind in kinds], top=top, within_s=within_s)
+        request = pb.WhatIfRequest(
+            kinds=[number_of(pb.FailureKind.DESCRIPTOR, kind) for kind in kinds],
+            top=top,
+            within=duration(within_s) if within_s else None,
+        )
         response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
 
@@ -241,7 +246,7 @@ def _retry_s(error: grpc.Call) -> float:
     for detail in _details(error):
         info = error_details_pb2.RetryInfo()
         if detail.Unpack(info):
-            return convert.seconds(info.retry_delay)
+            return seconds(info.retry_delay)
     return 0.0
 
 

@@ -7,18 +7,25 @@ message.
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
 
-from controller.alarms import difference_text, text
+from controller.alarms import Alarm, difference_text, text
+from controller.api.mapping import (
+    data_of,
+    duration,
+    message_of,
+    names,
+    number_of,
+    path_in_proto,
+    seconds,
+    timestamp,
+    word_of,
+)
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput
@@ -34,18 +41,14 @@ from controller.jobs.spec import (
     MAX_RAILS,
     MAX_SUBFLOWS,
     MAX_VIRTUAL_LINKS,
-    Algorithm,
-    Dealing,
     JobId,
     JobSpec,
-    Library,
-    Transport,
 )
 from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome, StrategySet
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of
-from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
+from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
 MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 """Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
@@ -53,63 +56,14 @@ MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
 MAX_REPORTED = 10_000
 """Iterations in one report."""
 
-_ALGORITHMS: dict[pb.Algorithm, Algorithm] = {getattr(pb, f"ALGORITHM_{a.name}"): a for a in Algorithm}
-_ALGORITHM_VALUES = {algorithm: value for value, algorithm in _ALGORITHMS.items()}
-_TRANSPORTS: dict[pb.Transport, Transport] = {getattr(pb, f"TRANSPORT_{t.name}"): t for t in Transport}
-_TRANSPORT_VALUES = {transport: value for value, transport in _TRANSPORTS.items()}
-_LIBRARIES: dict[pb.Library, Library] = {getattr(pb, f"LIBRARY_{lib.name}"): lib for lib in Library}
-_LIBRARY_VALUES = {library: value for value, library in _LIBRARIES.items()}
-_DEALINGS: dict[pb.Dealing, Dealing] = {getattr(pb, f"DEALING_{d.name}"): d for d in Dealing}
-_DEALING_VALUES = {dealing: value for value, dealing in _DEALINGS.items()}
-_STRATEGIES: dict[pb.Strategy, Strategy] = {getattr(pb, f"STRATEGY_{s.name}"): s for s in Strategy}
-STRATEGY_VALUES = {strategy: value for value, strategy in _STRATEGIES.items()}
-_JOB_STATES: dict[JobState, pb.JobState] = {
-    "pending": pb.JOB_STATE_PENDING,
-    "ecmp": pb.JOB_STATE_ECMP,
-    "partly_pinned": pb.JOB_STATE_PARTLY_PINNED,
-    "pinned": pb.JOB_STATE_PINNED,
-}
-
-_DEMAND_SOURCES: dict[DemandSource, pb.DemandSource] = {
-    source: getattr(pb, f"DEMAND_SOURCE_{source.name}") for source in DemandSource
-}
-
 # ---- from the wire
 
 
-def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
+def job_spec(message: pb.JobSpec) -> JobSpec:
     """The announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
-    message = request.spec
     _refuse_oversized(message)
-    data: dict[str, Any] = {
-        "job_id": message.job_id,
-        "endpoints": list(message.endpoints),
-        "groups": [{"name": g.name, "ranks": list(g.ranks)} for g in message.groups],
-        "collectives": [
-            {
-                "algorithm": _ALGORITHMS.get(c.algorithm, c.algorithm),
-                "groups": list(c.groups),
-                "bytes_per_iteration": c.bytes_per_iteration,
-                "phase": c.phase,
-            }
-            for c in message.collectives
-        ],
-        "transfers": [
-            {"src": t.src, "dst": t.dst, "bytes_per_iteration": t.bytes_per_iteration, "phase": t.phase, "step": t.step}
-            for t in message.transfers
-        ],
-        "rails": [{"endpoints": list(rail.endpoints)} for rail in message.rails],
-        "max_subflows": message.max_subflows or 1,
-        "reports_connections": message.reports_connections,
-    }
-    if message.library != pb.LIBRARY_UNSPECIFIED:
-        data["library"] = _LIBRARIES.get(message.library, message.library)
-    if message.transport != pb.TRANSPORT_UNSPECIFIED:
-        data["transport"] = _TRANSPORTS.get(message.transport, message.transport)
-    if message.dealing != pb.DEALING_UNSPECIFIED:
-        data["dealing"] = _DEALINGS.get(message.dealing, message.dealing)
-    if message.HasField("lease"):
-        data["lease_s"] = seconds(message.lease)
+    data = data_of(message)
+    data["max_subflows"] = message.max_subflows or 1
     try:
         spec = JobSpec.parse(data)
     except InvalidInput as error:
@@ -119,17 +73,26 @@ def job_spec(request: pb.RegisterJobRequest) -> JobSpec:
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
-    """The reported iterations. Raises ``InvalidInput`` for times that are not finite and positive."""
+    """The reported iterations. Raises ``InvalidInput`` for times that are not positive, and for communication
+    that takes longer than its iteration."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
+    times = tuple(IterationTime(i.index, seconds(i.duration), seconds(i.communication)) for i in request.iterations)
     InvalidInput.refuse(
-        FieldProblem(f"iterations[{i}].{name}", f"a time in seconds above 0 is needed (given: {value})")
-        for i, iteration in enumerate(request.iterations)
-        for name, value in (("duration_s", iteration.duration_s), ("communication_s", iteration.communication_s))
-        if not (math.isfinite(value) and value > 0)
+        FieldProblem(f"iterations[{n}].{name}", problem)
+        for n, time in enumerate(times)
+        for name, problem in _wrong_time(time)
     )
-    return tuple(IterationTime(i.index, i.duration_s, i.communication_s) for i in request.iterations)
+    return times
+
+
+def _wrong_time(time: IterationTime) -> Iterator[tuple[str, str]]:
+    for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
+        if value_s <= 0:
+            yield name, f"a time above 0 is needed (given: {value_s:g} s)"
+    if time.communication_s > time.duration_s > 0:
+        yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 
 
 def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
@@ -162,15 +125,11 @@ def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple
 
 def strategy(value: pb.Strategy) -> Strategy:
     """Raises ``InvalidInput`` for a value that names no strategy."""
-    try:
-        return _STRATEGIES[value]
-    except KeyError:
-        known = ", ".join(map(pb.Strategy.Name, _STRATEGIES))
-        raise InvalidInput.of("strategy", f"choose one of {known} (given: {value})") from None
-
-
-def seconds(duration: Duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
+    enum = pb.Strategy.DESCRIPTOR
+    word = word_of(enum, value)
+    if word is None:
+        raise InvalidInput.of("strategy", f"choose one of {', '.join(names(enum))} (given: {value})")
+    return Strategy(word)
 
 
 def _refuse_oversized(message: pb.JobSpec) -> None:
@@ -197,54 +156,17 @@ def _refuse_oversized(message: pb.JobSpec) -> None:
     )
 
 
-_ENUMS: dict[str, tuple[Callable[[Any], str], Iterable[int]]] = {
-    "collectives.algorithm": (pb.Algorithm.Name, _ALGORITHMS),
-    "library": (pb.Library.Name, _LIBRARIES),
-    "transport": (pb.Transport.Name, _TRANSPORTS),
-    "dealing": (pb.Dealing.Name, _DEALINGS),
-}
-
-
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:
-    if problem.path == "lease_s":
-        return replace(problem, path="lease")
-    enum = _ENUMS.get(re.sub(r"\[\d+\]", "", problem.path))
-    if enum:
-        name, values = enum
-        return replace(problem, message="choose one of " + ", ".join(map(name, values)))
-    return problem
+    path, enum = path_in_proto(pb.JobSpec, problem.path)
+    message = "choose one of " + ", ".join(names(enum)) if enum else problem.message
+    return replace(problem, path=path, message=message)
 
 
 # ---- to the wire
 
-Wire = TypeVar("Wire", bound=Message)
-
-
-def message_of(kind: type[Wire], source: object, /, **converted: Any) -> Wire:
-    """The message with the ``converted`` fields; every other field is the attribute of ``source`` with its name."""
-    names = (field.name for field in kind.DESCRIPTOR.fields if field.name not in converted)
-    return kind(**{name: getattr(source, name) for name in names}, **converted)
-
-
-def duration(value_s: float) -> Duration:
-    """Nothing below zero: a lease that is over has nothing left."""
-    whole, nanos = divmod(round(max(0.0, value_s) * 1e9), 1_000_000_000)
-    return Duration(seconds=whole, nanos=nanos)
-
 
 def spec_message(spec: JobSpec) -> pb.JobSpec:
-    return message_of(
-        pb.JobSpec,
-        spec,
-        groups=[message_of(pb.ParallelGroup, group) for group in spec.groups],
-        collectives=[message_of(pb.Collective, c, algorithm=_ALGORITHM_VALUES[c.algorithm]) for c in spec.collectives],
-        lease=duration(spec.lease_s),
-        transport=_TRANSPORT_VALUES[spec.transport],
-        transfers=[message_of(pb.Transfer, transfer) for transfer in spec.transfers],
-        library=_LIBRARY_VALUES[spec.library],
-        dealing=_DEALING_VALUES[spec.dealing],
-        rails=[message_of(pb.Rail, rail) for rail in spec.rails],
-    )
+    return message_of(pb.JobSpec, spec)
 
 
 def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, with_pairs: bool = False) -> pb.Job:
@@ -253,23 +175,34 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     return message_of(
         pb.Job,
         job,
-        spec=spec_message(job.spec),
-        state=_JOB_STATES[job.state],
+        uid=None,
+        tenant=None,
+        register_time=None,
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
+        level=job.level or None,
+        efficiency_predicted=job.efficiency_predicted or None,
+        efficiency_measured=job.efficiency_measured or None,
+        ideal_communication=_known(job.ideal_communication_s),
+        last_iteration_index=None,
+        last_communication=_known(job.last_communication_s),
         demand=_demand(demand, with_pairs) if demand else None,
     )
 
 
+def _known(value_s: float) -> Duration | None:
+    """0 stands for what is not known."""
+    return duration(value_s) if value_s else None
+
+
 def _demand(demand: JobDemand, with_pairs: bool) -> pb.Demand:
     measured = demand.measurement
-    return pb.Demand(
-        source=_DEMAND_SOURCES[demand.source],
-        learning=demand.learning,
+    return message_of(
+        pb.Demand,
+        demand,
         difference=difference_text(demand.difference) if demand.difference else "",
         measured_bps=float(measured.bps.sum()) if measured else 0.0,
-        window_s=measured.window_s if measured else 0.0,
-        undeclared_fraction=demand.undeclared_fraction,
+        window=duration(measured.window_s) if measured else None,
         pairs=_pair_demands(demand) if with_pairs else (),
     )
 
@@ -306,7 +239,7 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
         switches=_switches(status),
         links=_links(status),
         hosts=[
-            pb.Host(ip=h.ip, mac=h.mac or "", dpid=h.at.dpid, port=h.at.port, switch=fabric.name(h.at.dpid))
+            message_of(pb.Host, h, mac=h.mac or "", switch=fabric.name(h.at.dpid))
             for h in sorted(fabric.hosts.values(), key=lambda host: host.at)
         ],
     )
@@ -324,29 +257,44 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
         route = _route(flow, route_of(dividing, flow.pair, plan.routes), dividing, status.fabric)
         return pb.PlannedRoute(job_id=job_id, route=route)
 
+    newest = plan is status.plan
     return message_of(
         pb.Plan,
         plan,
-        ecmp_level_mean=plan.ecmp.mean if plan.ecmp else 0.0,
-        ecmp_level_p95=plan.ecmp.p95 if plan.ecmp else 0.0,
-        plan_ms=plan.times.total_ms,
+        ecmp_level=message_of(pb.EcmpLevels, plan.ecmp) if plan.ecmp else None,
+        plan_time=duration(plan.times.total_ms / 1e3),
+        jobs=[
+            pb.PlannedJob(
+                job_id=job_id,
+                level=level,
+                demand_source=_demand_source(status.plan_demand_source.get(job_id) if newest else None),
+            )
+            for job_id, level in sorted(plan.job_level.items())
+        ],
         routes=[planned(flow) for flow in sorted({flow._replace(piece=0) for flow in plan.routes})],
-        unrouted=[f"{flow.src_ip}>{flow.dst_ip}" for flow in plan.unrouted],
+        unrouted=[pb.Pair(src=flow.src_ip, dst=flow.dst_ip) for flow in plan.unrouted],
         installed=installed,
-        baseline_level=status.baseline_levels if plan is status.plan else {},
-        demand_source={job_id: _DEMAND_SOURCES[source] for job_id, source in status.plan_demand_source.items()}
-        if plan is status.plan
-        else {},
+        schemes=_schemes(status.baseline_levels if newest else {}),
     )
 
 
-def status_message(status: Status, now: float, version: str) -> pb.GetStatusResponse:
-    """``now``: monotonic seconds, for the age of the counters (0 before the first)."""
+def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:
+    return number_of(pb.DemandSource.DESCRIPTOR, source) if source else None
+
+
+def _schemes(levels: Mapping[str, float]) -> list[pb.SchemeLevel]:
+    found = [
+        pb.SchemeLevel(scheme=number_of(pb.Scheme.DESCRIPTOR, name), level=level) for name, level in levels.items()
+    ]
+    return sorted(found, key=lambda scheme: scheme.scheme)
+
+
+def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
+    """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
     return message_of(
         pb.GetStatusResponse,
         status,
         version=version,
-        strategy=STRATEGY_VALUES[status.strategy],
         switches=len(status.fabric.switches),
         switches_in_sync=sum(switch.in_sync for switch in status.switches.values()),
         links=len(status.fabric.links),
@@ -354,11 +302,17 @@ def status_message(status: Status, now: float, version: str) -> pb.GetStatusResp
         jobs=len(status.jobs),
         jobs_pending=sum(job.state == "pending" for job in status.jobs.values()),
         rules=sum(switch.rules for switch in status.switches.values()),
-        counters_age_s=0.0 if status.counters_at is None else max(0.0, now - status.counters_at),
-        alarms=map(text, status.alarms),
+        counters_age=None if status.counters_at is None else duration(now - status.counters_at),
+        alarms=[alarm_message(alarm, unix_now - now) for alarm in status.alarms],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
     )
+
+
+def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:
+    """``unix_offset_s``: what monotonic seconds lack to seconds since 1970."""
+    raised = timestamp(alarm.since + unix_offset_s)
+    return message_of(pb.Alarm, alarm, raise_time=raised, text=text(alarm))
 
 
 def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
@@ -368,7 +322,7 @@ def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
 
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
-    return message_of(pb.SetStrategyResponse, done, strategy=STRATEGY_VALUES[done.strategy])
+    return message_of(pb.SetStrategyResponse, done, install_time=duration(done.install_s))
 
 
 def _route(flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> pb.Route:
@@ -427,10 +381,8 @@ def _links(status: Status) -> list[pb.Link]:
         message_of(
             pb.Link,
             status.links.get(link_id, unknown),
-            src_dpid=link.src.dpid,
-            src_port=link.src.port,
-            dst_dpid=link.dst.dpid,
-            dst_port=link.dst.port,
+            src=message_of(pb.PortRef, link.src),
+            dst=message_of(pb.PortRef, link.dst),
             name=status.fabric.link_name(link_id),
             capacity_bps=link.capacity_bps,
         )

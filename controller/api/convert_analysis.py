@@ -6,12 +6,10 @@ levels in them have two decimals. Parts of results have the fields of their mess
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
-from controller.api.convert import message_of
+from controller.api.mapping import message_of, names, number_of, seconds, word_of
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import FieldProblem, InvalidInput
 from controller.planning.analysis.requests import FailureKind, WhatIf
@@ -32,22 +30,24 @@ _KINDS = {
 
 def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
     """Raises ``InvalidInput``."""
+    enum = pb.FailureKind.DESCRIPTOR
+    words = [word_of(enum, kind) for kind in request.kinds]
     problems = [
-        FieldProblem(f"kinds[{n}]", f"there is no kind '{kind}'; choose {', '.join(FailureKind)}")
-        for n, kind in enumerate(request.kinds)
-        if kind not in set(FailureKind)
+        FieldProblem(f"kinds[{n}]", f"choose one of {', '.join(names(enum))} (given: {request.kinds[n]})")
+        for n, word in enumerate(words)
+        if word is None
     ]
-    within_s = request.within_s or WITHIN_S
-    if not (math.isfinite(within_s) and 0 < within_s <= MOST_S):
-        problems.append(FieldProblem("within_s", f"must be more than 0 and at most {MOST_S:g} (given: {within_s:g})"))
+    within_s = seconds(request.within) if request.HasField("within") else WITHIN_S
+    if not 0 < within_s <= MOST_S:
+        problems.append(FieldProblem("within", f"must be more than 0 and at most {MOST_S:g} s (given: {within_s:g} s)"))
     InvalidInput.refuse(problems)
-    kinds = frozenset(map(FailureKind, request.kinds)) or frozenset(FailureKind)
+    kinds = frozenset(map(FailureKind, filter(None, words))) or frozenset(FailureKind)
     return WhatIf(kinds, request.top or None, within_s)
 
 
 def explain_message(found: JobAnalysis) -> pb.ExplainResponse:
     answer = filter(None, (_whether(found), _where(found), _gain(found), _splitting(found), _measured(found)))
-    return pb.ExplainResponse(answer=answer, efficiency_predicted=found.efficiency_predicted, **asdict(found))
+    return message_of(pb.ExplainResponse, found, answer=answer)
 
 
 def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
@@ -61,7 +61,7 @@ def what_if_message(found: FailureAnalysis) -> pb.WhatIfResponse:
         outcomes=map(_outcome, found.outcomes),
         failures=sum(len(case.failures) for case in (*found.felt, *found.unfelt)),
         cases=len(found.felt),
-        unfelt=[pb.UnfeltFailures(kind=case.kind, failures=_names(case)) for case in found.unfelt],
+        unfelt=[message_of(pb.UnfeltFailures, case, failures=_names(case)) for case in found.unfelt],
     )
 
 
@@ -69,7 +69,7 @@ def _outcome(outcome: Outcome) -> pb.FailureOutcome:
     return message_of(
         pb.FailureOutcome,
         outcome,
-        kind=outcome.case.kind,
+        kind=number_of(pb.FailureKind.DESCRIPTOR, outcome.case.kind),
         example=outcome.example.name,
         failures=_names(outcome.case),
         bound=outcome.fluid_bound,

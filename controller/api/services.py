@@ -23,6 +23,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert, convert_analysis
+from controller.api.mapping import duration
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.errors import (
@@ -105,7 +106,7 @@ def _answers_errors(
                 context,
                 code_pb2.UNAVAILABLE,
                 str(error),
-                error_details_pb2.RetryInfo(retry_delay=convert.duration(error.retry_s)),
+                error_details_pb2.RetryInfo(retry_delay=duration(error.retry_s)),
             )
         except SignalboxError as error:
             code = _CODES.get(type(error), grpc.StatusCode.UNKNOWN)
@@ -221,7 +222,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     @_answers_errors
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
-        job_id: JobId = await self._ask(RegisterJob(convert.job_spec(request)), ANSWER_S)
+        job_id: JobId = await self._ask(RegisterJob(convert.job_spec(request.spec)), ANSWER_S)
         return pb.RegisterJobResponse(job=self._message(job_id))
 
     @_answers_errors
@@ -243,7 +244,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     @_answers_errors
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
         left_s: float = await self._ask(RenewLease(JobId(request.job_id)), ANSWER_S)
-        return pb.RenewLeaseResponse(lease_left=convert.duration(left_s))
+        return pb.RenewLeaseResponse(lease_left=duration(left_s))
 
     @_answers_errors
     async def ReportIterations(  # noqa: N802
@@ -292,7 +293,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     @_answers_errors
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        return convert.status_message(self._status, time.monotonic(), VERSION)
+        return convert.status_message(self._status, time.monotonic(), time.time(), VERSION)
 
     @_answers_errors
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802

@@ -178,14 +178,14 @@ def _failures(found: Mapping[str, Any]) -> RenderableType:
         table.add_row(
             escape(outcome["example"]),
             f"{len(outcome['failures']):,}",
-            _level(outcome.get("ecmp_level", {}).get("mean")),
-            _level(outcome.get("repaired_level")),
-            _level(outcome.get("level")),
+            _level((outcome["ecmp_level"] or {}).get("mean")),
+            _level(outcome["repaired_level"]),
+            _level(outcome["level"]),
             _level(outcome["integer_bound"]),
             _level(outcome["bound"]),
             f"{len(outcome['lost']):,}",
             _range(outcome["rerouted_fewest"], outcome["rerouted_most"]),
-            f"{outcome['moved']:,}" if "level" in outcome else "-",
+            "-" if outcome["level"] is None else f"{outcome['moved']:,}",
         )
     left = found["cases"] - len(found["outcomes"])
     rest = [f"{left:,} more cases are no worse; --top 0 prints all."] if left else []
@@ -225,7 +225,7 @@ def _facts(found: Mapping[str, Any]) -> dict[str, str]:
         f"lowest possible {found['least_level']:.4g}",
     }
     for name, what in (("best", "planned"), ("split", "planned with split flows")):
-        if option := found.get(name):
+        if option := found[name]:
             facts[what] = (
                 f"{option['level']:.4g}; worst job {option['worst_level']:.4g}, bound {option['worst_bound']:.4g} "
                 f"({option['certificate']})"

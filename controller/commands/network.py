@@ -107,4 +107,4 @@ def strategy(
             return
         with waiting("waiting for the switches to confirm"):
             done = fields(client.set_strategy(name))
-    show(done, lambda: f"{name}, in {done['install_s']:.2f} s; {printing.pins(done['pins'])}", as_json)
+    show(done, lambda: f"{name}, in {done['install_time_s']:.2f} s; {printing.pins(done['pins'])}", as_json)

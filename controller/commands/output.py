@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import Console, RenderableType
 from rich.status import Status
+
+from controller.api.mapping import is_duration, seconds, word_of
 
 PIPE_COLUMNS = 160
 """Width of tables when the width of the terminal is not known."""
@@ -30,21 +34,47 @@ Address = Annotated[
 
 
 def fields(message: Message) -> dict[str, Any]:
-    """The message's JSON form, with its fields in the order of the API: tables and programs see the same."""
-    given = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    ordered: dict[str, Any] = _ordered(given, message.DESCRIPTOR)
-    return ordered
+    """The message for tables and programs, in the order of the API and with every field; docs/reference/json-output.md
+    has the rules."""
+    return {key: value(message, name) for name, key, value in _fields(message.DESCRIPTOR)}
 
 
-def _ordered(value: Any, message: Any) -> Any:
-    """``value`` in the order of the message's fields: those without a value would stand at the end."""
-    if isinstance(value, list):
-        return [_ordered(item, message) for item in value]
-    if not isinstance(value, dict) or message.GetOptions().map_entry:
-        return value
-    return {
-        field.name: _ordered(value[field.name], field.message_type) for field in message.fields if field.name in value
-    }
+Value = Callable[[Message, str], Any]
+
+
+@functools.cache
+def _fields(kind: Descriptor) -> tuple[tuple[str, str, Value], ...]:
+    """Per field its name in the API and here, and how its value is read; absent values are None."""
+    return tuple(
+        (field.name, f"{field.name}_s" if is_duration(field) else field.name, _value(field)) for field in kind.fields
+    )
+
+
+def _value(field: FieldDescriptor) -> Value:
+    convert = _convert(field)
+    if field.is_repeated:
+        return lambda message, name: [convert(item) for item in getattr(message, name)]
+    if field.has_presence:
+        return lambda message, name: convert(getattr(message, name)) if message.HasField(name) else None
+    return lambda message, name: convert(getattr(message, name))
+
+
+def _convert(field: FieldDescriptor) -> Callable[[Any], Any]:
+    if is_duration(field):
+        return seconds
+    if field.message_type is not None:
+        return _rfc3339 if field.message_type.full_name == Timestamp.DESCRIPTOR.full_name else fields
+    if field.enum_type is not None:
+        return functools.partial(word_of, field.enum_type)
+    return str if field.cpp_type in _SIXTY_FOUR_BITS else lambda value: value
+
+
+_SIXTY_FOUR_BITS = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+"""Many programs that read JSON keep 53 bits of a number."""
+
+
+def _rfc3339(time: Timestamp) -> str:
+    return time.ToJsonString()
 
 
 def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> None:

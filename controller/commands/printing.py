@@ -12,11 +12,9 @@ from rich.table import Table
 Fields = Mapping[str, Any]
 
 
-def word(enum_name: str) -> str:
-    """``JOB_STATE_PARTLY_PINNED`` and ``STRATEGY_ECMP`` as people say them."""
-    for prefix in ("JOB_STATE_", "STRATEGY_", "ALGORITHM_", "TRANSPORT_", "LIBRARY_", "DEALING_", "DEMAND_SOURCE_"):
-        enum_name = enum_name.removeprefix(prefix)
-    return enum_name.lower().replace("_", " ")
+def word(value: str | None) -> str:
+    """A value of an enum, ``partly_pinned``, as people say it."""
+    return (value or "-").replace("_", " ")
 
 
 MOST_PAIRS = 20
@@ -49,7 +47,7 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
             _known(job["efficiency_predicted"], ".1%"),
             _known(job["efficiency_measured"], ".1%"),
             job["iterations"],
-            _seconds(job["lease_left"]),
+            _seconds(job["lease_left_s"]),
         )
         for job in found
     )
@@ -62,7 +60,7 @@ def job(found: Fields) -> RenderableType:
         "job": spec["job_id"],
         "state": word(found["state"]),
         "hosts not found": ", ".join(found["missing_hosts"]) or "none",
-        "lease left": f"{_seconds(found['lease_left'])} of {_seconds(spec['lease'])}",
+        "lease left": f"{_seconds(found['lease_left_s'])} of {_seconds(spec['lease_s'])}",
         "announced": _announced(spec),
         "flows": f"{found['virtual_links']}, {found['pinned']} pinned, in {found['subflows']} subflows",
         "may be split": _split(spec),
@@ -77,7 +75,7 @@ def job(found: Fields) -> RenderableType:
         f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
     }
     shown: list[RenderableType] = [_facts(facts)]
-    if found["demand"]["pairs"]:
+    if found["demand"] and found["demand"]["pairs"]:
         shown.append(_pairs(found["demand"]["pairs"]))
     if not spec["collectives"]:
         return Group(*shown)
@@ -91,14 +89,16 @@ def job(found: Fields) -> RenderableType:
     return Group(*shown, collectives)
 
 
-def _planned_for(demand: Fields) -> str:
+def _planned_for(demand: Fields | None) -> str:
     """Which bytes, and whether others are looked for."""
-    looked_for = demand["learning"] and demand["source"] != "DEMAND_SOURCE_LEARNING"
+    if demand is None:
+        return "-"
+    looked_for = demand["learning"] and demand["source"] != "learning"
     return word(demand["source"]) + (", learning" if looked_for else "")
 
 
-def _traffic(demand: Fields, observed: bool) -> str:
-    if not demand["window_s"]:
+def _traffic(demand: Fields | None, observed: bool) -> str:
+    if demand is None or demand["window_s"] is None:
         return "not counted yet"
     counted = f"{rate(demand['measured_bps'])} of payload"
     if not observed:
@@ -114,7 +114,7 @@ def _pairs(pairs: Sequence[Fields]) -> RenderableType:
             pair["src"],
             pair["dst"],
             f"{int(pair['declared_bytes']):,}",
-            f"{pair['measured_bytes']:,.0f}" if pair.get("measured_bytes") is not None else "-",
+            f"{pair['measured_bytes']:,.0f}" if pair["measured_bytes"] is not None else "-",
             rate(pair["measured_bps"]),
         )
         for pair in busiest
@@ -145,7 +145,7 @@ def _counted(count: int, what: str) -> str:
 
 def registered(found: Fields) -> RenderableType:
     """The job, and what comes next."""
-    if found["state"] == "JOB_STATE_PENDING":
+    if found["state"] == "pending":
         hosts = ", ".join(found["missing_hosts"])
         comes = f"Waiting for {hosts}: the controller looks for them, and plans the job when all are found."
     else:
@@ -182,7 +182,7 @@ def fabric(found: Fields) -> RenderableType:
     )
     hosts = _table(
         ("host", "mac", "switch", "port"),
-        ((h["ip"], h["mac"] or "not seen yet", h["switch"], h["port"]) for h in found["hosts"]),
+        ((h["ip"], h["mac"] or "not seen yet", h["switch"], h["at"]["port"]) for h in found["hosts"]),
         title=f"{len(found['hosts'])} hosts",
     )
     return Group(switches, links, hosts)
@@ -190,23 +190,19 @@ def fabric(found: Fields) -> RenderableType:
 
 def plan(found: Fields) -> RenderableType:
     facts = {
-        "planned by": f"{found['solver']}, in {found['plan_ms']:.0f} ms",
+        "planned by": f"{found['solver']}, in {1000 * found['plan_time_s']:.0f} ms",
         "installed": "yes" if found["installed"] else "no",
-        "worst level": f"{found['max_level']:.3f} ({found['certificate']}, bound {found['bound']:.3f}, "
+        "worst level": f"{found['max_level']:.3f} ({word(found['certificate'])}, bound {found['bound']:.3f}, "
         f"gap {found['gap']:.1%}, {found['levels_proven']} levels proven)",
-        "ecmp instead": f"{found['ecmp_level_mean']:.3f} on average, 95th percentile {found['ecmp_level_p95']:.3f}",
-        "others instead": _baselines(found["baseline_level"]),
+        "ecmp instead": _ecmp(found["ecmp_level"]),
+        "others instead": _others(found["schemes"]),
         "flows": f"{len(found['routes'])}, in {found['subflows']} subflows",
         "moves": found["moves"],
-        "cannot be routed": ", ".join(found["unrouted"]) or "none",
+        "cannot be routed": ", ".join(f"{pair['src']}>{pair['dst']}" for pair in found["unrouted"]) or "none",
     }
-    made_for = found["demand_source"]
     levels = _table(
         ("job", "level", "planned for"),
-        (
-            (job_id, f"{level:.3f}", word(made_for.get(job_id, "DEMAND_SOURCE_UNSPECIFIED")))
-            for job_id, level in sorted(found["job_level"].items())
-        ),
+        ((job["job_id"], f"{job['level']:.3f}", word(job["demand_source"])) for job in found["jobs"]),
     )
     split = any(len(r["route"]["subflows"]) > 1 for r in found["routes"])
     rows = ((r["job_id"], *row) for r in found["routes"] for row in _route_rows(r["route"], split))
@@ -215,8 +211,8 @@ def plan(found: Fields) -> RenderableType:
 
 
 def replan(found: Fields) -> RenderableType:
-    outcome = f"{found['outcome']}: {found['reason']}"
-    return Group(escape(outcome), plan(found["plan"])) if found.get("plan") else escape(outcome)
+    outcome = f"{word(found['outcome'])}: {found['reason']}"
+    return Group(escape(outcome), plan(found["plan"])) if found["plan"] else escape(outcome)
 
 
 def status(found: Fields) -> RenderableType:
@@ -232,9 +228,9 @@ def status(found: Fields) -> RenderableType:
         "rules": f"{found['rules']}; {pins(found['pins'])}",
         "network efficiency": f"{found['network_efficiency']:.1%}",
         "flows moved": found["moved_flows_total"],
-        "counters": f"{found['counters_age_s']:.1f} s old",
+        "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
     }
-    alarms = [f"[bold red]alarm[/] {escape(alarm)}" for alarm in found["alarms"]]
+    alarms = [f"[bold red]alarm[/] {escape(alarm['text'])}" for alarm in found["alarms"]]
     return Group(_facts(facts), *alarms)
 
 
@@ -266,9 +262,13 @@ def _facts(facts: Mapping[str, object]) -> Table:
     return table
 
 
-def _baselines(level: Mapping[str, float]) -> str:
+def _ecmp(level: Fields | None) -> str:
+    return f"{level['mean']:.3f} on average, 95th percentile {level['p95']:.3f}" if level else "not compared"
+
+
+def _others(schemes: Sequence[Fields]) -> str:
     """ECMP has a separate line."""
-    others = (f"{name} {level[name]:.3f}" for name in sorted(level.keys() - {"ecmp"}))
+    others = (f"{word(each['scheme'])} {each['level']:.3f}" for each in schemes if each["scheme"] != "ecmp")
     return ", ".join(others) or "not compared"
 
 
@@ -287,11 +287,9 @@ def _route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
         yield (*ends, f"{piece['share']:.1%}", ports, path) if split else (*ends, path)
 
 
-def _known(value: float, form: str) -> str:
-    """0 stands for what is not known yet."""
-    return format(value, form) if value else "-"
+def _known(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
-def _seconds(duration: str) -> str:
-    """A protobuf duration in JSON, ``59.998s``."""
-    return f"{float(duration.removesuffix('s')):.0f} s"
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s"

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 
 from controller.api.client import Client
+from controller.api.mapping import seconds, word_in
 from controller.config import Strategy
 from controller.errors import SignalboxError
 from controller.scenarios.topologies import Host
@@ -184,7 +185,7 @@ class Demo:
             cable=cable,
             leaf_of={host.ip: host.leaf for host in self.lab.hosts},
             routes=tuple(watch.changes),
-            alarms=tuple(self.client.get_status().alarms),
+            alarms=tuple(alarm.text for alarm in self.client.get_status().alarms),
         )
 
     def _switch_to_planned(self) -> tuple[float, float, PlanFacts]:
@@ -196,13 +197,13 @@ class Demo:
         if plan is None or not installed.pins:
             raise DemoError("the controller installed no plan; see controller.log")
         facts = PlanFacts(
-            plan_ms=plan.plan_ms,
+            plan_ms=1e3 * seconds(plan.plan_time),
             level=plan.max_level,
-            certificate=plan.certificate,
-            ecmp_mean=plan.ecmp_level_mean,
-            ecmp_p95=plan.ecmp_level_p95,
+            certificate=word_in(plan, "certificate"),
+            ecmp_mean=plan.ecmp_level.mean,
+            ecmp_p95=plan.ecmp_level.p95,
             pins=installed.pins,
-            install_s=installed.install_s,
+            install_s=seconds(installed.install_time),
         )
         self.progress.say(
             f"planned in {facts.plan_ms:.0f} ms ({facts.certificate}, worst level {facts.level:.2f}; ECMP's modelled "

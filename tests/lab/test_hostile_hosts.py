@@ -120,7 +120,7 @@ class Attack:
 
     def wait_alarm(self, text: str) -> None:
         """In the status and, with the name of the attacker's port, in the log."""
-        wait_for(lambda: any(text in alarm for alarm in self.client.get_status().alarms), f"an alarm: {text}", 10)
+        wait_for(lambda: any(text in alarm.text for alarm in self.client.get_status().alarms), f"an alarm: {text}", 10)
         assert re.search(rf"alarm .*{text}", self._log.read_text())
 
     def port_name(self, host: str) -> str:
@@ -134,8 +134,8 @@ class Attack:
 
     def _picture(self) -> object:
         fabric = self.client.get_fabric()
-        links = sorted((link.src_dpid, link.src_port, link.dst_dpid, link.dst_port) for link in fabric.links)
-        return links, sorted((host.ip, host.dpid, host.port, host.mac) for host in fabric.hosts)
+        links = sorted((link.src.dpid, link.src.port, link.dst.dpid, link.dst.port) for link in fabric.links)
+        return links, sorted((host.ip, host.at.dpid, host.at.port, host.mac) for host in fabric.hosts)
 
     @contextmanager
     def nothing_changes(self) -> Iterator[None]:

@@ -38,7 +38,7 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
         wait_for(lambda: not client.get_status().jobs_learning, "learning to end", 60)
         wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned", 20)
         (alarm,) = client.get_status().alarms
-        assert alarm.startswith("job backwards sends other traffic than it announced")
+        assert alarm.text.startswith("job backwards sends other traffic than it announced")
         for number, job in enumerate(JOBS[1:], 1):
             src, dst = pair_of(lab, number)
             (route,) = next(client.watch_routes(job)).routes

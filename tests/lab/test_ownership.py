@@ -93,7 +93,7 @@ def all_pinned(client: Client) -> bool:
 
 
 def alarms(client: Client) -> str:
-    return "\n".join(client.get_status().alarms)
+    return "\n".join(alarm.text for alarm in client.get_status().alarms)
 
 
 def all_in_sync(client: Client) -> Callable[[], bool]:

@@ -150,7 +150,7 @@ def test_what_cannot_be_explained_is_an_error(
 
 
 def test_an_analysis_that_clients_would_not_wait_for_is_refused(address: str) -> None:
-    with Client(address) as client, pytest.raises(InvalidInput, match="within_s: must be more than 0 and at most 120"):
+    with Client(address) as client, pytest.raises(InvalidInput, match="within: must be more than 0 and at most 120"):
         client.what_if(within_s=1e9)
 
 

@@ -21,6 +21,7 @@ from grpc_status import rpc_status
 
 from controller.api import services
 from controller.api.client import Client, Unreachable
+from controller.api.mapping import seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
@@ -160,15 +161,21 @@ def test_reported_iterations_become_measured_efficiency(client: Client) -> None:
     client.register_job(ring())
     client.report_iterations("ring", [IterationTime(0, 2.0, 0.5), IterationTime(1, 2.0, 1.5)])
     job = client.get_job("ring")
-    assert (job.iterations, job.last_communication_s) == (2, 1.5)
+    assert (job.iterations, seconds(job.last_communication)) == (2, 1.5)
     assert job.efficiency_measured == pytest.approx(0.5)
 
 
 def test_times_that_are_no_times_are_refused(client: Client) -> None:
     client.register_job(ring())
     with pytest.raises(InvalidInput) as error:
-        client.report_iterations("ring", [IterationTime(0, 1.0, 1.0), IterationTime(1, float("nan"), -1.0)])
-    assert [p.path for p in error.value.problems] == ["iterations[1].duration_s", "iterations[1].communication_s"]
+        client.report_iterations(
+            "ring", [IterationTime(0, 1.0, 1.0), IterationTime(1, float("nan"), -1.0), IterationTime(2, 1.0, 1.5)]
+        )
+    assert [p.path for p in error.value.problems] == [
+        "iterations[1].duration",
+        "iterations[1].communication",
+        "iterations[2].communication",
+    ]
 
 
 def test_reported_connections_come_back_with_the_routes(api: Running, client: Client) -> None:
@@ -418,7 +425,7 @@ def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> N
     ]
     link = fabric.links[0]
     assert (link.name, link.capacity_bps, link.rate_bps, link.background_bps) == ("leaf1:1>spine1", 5e6, 4e6, 1e6)
-    assert [(h.ip, h.mac, h.switch, h.port) for h in fabric.hosts] == [
+    assert [(h.ip, h.mac, h.switch, h.at.port) for h in fabric.hosts] == [
         (H1, "02:00:00:00:01:01", "leaf1", 2),
         (H2, "", "leaf2", 2),
     ]
@@ -428,24 +435,27 @@ def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: C
     assert client.get_plan() is None
     client.register_job(ring())
     outcome = client.replan()
-    assert (outcome.outcome, outcome.reason) == ("adopted", "better")
+    assert (outcome.outcome, outcome.reason) == (pb.REPLAN_OUTCOME_ADOPTED, "better")
     plan = client.get_plan()
     assert plan is not None
     assert plan == outcome.plan
-    assert (plan.max_level, plan.bound, plan.gap, plan.certificate, plan.installed) == (1.25, 1.0, 0.25, "gap", True)
+    assert (plan.max_level, plan.bound, plan.gap, plan.installed) == (1.25, 1.0, 0.25, True)
+    assert plan.certificate == pb.CERTIFICATE_GAP
     assert [(r.job_id, list(r.route.switches)) for r in plan.routes] == [
         ("ring", ["leaf1", "spine1", "leaf2"]),
         ("ring", ["leaf2", "spine1", "leaf1"]),
     ]
-    assert list(plan.unrouted) == [f"{H1}>10.0.9.9"]
+    assert list(plan.unrouted) == [pb.Pair(src=H1, dst="10.0.9.9")]
 
 
 def test_the_strategy_is_set_and_shown(client: Client) -> None:
     done = client.set_strategy(Strategy.SHADOW)
-    assert (done.strategy, done.install_s, done.pins) == (pb.STRATEGY_SHADOW, 0.25, 4)
+    assert (done.strategy, seconds(done.install_time), done.pins) == (pb.STRATEGY_SHADOW, 0.25, 4)
     status = client.get_status()
     assert (status.strategy, status.switches, status.links, status.hosts) == (pb.STRATEGY_SHADOW, 3, 4, 2)
-    assert list(status.alarms) == ["spine1 holds 2 foreign rules"]
+    (alarm,) = status.alarms
+    assert (alarm.kind, alarm.severity) == (pb.ALARM_KIND_FOREIGN_RULES, pb.SEVERITY_WARNING)
+    assert (alarm.subject, alarm.text) == ("spine1", "spine1 holds 2 foreign rules")
 
 
 def test_no_strategy_is_an_invalid_argument(channel: grpc.Channel) -> None:

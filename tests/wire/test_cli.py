@@ -91,7 +91,7 @@ def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox,
     assert signalbox("jobs", "list").out == "No jobs are registered.\n"
     registered = signalbox("jobs", "register", spec_file, "--json")
     assert registered.status == 0
-    assert registered.json["state"] == "JOB_STATE_ECMP"
+    assert registered.json["state"] == "ecmp"
     assert [job["spec"]["job_id"] for job in signalbox("jobs", "list", "--json").json["jobs"]] == ["ring"]
     assert "ring all reduce" in signalbox("jobs", "show", "ring").out
     assert signalbox("jobs", "deregister", "ring") == Result(0, "", "")
@@ -101,7 +101,7 @@ def test_a_job_is_registered_listed_shown_and_deregistered(signalbox: Signalbox,
 def test_json_has_snake_case_names_and_defaults(signalbox: Signalbox, spec_file: Path) -> None:
     signalbox("jobs", "register", spec_file)
     job = signalbox("jobs", "show", "ring", "--json").json
-    assert {"missing_hosts", "efficiency_measured", "lease_left", "last_communication_s", "pinned"} <= set(job)
+    assert {"missing_hosts", "efficiency_measured", "lease_left_s", "last_communication_s", "pinned"} <= set(job)
     assert (job["missing_hosts"], job["pinned"]) == ([], 0)
 
 
@@ -179,7 +179,7 @@ def test_a_plan_is_made_and_shown(signalbox: Signalbox, spec_file: Path) -> None
     signalbox("jobs", "register", spec_file)
     assert signalbox("plan", "--now").out.startswith("adopted: better\n")
     assert "leaf1 > spine1 > leaf2" in signalbox("plan").out
-    assert signalbox("plan", "--json").json["job_level"] == {"ring": 1.25}
+    assert signalbox("plan", "--json").json["jobs"] == [{"job_id": "ring", "level": 1.25, "demand_source": None}]
     assert signalbox("plan", "--now", "--json").json["outcome"] == "adopted"
 
 
@@ -187,13 +187,13 @@ def test_the_status_is_shown_with_its_alarms(signalbox: Signalbox) -> None:
     table = signalbox("status").out
     assert "3, 1 in sync" in table
     assert "alarm spine1 holds 2 foreign rules" in table
-    assert signalbox("status", "--json").json["strategy"] == "STRATEGY_PLANNED"
+    assert signalbox("status", "--json").json["strategy"] == "planned"
 
 
 def test_the_strategy_is_shown_and_set(signalbox: Signalbox) -> None:
     assert signalbox("strategy").out == "planned\n"
     assert signalbox("strategy", "ecmp").out == "ecmp, in 0.25 s; 4 pins (acknowledgements have their own)\n"
-    assert signalbox("strategy", "--json").json == {"strategy": "STRATEGY_ECMP"}
+    assert signalbox("strategy", "--json").json == {"strategy": "ecmp"}
 
 
 def test_an_unknown_strategy_is_told_which_there_are(signalbox: Signalbox) -> None:

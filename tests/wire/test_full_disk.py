@@ -54,7 +54,7 @@ def known(client: Client) -> list[str]:
 
 
 def alarms(client: Client) -> str:
-    return " ".join(client.get_status().alarms)
+    return " ".join(alarm.text for alarm in client.get_status().alarms)
 
 
 def test_what_a_full_disk_does_not_take_is_not_acknowledged(small_disk: Path) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api import convert
+from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
@@ -71,7 +72,7 @@ specs = st.builds(
     rails=st.lists(rails, unique_by=tuple).map(lambda found: [pb.Rail(endpoints=rail) for rail in found]),
     dealing=st.sampled_from([pb.DEALING_PACED, pb.DEALING_BY_SHARE, pb.DEALING_EVEN, pb.DEALING_COMMON_QUEUE]),
     reports_connections=st.booleans(),
-    lease=st.floats(1.0, 86_400.0).map(convert.duration),
+    lease=st.floats(1.0, 86_400.0).map(duration),
     max_subflows=st.integers(1, 16),
     transport=st.sampled_from([pb.TRANSPORT_TCP, pb.TRANSPORT_ROCE_V2]),
 )
@@ -111,19 +112,19 @@ def paths_of(error: pytest.ExceptionInfo[InvalidInput]) -> list[str]:
 
 @given(specs)
 def test_a_spec_survives_the_way_to_our_types_and_back(message: pb.JobSpec) -> None:
-    assert convert.spec_message(convert.job_spec(pb.RegisterJobRequest(spec=message))) == message
+    assert convert.spec_message(convert.job_spec(message)) == message
 
 
 @given(st.floats(1.0, 86_400.0))
 def test_leases_keep_their_nanoseconds(lease_s: float) -> None:
-    assert convert.seconds(convert.duration(lease_s)) == pytest.approx(lease_s, abs=1e-9)
+    assert seconds(duration(lease_s)) == pytest.approx(lease_s, abs=1e-9)
 
 
 def test_a_lease_that_is_absent_is_the_default_and_one_that_is_over_is_zero() -> None:
     message = convert.spec_message(job_status().spec)
     message.ClearField("lease")
-    assert convert.job_spec(pb.RegisterJobRequest(spec=message)).lease_s == 60.0
-    assert convert.duration(-3.0) == Duration()
+    assert convert.job_spec(message).lease_s == 60.0
+    assert duration(-3.0) == Duration()
 
 
 def test_wrong_fields_are_named_as_in_the_proto_file() -> None:
@@ -131,17 +132,17 @@ def test_wrong_fields_are_named_as_in_the_proto_file() -> None:
     message.lease.seconds = 0
     message.groups[0].ranks[1] = 7
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(pb.RegisterJobRequest(spec=message))
+        convert.job_spec(message)
     assert paths_of(error) == ["lease"]
     message.lease.seconds = 5
     message.collectives[0].algorithm = 77  # type: ignore[assignment]
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(pb.RegisterJobRequest(spec=message))
+        convert.job_spec(message)
     assert paths_of(error) == ["collectives[0].algorithm"]
     assert "ALGORITHM_BROADCAST" in str(error.value)
     message.collectives[0].algorithm = pb.ALGORITHM_BROADCAST
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(pb.RegisterJobRequest(spec=message))
+        convert.job_spec(message)
     assert paths_of(error) == ["groups[0].ranks[1]"]
 
 
@@ -152,7 +153,7 @@ def test_a_spec_whose_virtual_links_are_not_known_is_refused_here() -> None:
     message.endpoints.extend(["10.0.3.1", "10.0.4.1"])
     message.groups[0].ranks.extend([2, 3])
     with pytest.raises(InvalidInput, match="not known") as error:
-        convert.job_spec(pb.RegisterJobRequest(spec=message))
+        convert.job_spec(message)
     assert paths_of(error) == ["collectives[0].algorithm"]
 
 
@@ -164,7 +165,7 @@ def test_over_long_lists_are_counted_not_read() -> None:
         rails=[pb.Rail(endpoints=["x"] * 4000)] * 8,
     )
     with pytest.raises(InvalidInput) as error:
-        convert.job_spec(pb.RegisterJobRequest(spec=message))
+        convert.job_spec(message)
     assert list(map(str, error.value.problems)) == [
         "endpoints: at most 4096 endpoints are allowed (given: 5000)",
         "collectives: at most 256 collectives are allowed (given: 300)",
@@ -176,7 +177,7 @@ def test_over_long_lists_are_counted_not_read() -> None:
 
 def test_iterations_survive_the_way() -> None:
     sent = (IterationTime(0, 2.0, 1.0), IterationTime(1, 1.5, 0.25))
-    request = pb.ReportIterationsRequest(iterations=[convert.message_of(pb.Iteration, time) for time in sent])
+    request = pb.ReportIterationsRequest(iterations=[message_of(pb.Iteration, time) for time in sent])
     assert convert.iterations(request) == sent
 
 
@@ -189,7 +190,7 @@ def test_too_many_iterations_in_one_report_are_refused() -> None:
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_strategies_survive_the_way(strategy: Strategy) -> None:
-    assert convert.strategy(convert.STRATEGY_VALUES[strategy]) is strategy
+    assert convert.strategy(number_of(pb.Strategy.DESCRIPTOR, strategy)) is strategy
 
 
 @pytest.mark.parametrize("state", get_args(JobState))
@@ -236,7 +237,7 @@ def test_a_job_without_word_of_subflows_stays_whole_over_tcp() -> None:
     message.ClearField("max_subflows")
     for field in ("transport", "library", "dealing"):
         message.ClearField(field)
-    spec = convert.job_spec(pb.RegisterJobRequest(spec=message))
+    spec = convert.job_spec(message)
     assert (spec.max_subflows, spec.transport) == (1, Transport.TCP)
     assert (spec.library, spec.dealing) == (Library.GENERIC, Dealing.BY_SHARE)
 
@@ -254,7 +255,7 @@ def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) 
     message = convert.spec_message(job_status().spec)
     setattr(message, field, value)
     with pytest.raises(InvalidInput, match=told) as error:
-        convert.job_spec(pb.RegisterJobRequest(spec=message))
+        convert.job_spec(message)
     assert paths_of(error) == [field]
 
 
@@ -282,18 +283,29 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     )
     status = Status(fabric=FABRIC, jobs={job_status().spec.job_id: job_status()}, plan=plan)  # type: ignore[dict-item]
     message = convert.plan_message(plan, status, installed=True)
-    assert (message.certificate, message.ecmp_level_mean, message.plan_ms) == ("optimal", 1.5, 6.0)
+    assert (message.certificate, message.ecmp_level.mean, seconds(message.plan_time)) == (
+        pb.CERTIFICATE_OPTIMAL,
+        1.5,
+        0.006,
+    )
     assert [(r.job_id, list(r.route.switches)) for r in message.routes] == [("job", ["leaf1", "spine1", "leaf2"])]
-    assert dict(message.baseline_level) == {}
-    compared = replace(status, baseline_levels={"greedy": 2.0})
-    assert dict(convert.plan_message(plan, compared, installed=True).baseline_level) == {"greedy": 2.0}
+    assert not message.schemes
+    compared = replace(status, baseline_levels={"edge-coloring": 2.0, "greedy": 3.0, "first-fit": 2.5, "ecmp": 4.0})
+    schemes = convert.plan_message(plan, compared, installed=True).schemes
+    assert [(pb.Scheme.Name(s.scheme), s.level) for s in schemes] == [
+        ("SCHEME_ECMP", 4.0),
+        ("SCHEME_GREEDY", 3.0),
+        ("SCHEME_EDGE_COLORING", 2.0),
+        ("SCHEME_FIRST_FIT", 2.5),
+    ]
     older = replace(plan, generation=2)
-    assert not convert.plan_message(older, compared, installed=False).baseline_level, "they are of the newest plan"
+    assert not convert.plan_message(older, compared, installed=False).schemes, "they are of the newest plan"
     without = convert.replan_message(ReplanOutcome("no plan", "no path", None), status)
-    assert (without.outcome, without.HasField("plan")) == ("no plan", False)
+    assert (without.outcome, without.HasField("plan")) == (pb.REPLAN_OUTCOME_NO_PLAN, False)
 
 
 def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None:
     status = Status(fabric=FABRIC, switches={Dpid(1): SwitchStatus(True, 5, 0), Dpid(2): SwitchStatus(False, 4, 0)})
-    message = convert.status_message(status, now=50.0, version="1")
-    assert (message.switches, message.switches_in_sync, message.rules, message.counters_age_s) == (3, 1, 9, 0.0)
+    message = convert.status_message(status, now=50.0, unix_now=1e9, version="1")
+    assert (message.switches, message.switches_in_sync, message.rules) == (3, 1, 9)
+    assert not message.HasField("counters_age")

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from controller.api.convert_analysis import explain_message, what_if_message, what_if_request
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -84,11 +85,11 @@ def test_all_parts_of_a_job_analysis_are_sent() -> None:
     message = explain_message(replace(BOUNDED, efficiency_measured=0.4))
     unset = {name for name, field in message.DESCRIPTOR.fields_by_name.items() if not _is_set(message, name)}
     assert unset == {"flows_inside_a_leaf", "flows_hashed", "flows_without_a_path"}, "those are 0"
-    assert (message.verdict, message.level, message.efficiency_predicted) == ("fabric", 2.0, 0.5)
+    assert (message.verdict, message.level, message.efficiency_predicted) == (pb.VERDICT_FABRIC, 2.0, 0.5)
     assert message.fullest_links[0].jobs[1] == pb.JobShare(job_id="b", flows=1, load=1.0)
     assert message.cut == pb.LeafCut(
         leaf="s1",
-        direction="out",
+        direction=pb.DIRECTION_OUT,
         links=3,
         failed=1,
         fluid_level=4 / 3,
@@ -169,14 +170,14 @@ def test_the_measured_efficiency_is_compared_with_the_predicted_one(
 def test_all_parts_of_an_outcome_are_sent() -> None:
     message = what_if_message(FAILURES)
     assert (message.failures, message.cases) == (4, 1)
-    assert message.unfelt == [pb.UnfeltFailures(kind="cable", failures=["s1:s101", "s1:s102"])]
+    assert message.unfelt == [pb.UnfeltFailures(kind=pb.FAILURE_KIND_CABLE, failures=["s1:s101", "s1:s102"])]
     assert message.now.ecmp_level == pb.EcmpLevels(mean=2.5, p95=3.0)
     assert message.outcomes == [
         pb.FailureOutcome(
-            kind="spine",
+            kind=pb.FAILURE_KIND_SPINE,
             example="s101",
             failures=["s101", "s102"],
-            computed="plan",
+            computed=pb.COMPUTED_PLAN,
             level=2.0,
             repaired_level=3.0,
             bound=1.5,
@@ -228,9 +229,15 @@ def test_without_pins_the_answer_says_whose_routes_it_is_about() -> None:
 
 @pytest.mark.parametrize(
     ("kinds", "within_s", "field"),
-    [(["spine", "leaf"], 1.0, "kinds[1]"), ([], 121.0, "within_s"), ([], -1, "within_s")],
+    [
+        ([pb.FAILURE_KIND_SPINE, 9], 1, "kinds[1]"),
+        ([0], 1, "kinds[0]"),
+        ([], 121, "within"),
+        ([], -1, "within"),
+        ([], 0, "within"),
+    ],
 )
-def test_a_wrong_request_is_refused(kinds: Iterable[str], within_s: float, field: str) -> None:
+def test_a_wrong_request_is_refused(kinds: Iterable[Any], within_s: int, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        what_if_request(pb.WhatIfRequest(kinds=kinds, within_s=within_s))
+        what_if_request(pb.WhatIfRequest(kinds=kinds, within=Duration(seconds=within_s)))
     assert [problem.path for problem in refused.value.problems] == [field]

@@ -46,20 +46,20 @@ def test_routes_that_are_all_whole_have_no_columns_for_subflows() -> None:
 def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
     found = {
         "spec": {"job_id": "ring", "endpoints": []},
-        "state": "JOB_STATE_ECMP",
+        "state": "ecmp",
         "virtual_links": 0,
         "pinned": 0,
-        "level": 0,
-        "efficiency_predicted": 0,
-        "efficiency_measured": 0,
+        "level": None,
+        "efficiency_predicted": None,
+        "efficiency_measured": None,
         "iterations": 0,
-        "lease_left": "60s",
+        "lease_left_s": 59.98,
     }
     for source, learning, said in (
-        ("LEARNING", True, ["learning"]),
-        ("MEASURED", True, ["measured,", "learning"]),
-        ("MEASURED", False, ["measured"]),
+        ("learning", True, ["learning"]),
+        ("measured", True, ["measured,", "learning"]),
+        ("measured", False, ["measured"]),
     ):
-        demand = {"source": f"DEMAND_SOURCE_{source}", "learning": learning}
+        demand = {"source": source, "learning": learning}
         (line,) = (line for line in shown(printing.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]

@@ -1,6 +1,8 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -9,6 +11,25 @@ from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_REASON_UNSPECIFIED: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_FIELD: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_SUCH_JOB: _ClassVar[ErrorReason]
+    ERROR_REASON_JOB_DEREGISTERED: _ClassVar[ErrorReason]
+    ERROR_REASON_LEASE_RAN_OUT: _ClassVar[ErrorReason]
+    ERROR_REASON_JOB_TAKEN_OVER: _ClassVar[ErrorReason]
+    ERROR_REASON_JOB_EXISTS: _ClassVar[ErrorReason]
+    ERROR_REASON_WRONG_LEASE_TOKEN: _ClassVar[ErrorReason]
+    ERROR_REASON_CONFLICT: _ClassVar[ErrorReason]
+    ERROR_REASON_LIMIT_REACHED: _ClassVar[ErrorReason]
+    ERROR_REASON_UNAUTHENTICATED: _ClassVar[ErrorReason]
+    ERROR_REASON_NOT_ALLOWED: _ClassVar[ErrorReason]
+    ERROR_REASON_NOT_SAVED: _ClassVar[ErrorReason]
+    ERROR_REASON_STOPPING: _ClassVar[ErrorReason]
+    ERROR_REASON_TOO_SLOW: _ClassVar[ErrorReason]
+    ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -63,12 +84,112 @@ class DemandSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEMAND_SOURCE_MEASURED: _ClassVar[DemandSource]
     DEMAND_SOURCE_LEARNING: _ClassVar[DemandSource]
 
+class JobEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_END_REASON_UNSPECIFIED: _ClassVar[JobEndReason]
+    JOB_END_REASON_DEREGISTERED: _ClassVar[JobEndReason]
+    JOB_END_REASON_LEASE_RAN_OUT: _ClassVar[JobEndReason]
+    JOB_END_REASON_TAKEN_OVER: _ClassVar[JobEndReason]
+
+class Certificate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CERTIFICATE_UNSPECIFIED: _ClassVar[Certificate]
+    CERTIFICATE_OPTIMAL: _ClassVar[Certificate]
+    CERTIFICATE_GAP: _ClassVar[Certificate]
+    CERTIFICATE_HEURISTIC: _ClassVar[Certificate]
+
+class Scheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEME_UNSPECIFIED: _ClassVar[Scheme]
+    SCHEME_ECMP: _ClassVar[Scheme]
+    SCHEME_GREEDY: _ClassVar[Scheme]
+    SCHEME_EDGE_COLORING: _ClassVar[Scheme]
+    SCHEME_FIRST_FIT: _ClassVar[Scheme]
+
 class Strategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     STRATEGY_UNSPECIFIED: _ClassVar[Strategy]
     STRATEGY_ECMP: _ClassVar[Strategy]
     STRATEGY_PLANNED: _ClassVar[Strategy]
     STRATEGY_SHADOW: _ClassVar[Strategy]
+
+class AlarmKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ALARM_KIND_UNSPECIFIED: _ClassVar[AlarmKind]
+    ALARM_KIND_PLAN_WORSE_THAN_ECMP: _ClassVar[AlarmKind]
+    ALARM_KIND_FLOWS_WITHOUT_PATH: _ClassVar[AlarmKind]
+    ALARM_KIND_RULES_REFUSED: _ClassVar[AlarmKind]
+    ALARM_KIND_MASTERSHIP_LOST: _ClassVar[AlarmKind]
+    ALARM_KIND_DUPLICATE_DPID: _ClassVar[AlarmKind]
+    ALARM_KIND_FOREIGN_RULES: _ClassVar[AlarmKind]
+    ALARM_KIND_LLDP_MALFORMED: _ClassVar[AlarmKind]
+    ALARM_KIND_LLDP_FORGED: _ClassVar[AlarmKind]
+    ALARM_KIND_LLDP_REPLAYED: _ClassVar[AlarmKind]
+    ALARM_KIND_LLDP_REFLECTED: _ClassVar[AlarmKind]
+    ALARM_KIND_PUNT_LIMIT_EXCEEDED: _ClassVar[AlarmKind]
+    ALARM_KIND_ADDRESSES_CLAIMED: _ClassVar[AlarmKind]
+    ALARM_KIND_HOSTS_MISSING: _ClassVar[AlarmKind]
+    ALARM_KIND_DEMAND_DIFFERS: _ClassVar[AlarmKind]
+    ALARM_KIND_STATE_NOT_SAVED: _ClassVar[AlarmKind]
+
+class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEVERITY_UNSPECIFIED: _ClassVar[Severity]
+    SEVERITY_WARNING: _ClassVar[Severity]
+    SEVERITY_CRITICAL: _ClassVar[Severity]
+
+class ReplanOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REPLAN_OUTCOME_UNSPECIFIED: _ClassVar[ReplanOutcome]
+    REPLAN_OUTCOME_ADOPTED: _ClassVar[ReplanOutcome]
+    REPLAN_OUTCOME_KEPT: _ClassVar[ReplanOutcome]
+    REPLAN_OUTCOME_NO_PLAN: _ClassVar[ReplanOutcome]
+
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VERDICT_UNSPECIFIED: _ClassVar[Verdict]
+    VERDICT_NOTHING: _ClassVar[Verdict]
+    VERDICT_ROUTING: _ClassVar[Verdict]
+    VERDICT_NIC: _ClassVar[Verdict]
+    VERDICT_FABRIC: _ClassVar[Verdict]
+    VERDICT_UNPROVEN: _ClassVar[Verdict]
+    VERDICT_CUT_OFF: _ClassVar[Verdict]
+
+class Direction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIRECTION_UNSPECIFIED: _ClassVar[Direction]
+    DIRECTION_OUT: _ClassVar[Direction]
+    DIRECTION_IN: _ClassVar[Direction]
+
+class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FAILURE_KIND_UNSPECIFIED: _ClassVar[FailureKind]
+    FAILURE_KIND_SPINE: _ClassVar[FailureKind]
+    FAILURE_KIND_CABLE: _ClassVar[FailureKind]
+    FAILURE_KIND_BUNDLE: _ClassVar[FailureKind]
+
+class Computed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMPUTED_UNSPECIFIED: _ClassVar[Computed]
+    COMPUTED_PLAN: _ClassVar[Computed]
+    COMPUTED_REPAIR: _ClassVar[Computed]
+    COMPUTED_BOUND: _ClassVar[Computed]
+ERROR_REASON_UNSPECIFIED: ErrorReason
+ERROR_REASON_INVALID_FIELD: ErrorReason
+ERROR_REASON_NO_SUCH_JOB: ErrorReason
+ERROR_REASON_JOB_DEREGISTERED: ErrorReason
+ERROR_REASON_LEASE_RAN_OUT: ErrorReason
+ERROR_REASON_JOB_TAKEN_OVER: ErrorReason
+ERROR_REASON_JOB_EXISTS: ErrorReason
+ERROR_REASON_WRONG_LEASE_TOKEN: ErrorReason
+ERROR_REASON_CONFLICT: ErrorReason
+ERROR_REASON_LIMIT_REACHED: ErrorReason
+ERROR_REASON_UNAUTHENTICATED: ErrorReason
+ERROR_REASON_NOT_ALLOWED: ErrorReason
+ERROR_REASON_NOT_SAVED: ErrorReason
+ERROR_REASON_STOPPING: ErrorReason
+ERROR_REASON_TOO_SLOW: ErrorReason
+ERROR_REASON_INTERNAL: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm
@@ -104,10 +225,64 @@ DEMAND_SOURCE_DECLARED: DemandSource
 DEMAND_SOURCE_CONFIRMED: DemandSource
 DEMAND_SOURCE_MEASURED: DemandSource
 DEMAND_SOURCE_LEARNING: DemandSource
+JOB_END_REASON_UNSPECIFIED: JobEndReason
+JOB_END_REASON_DEREGISTERED: JobEndReason
+JOB_END_REASON_LEASE_RAN_OUT: JobEndReason
+JOB_END_REASON_TAKEN_OVER: JobEndReason
+CERTIFICATE_UNSPECIFIED: Certificate
+CERTIFICATE_OPTIMAL: Certificate
+CERTIFICATE_GAP: Certificate
+CERTIFICATE_HEURISTIC: Certificate
+SCHEME_UNSPECIFIED: Scheme
+SCHEME_ECMP: Scheme
+SCHEME_GREEDY: Scheme
+SCHEME_EDGE_COLORING: Scheme
+SCHEME_FIRST_FIT: Scheme
 STRATEGY_UNSPECIFIED: Strategy
 STRATEGY_ECMP: Strategy
 STRATEGY_PLANNED: Strategy
 STRATEGY_SHADOW: Strategy
+ALARM_KIND_UNSPECIFIED: AlarmKind
+ALARM_KIND_PLAN_WORSE_THAN_ECMP: AlarmKind
+ALARM_KIND_FLOWS_WITHOUT_PATH: AlarmKind
+ALARM_KIND_RULES_REFUSED: AlarmKind
+ALARM_KIND_MASTERSHIP_LOST: AlarmKind
+ALARM_KIND_DUPLICATE_DPID: AlarmKind
+ALARM_KIND_FOREIGN_RULES: AlarmKind
+ALARM_KIND_LLDP_MALFORMED: AlarmKind
+ALARM_KIND_LLDP_FORGED: AlarmKind
+ALARM_KIND_LLDP_REPLAYED: AlarmKind
+ALARM_KIND_LLDP_REFLECTED: AlarmKind
+ALARM_KIND_PUNT_LIMIT_EXCEEDED: AlarmKind
+ALARM_KIND_ADDRESSES_CLAIMED: AlarmKind
+ALARM_KIND_HOSTS_MISSING: AlarmKind
+ALARM_KIND_DEMAND_DIFFERS: AlarmKind
+ALARM_KIND_STATE_NOT_SAVED: AlarmKind
+SEVERITY_UNSPECIFIED: Severity
+SEVERITY_WARNING: Severity
+SEVERITY_CRITICAL: Severity
+REPLAN_OUTCOME_UNSPECIFIED: ReplanOutcome
+REPLAN_OUTCOME_ADOPTED: ReplanOutcome
+REPLAN_OUTCOME_KEPT: ReplanOutcome
+REPLAN_OUTCOME_NO_PLAN: ReplanOutcome
+VERDICT_UNSPECIFIED: Verdict
+VERDICT_NOTHING: Verdict
+VERDICT_ROUTING: Verdict
+VERDICT_NIC: Verdict
+VERDICT_FABRIC: Verdict
+VERDICT_UNPROVEN: Verdict
+VERDICT_CUT_OFF: Verdict
+DIRECTION_UNSPECIFIED: Direction
+DIRECTION_OUT: Direction
+DIRECTION_IN: Direction
+FAILURE_KIND_UNSPECIFIED: FailureKind
+FAILURE_KIND_SPINE: FailureKind
+FAILURE_KIND_CABLE: FailureKind
+FAILURE_KIND_BUNDLE: FailureKind
+COMPUTED_UNSPECIFIED: Computed
+COMPUTED_PLAN: Computed
+COMPUTED_REPAIR: Computed
+COMPUTED_BOUND: Computed
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
@@ -178,22 +353,22 @@ class Collective(_message.Message):
     def __init__(self, algorithm: _Optional[_Union[Algorithm, str]] = ..., groups: _Optional[_Iterable[str]] = ..., bytes_per_iteration: _Optional[int] = ..., phase: _Optional[int] = ...) -> None: ...
 
 class Demand(_message.Message):
-    __slots__ = ("source", "learning", "difference", "measured_bps", "window_s", "undeclared_fraction", "pairs")
+    __slots__ = ("source", "learning", "difference", "measured_bps", "window", "undeclared_fraction", "pairs")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     LEARNING_FIELD_NUMBER: _ClassVar[int]
     DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
     MEASURED_BPS_FIELD_NUMBER: _ClassVar[int]
-    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
     UNDECLARED_FRACTION_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
     source: DemandSource
     learning: bool
     difference: str
     measured_bps: float
-    window_s: float
+    window: _duration_pb2.Duration
     undeclared_fraction: float
     pairs: _containers.RepeatedCompositeFieldContainer[PairDemand]
-    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window_s: _Optional[float] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ...) -> None: ...
+    def __init__(self, source: _Optional[_Union[DemandSource, str]] = ..., learning: _Optional[bool] = ..., difference: _Optional[str] = ..., measured_bps: _Optional[float] = ..., window: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., undeclared_fraction: _Optional[float] = ..., pairs: _Optional[_Iterable[_Union[PairDemand, _Mapping]]] = ...) -> None: ...
 
 class PairDemand(_message.Message):
     __slots__ = ("src", "dst", "declared_bytes", "measured_bps", "measured_bytes")
@@ -210,50 +385,80 @@ class PairDemand(_message.Message):
     def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., declared_bytes: _Optional[int] = ..., measured_bps: _Optional[float] = ..., measured_bytes: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("spec", "state", "missing_hosts", "lease_left", "virtual_links", "pinned", "level", "efficiency_predicted", "efficiency_measured", "ideal_communication_s", "iterations", "last_communication_s", "subflows", "demand", "prediction_withheld")
+    __slots__ = ("spec", "uid", "tenant", "register_time", "lease_left", "state", "missing_hosts", "virtual_links", "pinned", "subflows", "level", "efficiency_predicted", "prediction_withheld", "efficiency_measured", "ideal_communication", "iterations", "last_iteration_index", "last_communication", "demand")
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_TIME_FIELD_NUMBER: _ClassVar[int]
+    LEASE_LEFT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     MISSING_HOSTS_FIELD_NUMBER: _ClassVar[int]
-    LEASE_LEFT_FIELD_NUMBER: _ClassVar[int]
     VIRTUAL_LINKS_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     EFFICIENCY_PREDICTED_FIELD_NUMBER: _ClassVar[int]
-    EFFICIENCY_MEASURED_FIELD_NUMBER: _ClassVar[int]
-    IDEAL_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
-    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
-    LAST_COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
-    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
-    DEMAND_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_WITHHELD_FIELD_NUMBER: _ClassVar[int]
+    EFFICIENCY_MEASURED_FIELD_NUMBER: _ClassVar[int]
+    IDEAL_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
+    ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ITERATION_INDEX_FIELD_NUMBER: _ClassVar[int]
+    LAST_COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
+    uid: str
+    tenant: str
+    register_time: _timestamp_pb2.Timestamp
+    lease_left: _duration_pb2.Duration
     state: JobState
     missing_hosts: _containers.RepeatedScalarFieldContainer[str]
-    lease_left: _duration_pb2.Duration
     virtual_links: int
     pinned: int
+    subflows: int
     level: float
     efficiency_predicted: float
-    efficiency_measured: float
-    ideal_communication_s: float
-    iterations: int
-    last_communication_s: float
-    subflows: int
-    demand: Demand
     prediction_withheld: str
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication_s: _Optional[float] = ..., iterations: _Optional[int] = ..., last_communication_s: _Optional[float] = ..., subflows: _Optional[int] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ..., prediction_withheld: _Optional[str] = ...) -> None: ...
+    efficiency_measured: float
+    ideal_communication: _duration_pb2.Duration
+    iterations: int
+    last_iteration_index: int
+    last_communication: _duration_pb2.Duration
+    demand: Demand
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., register_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., missing_hosts: _Optional[_Iterable[str]] = ..., virtual_links: _Optional[int] = ..., pinned: _Optional[int] = ..., subflows: _Optional[int] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., prediction_withheld: _Optional[str] = ..., efficiency_measured: _Optional[float] = ..., ideal_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., iterations: _Optional[int] = ..., last_iteration_index: _Optional[int] = ..., last_communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., demand: _Optional[_Union[Demand, _Mapping]] = ...) -> None: ...
+
+class JobEnd(_message.Message):
+    __slots__ = ("job_id", "uid", "tenant", "reason", "end_time")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    uid: str
+    tenant: str
+    reason: JobEndReason
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, job_id: _Optional[str] = ..., uid: _Optional[str] = ..., tenant: _Optional[str] = ..., reason: _Optional[_Union[JobEndReason, str]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RegisterJobRequest(_message.Message):
-    __slots__ = ("spec",)
+    __slots__ = ("spec", "request_id", "lease_token", "take_over")
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TAKE_OVER_FIELD_NUMBER: _ClassVar[int]
     spec: JobSpec
-    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ...) -> None: ...
+    request_id: str
+    lease_token: str
+    take_over: bool
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., request_id: _Optional[str] = ..., lease_token: _Optional[str] = ..., take_over: _Optional[bool] = ...) -> None: ...
 
 class RegisterJobResponse(_message.Message):
-    __slots__ = ("job",)
+    __slots__ = ("job", "lease_token")
     JOB_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job: Job
-    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
+    lease_token: str
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ..., lease_token: _Optional[str] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -268,30 +473,58 @@ class GetJobResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "next_page_token")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class UpdateJobRequest(_message.Message):
+    __slots__ = ("spec", "update_mask", "lease_token")
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_MASK_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    spec: JobSpec
+    update_mask: _field_mask_pb2.FieldMask
+    lease_token: str
+    def __init__(self, spec: _Optional[_Union[JobSpec, _Mapping]] = ..., update_mask: _Optional[_Union[_field_mask_pb2.FieldMask, _Mapping]] = ..., lease_token: _Optional[str] = ...) -> None: ...
+
+class UpdateJobResponse(_message.Message):
+    __slots__ = ("job",)
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    job: Job
+    def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class DeregisterJobRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "lease_token", "force")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    lease_token: str
+    force: bool
+    def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class DeregisterJobResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class RenewLeaseRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "lease_token")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    lease_token: str
+    def __init__(self, job_id: _Optional[str] = ..., lease_token: _Optional[str] = ...) -> None: ...
 
 class RenewLeaseResponse(_message.Message):
     __slots__ = ("lease_left",)
@@ -300,26 +533,30 @@ class RenewLeaseResponse(_message.Message):
     def __init__(self, lease_left: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class Iteration(_message.Message):
-    __slots__ = ("index", "duration_s", "communication_s")
+    __slots__ = ("index", "duration", "communication")
     INDEX_FIELD_NUMBER: _ClassVar[int]
-    DURATION_S_FIELD_NUMBER: _ClassVar[int]
-    COMMUNICATION_S_FIELD_NUMBER: _ClassVar[int]
+    DURATION_FIELD_NUMBER: _ClassVar[int]
+    COMMUNICATION_FIELD_NUMBER: _ClassVar[int]
     index: int
-    duration_s: float
-    communication_s: float
-    def __init__(self, index: _Optional[int] = ..., duration_s: _Optional[float] = ..., communication_s: _Optional[float] = ...) -> None: ...
+    duration: _duration_pb2.Duration
+    communication: _duration_pb2.Duration
+    def __init__(self, index: _Optional[int] = ..., duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., communication: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class ReportIterationsRequest(_message.Message):
-    __slots__ = ("job_id", "iterations")
+    __slots__ = ("job_id", "iterations", "lease_token")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ITERATIONS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     iterations: _containers.RepeatedCompositeFieldContainer[Iteration]
-    def __init__(self, job_id: _Optional[str] = ..., iterations: _Optional[_Iterable[_Union[Iteration, _Mapping]]] = ...) -> None: ...
+    lease_token: str
+    def __init__(self, job_id: _Optional[str] = ..., iterations: _Optional[_Iterable[_Union[Iteration, _Mapping]]] = ..., lease_token: _Optional[str] = ...) -> None: ...
 
 class ReportIterationsResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    def __init__(self, accepted: _Optional[int] = ...) -> None: ...
 
 class Connection(_message.Message):
     __slots__ = ("src", "src_port", "dst", "dst_port")
@@ -334,32 +571,38 @@ class Connection(_message.Message):
     def __init__(self, src: _Optional[str] = ..., src_port: _Optional[int] = ..., dst: _Optional[str] = ..., dst_port: _Optional[int] = ...) -> None: ...
 
 class ReportConnectionsRequest(_message.Message):
-    __slots__ = ("job_id", "address", "connections")
+    __slots__ = ("job_id", "address", "connections", "lease_token")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     address: str
     connections: _containers.RepeatedCompositeFieldContainer[Connection]
-    def __init__(self, job_id: _Optional[str] = ..., address: _Optional[str] = ..., connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
+    lease_token: str
+    def __init__(self, job_id: _Optional[str] = ..., address: _Optional[str] = ..., connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ..., lease_token: _Optional[str] = ...) -> None: ...
 
 class ReportConnectionsResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class WatchRoutesRequest(_message.Message):
-    __slots__ = ("job_id",)
+    __slots__ = ("job_id", "resume_token")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    def __init__(self, job_id: _Optional[str] = ...) -> None: ...
+    resume_token: str
+    def __init__(self, job_id: _Optional[str] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class WatchRoutesResponse(_message.Message):
-    __slots__ = ("generation", "routes")
+    __slots__ = ("generation", "routes", "resume_token")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
     generation: int
     routes: _containers.RepeatedCompositeFieldContainer[Route]
-    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
+    resume_token: str
+    def __init__(self, generation: _Optional[int] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class Route(_message.Message):
     __slots__ = ("src", "dst", "pinned", "switches", "subflows")
@@ -389,6 +632,24 @@ class Subflow(_message.Message):
     connections: _containers.RepeatedCompositeFieldContainer[Connection]
     def __init__(self, share: _Optional[float] = ..., switches: _Optional[_Iterable[str]] = ..., port_value: _Optional[int] = ..., port_mask: _Optional[int] = ..., connections: _Optional[_Iterable[_Union[Connection, _Mapping]]] = ...) -> None: ...
 
+class WatchJobsRequest(_message.Message):
+    __slots__ = ("resume_token",)
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    resume_token: str
+    def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
+
+class WatchJobsResponse(_message.Message):
+    __slots__ = ("snapshot", "jobs", "ended", "resume_token")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    snapshot: bool
+    jobs: _containers.RepeatedCompositeFieldContainer[Job]
+    ended: _containers.RepeatedCompositeFieldContainer[JobEnd]
+    resume_token: str
+    def __init__(self, snapshot: _Optional[bool] = ..., jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[JobEnd, _Mapping]]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+
 class Port(_message.Message):
     __slots__ = ("number", "name", "up")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +659,14 @@ class Port(_message.Message):
     name: str
     up: bool
     def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., up: _Optional[bool] = ...) -> None: ...
+
+class PortRef(_message.Message):
+    __slots__ = ("dpid", "port")
+    DPID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    dpid: int
+    port: int
+    def __init__(self, dpid: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
 
 class Switch(_message.Message):
     __slots__ = ("dpid", "name", "ports", "in_sync", "rules", "foreign_rules")
@@ -416,38 +685,32 @@ class Switch(_message.Message):
     def __init__(self, dpid: _Optional[int] = ..., name: _Optional[str] = ..., ports: _Optional[_Iterable[_Union[Port, _Mapping]]] = ..., in_sync: _Optional[bool] = ..., rules: _Optional[int] = ..., foreign_rules: _Optional[int] = ...) -> None: ...
 
 class Link(_message.Message):
-    __slots__ = ("src_dpid", "src_port", "dst_dpid", "dst_port", "name", "capacity_bps", "rate_bps", "background_bps")
-    SRC_DPID_FIELD_NUMBER: _ClassVar[int]
-    SRC_PORT_FIELD_NUMBER: _ClassVar[int]
-    DST_DPID_FIELD_NUMBER: _ClassVar[int]
-    DST_PORT_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("src", "dst", "name", "capacity_bps", "rate_bps", "background_bps")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BPS_FIELD_NUMBER: _ClassVar[int]
     RATE_BPS_FIELD_NUMBER: _ClassVar[int]
     BACKGROUND_BPS_FIELD_NUMBER: _ClassVar[int]
-    src_dpid: int
-    src_port: int
-    dst_dpid: int
-    dst_port: int
+    src: PortRef
+    dst: PortRef
     name: str
     capacity_bps: float
     rate_bps: float
     background_bps: float
-    def __init__(self, src_dpid: _Optional[int] = ..., src_port: _Optional[int] = ..., dst_dpid: _Optional[int] = ..., dst_port: _Optional[int] = ..., name: _Optional[str] = ..., capacity_bps: _Optional[float] = ..., rate_bps: _Optional[float] = ..., background_bps: _Optional[float] = ...) -> None: ...
+    def __init__(self, src: _Optional[_Union[PortRef, _Mapping]] = ..., dst: _Optional[_Union[PortRef, _Mapping]] = ..., name: _Optional[str] = ..., capacity_bps: _Optional[float] = ..., rate_bps: _Optional[float] = ..., background_bps: _Optional[float] = ...) -> None: ...
 
 class Host(_message.Message):
-    __slots__ = ("ip", "mac", "dpid", "port", "switch")
+    __slots__ = ("ip", "mac", "at", "switch")
     IP_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
-    DPID_FIELD_NUMBER: _ClassVar[int]
-    PORT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
     SWITCH_FIELD_NUMBER: _ClassVar[int]
     ip: str
     mac: str
-    dpid: int
-    port: int
+    at: PortRef
     switch: str
-    def __init__(self, ip: _Optional[str] = ..., mac: _Optional[str] = ..., dpid: _Optional[int] = ..., port: _Optional[int] = ..., switch: _Optional[str] = ...) -> None: ...
+    def __init__(self, ip: _Optional[str] = ..., mac: _Optional[str] = ..., at: _Optional[_Union[PortRef, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
 
 class GetFabricRequest(_message.Message):
     __slots__ = ()
@@ -465,6 +728,102 @@ class GetFabricResponse(_message.Message):
     hosts: _containers.RepeatedCompositeFieldContainer[Host]
     def __init__(self, generation: _Optional[int] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ...) -> None: ...
 
+class WatchFabricRequest(_message.Message):
+    __slots__ = ("resume_token",)
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    resume_token: str
+    def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
+
+class WatchFabricResponse(_message.Message):
+    __slots__ = ("snapshot", "switches", "links", "hosts", "switches_gone", "links_gone", "hosts_gone", "resume_token")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    LINKS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    SWITCHES_GONE_FIELD_NUMBER: _ClassVar[int]
+    LINKS_GONE_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_GONE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    snapshot: bool
+    switches: _containers.RepeatedCompositeFieldContainer[Switch]
+    links: _containers.RepeatedCompositeFieldContainer[Link]
+    hosts: _containers.RepeatedCompositeFieldContainer[Host]
+    switches_gone: _containers.RepeatedScalarFieldContainer[int]
+    links_gone: _containers.RepeatedCompositeFieldContainer[PortRef]
+    hosts_gone: _containers.RepeatedScalarFieldContainer[str]
+    resume_token: str
+    def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+
+class SchemeLevel(_message.Message):
+    __slots__ = ("scheme", "level")
+    SCHEME_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    scheme: Scheme
+    level: float
+    def __init__(self, scheme: _Optional[_Union[Scheme, str]] = ..., level: _Optional[float] = ...) -> None: ...
+
+class Pair(_message.Message):
+    __slots__ = ("src", "dst")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    src: str
+    dst: str
+    def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ...) -> None: ...
+
+class PlannedJob(_message.Message):
+    __slots__ = ("job_id", "level", "demand_source")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DEMAND_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    level: float
+    demand_source: DemandSource
+    def __init__(self, job_id: _Optional[str] = ..., level: _Optional[float] = ..., demand_source: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level", "plan_time", "jobs", "routes", "unrouted", "installed", "subflows", "schemes")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    BOUND_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_PROVEN_FIELD_NUMBER: _ClassVar[int]
+    SOLVER_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    ECMP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    PLAN_TIME_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    UNROUTED_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_FIELD_NUMBER: _ClassVar[int]
+    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMES_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    max_level: float
+    bound: float
+    gap: float
+    certificate: Certificate
+    levels_proven: int
+    solver: str
+    moves: int
+    ecmp_level: EcmpLevels
+    plan_time: _duration_pb2.Duration
+    jobs: _containers.RepeatedCompositeFieldContainer[PlannedJob]
+    routes: _containers.RepeatedCompositeFieldContainer[PlannedRoute]
+    unrouted: _containers.RepeatedCompositeFieldContainer[Pair]
+    installed: bool
+    subflows: int
+    schemes: _containers.RepeatedCompositeFieldContainer[SchemeLevel]
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[Certificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[SchemeLevel, _Mapping]]] = ...) -> None: ...
+
+class PlannedRoute(_message.Message):
+    __slots__ = ("job_id", "route")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTE_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    route: Route
+    def __init__(self, job_id: _Optional[str] = ..., route: _Optional[_Union[Route, _Mapping]] = ...) -> None: ...
+
 class GetPlanRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -475,81 +834,40 @@ class GetPlanResponse(_message.Message):
     plan: Plan
     def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
-class Plan(_message.Message):
-    __slots__ = ("generation", "max_level", "bound", "gap", "certificate", "levels_proven", "solver", "moves", "ecmp_level_mean", "ecmp_level_p95", "plan_ms", "job_level", "routes", "unrouted", "installed", "subflows", "baseline_level", "demand_source")
-    class JobLevelEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: float
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-    class BaselineLevelEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: float
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-    class DemandSourceEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: DemandSource
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[DemandSource, str]] = ...) -> None: ...
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    MAX_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    BOUND_FIELD_NUMBER: _ClassVar[int]
-    GAP_FIELD_NUMBER: _ClassVar[int]
-    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
-    LEVELS_PROVEN_FIELD_NUMBER: _ClassVar[int]
-    SOLVER_FIELD_NUMBER: _ClassVar[int]
-    MOVES_FIELD_NUMBER: _ClassVar[int]
-    ECMP_LEVEL_MEAN_FIELD_NUMBER: _ClassVar[int]
-    ECMP_LEVEL_P95_FIELD_NUMBER: _ClassVar[int]
-    PLAN_MS_FIELD_NUMBER: _ClassVar[int]
-    JOB_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    ROUTES_FIELD_NUMBER: _ClassVar[int]
-    UNROUTED_FIELD_NUMBER: _ClassVar[int]
-    INSTALLED_FIELD_NUMBER: _ClassVar[int]
-    SUBFLOWS_FIELD_NUMBER: _ClassVar[int]
-    BASELINE_LEVEL_FIELD_NUMBER: _ClassVar[int]
-    DEMAND_SOURCE_FIELD_NUMBER: _ClassVar[int]
-    generation: int
-    max_level: float
-    bound: float
-    gap: float
-    certificate: str
-    levels_proven: int
-    solver: str
-    moves: int
-    ecmp_level_mean: float
-    ecmp_level_p95: float
-    plan_ms: float
-    job_level: _containers.ScalarMap[str, float]
-    routes: _containers.RepeatedCompositeFieldContainer[PlannedRoute]
-    unrouted: _containers.RepeatedScalarFieldContainer[str]
-    installed: bool
-    subflows: int
-    baseline_level: _containers.ScalarMap[str, float]
-    demand_source: _containers.ScalarMap[str, DemandSource]
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[str] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level_mean: _Optional[float] = ..., ecmp_level_p95: _Optional[float] = ..., plan_ms: _Optional[float] = ..., job_level: _Optional[_Mapping[str, float]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[str]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., baseline_level: _Optional[_Mapping[str, float]] = ..., demand_source: _Optional[_Mapping[str, DemandSource]] = ...) -> None: ...
+class WatchPlanRequest(_message.Message):
+    __slots__ = ("resume_token",)
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    resume_token: str
+    def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
 
-class PlannedRoute(_message.Message):
-    __slots__ = ("job_id", "route")
-    JOB_ID_FIELD_NUMBER: _ClassVar[int]
-    ROUTE_FIELD_NUMBER: _ClassVar[int]
-    job_id: str
-    route: Route
-    def __init__(self, job_id: _Optional[str] = ..., route: _Optional[_Union[Route, _Mapping]] = ...) -> None: ...
+class WatchPlanResponse(_message.Message):
+    __slots__ = ("plan", "resume_token")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    plan: Plan
+    resume_token: str
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., resume_token: _Optional[str] = ...) -> None: ...
+
+class Alarm(_message.Message):
+    __slots__ = ("kind", "subject", "severity", "raise_time", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    RAISE_TIME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: AlarmKind
+    subject: str
+    severity: Severity
+    raise_time: _timestamp_pb2.Timestamp
+    text: str
+    def __init__(self, kind: _Optional[_Union[AlarmKind, str]] = ..., subject: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., raise_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age_s", "alarms", "adopting", "jobs_differing", "jobs_learning")
+    __slots__ = ("version", "strategy", "switches", "switches_in_sync", "links", "hosts", "jobs", "jobs_pending", "jobs_differing", "jobs_learning", "pins", "rules", "moved_flows_total", "network_efficiency", "counters_age", "alarms", "adopting", "state_revision")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
     SWITCHES_FIELD_NUMBER: _ClassVar[int]
@@ -558,15 +876,16 @@ class GetStatusResponse(_message.Message):
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     JOBS_PENDING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_DIFFERING_FIELD_NUMBER: _ClassVar[int]
+    JOBS_LEARNING_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     MOVED_FLOWS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     NETWORK_EFFICIENCY_FIELD_NUMBER: _ClassVar[int]
-    COUNTERS_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_AGE_FIELD_NUMBER: _ClassVar[int]
     ALARMS_FIELD_NUMBER: _ClassVar[int]
     ADOPTING_FIELD_NUMBER: _ClassVar[int]
-    JOBS_DIFFERING_FIELD_NUMBER: _ClassVar[int]
-    JOBS_LEARNING_FIELD_NUMBER: _ClassVar[int]
+    STATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     version: str
     strategy: Strategy
     switches: int
@@ -575,16 +894,35 @@ class GetStatusResponse(_message.Message):
     hosts: int
     jobs: int
     jobs_pending: int
+    jobs_differing: int
+    jobs_learning: int
     pins: int
     rules: int
     moved_flows_total: int
     network_efficiency: float
-    counters_age_s: float
-    alarms: _containers.RepeatedScalarFieldContainer[str]
+    counters_age: _duration_pb2.Duration
+    alarms: _containers.RepeatedCompositeFieldContainer[Alarm]
     adopting: bool
-    jobs_differing: int
-    jobs_learning: int
-    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age_s: _Optional[float] = ..., alarms: _Optional[_Iterable[str]] = ..., adopting: _Optional[bool] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ...) -> None: ...
+    state_revision: int
+    def __init__(self, version: _Optional[str] = ..., strategy: _Optional[_Union[Strategy, str]] = ..., switches: _Optional[int] = ..., switches_in_sync: _Optional[int] = ..., links: _Optional[int] = ..., hosts: _Optional[int] = ..., jobs: _Optional[int] = ..., jobs_pending: _Optional[int] = ..., jobs_differing: _Optional[int] = ..., jobs_learning: _Optional[int] = ..., pins: _Optional[int] = ..., rules: _Optional[int] = ..., moved_flows_total: _Optional[int] = ..., network_efficiency: _Optional[float] = ..., counters_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., alarms: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., adopting: _Optional[bool] = ..., state_revision: _Optional[int] = ...) -> None: ...
+
+class WatchAlarmsRequest(_message.Message):
+    __slots__ = ("resume_token",)
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    resume_token: str
+    def __init__(self, resume_token: _Optional[str] = ...) -> None: ...
+
+class WatchAlarmsResponse(_message.Message):
+    __slots__ = ("snapshot", "raised", "ended", "resume_token")
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    RAISED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    RESUME_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    snapshot: bool
+    raised: _containers.RepeatedCompositeFieldContainer[Alarm]
+    ended: _containers.RepeatedCompositeFieldContainer[Alarm]
+    resume_token: str
+    def __init__(self, snapshot: _Optional[bool] = ..., raised: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., ended: _Optional[_Iterable[_Union[Alarm, _Mapping]]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
 class ReplanRequest(_message.Message):
     __slots__ = ()
@@ -595,10 +933,10 @@ class ReplanResponse(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
-    outcome: str
+    outcome: ReplanOutcome
     reason: str
     plan: Plan
-    def __init__(self, outcome: _Optional[str] = ..., reason: _Optional[str] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
+    def __init__(self, outcome: _Optional[_Union[ReplanOutcome, str]] = ..., reason: _Optional[str] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ...) -> None: ...
 
 class SetStrategyRequest(_message.Message):
     __slots__ = ("strategy",)
@@ -607,14 +945,14 @@ class SetStrategyRequest(_message.Message):
     def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ...) -> None: ...
 
 class SetStrategyResponse(_message.Message):
-    __slots__ = ("strategy", "install_s", "pins")
+    __slots__ = ("strategy", "install_time", "pins")
     STRATEGY_FIELD_NUMBER: _ClassVar[int]
-    INSTALL_S_FIELD_NUMBER: _ClassVar[int]
+    INSTALL_TIME_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
     strategy: Strategy
-    install_s: float
+    install_time: _duration_pb2.Duration
     pins: int
-    def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ..., install_s: _Optional[float] = ..., pins: _Optional[int] = ...) -> None: ...
+    def __init__(self, strategy: _Optional[_Union[Strategy, str]] = ..., install_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., pins: _Optional[int] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -642,7 +980,7 @@ class ExplainResponse(_message.Message):
     BEST_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
     job_id: str
-    verdict: str
+    verdict: Verdict
     answer: _containers.RepeatedScalarFieldContainer[str]
     level: float
     efficiency_predicted: float
@@ -658,7 +996,7 @@ class ExplainResponse(_message.Message):
     cut: LeafCut
     best: FoundRoutes
     split: FoundRoutes
-    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[str] = ..., answer: _Optional[_Iterable[str]] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_level: _Optional[float] = ..., nic_level: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., answer: _Optional[_Iterable[str]] = ..., level: _Optional[float] = ..., efficiency_predicted: _Optional[float] = ..., efficiency_measured: _Optional[float] = ..., least_level: _Optional[float] = ..., nic_level: _Optional[float] = ..., flows: _Optional[int] = ..., flows_inside_a_leaf: _Optional[int] = ..., flows_hashed: _Optional[int] = ..., flows_without_a_path: _Optional[int] = ..., equally_full_links: _Optional[int] = ..., fullest_links: _Optional[_Iterable[_Union[BusyLink, _Mapping]]] = ..., cut: _Optional[_Union[LeafCut, _Mapping]] = ..., best: _Optional[_Union[FoundRoutes, _Mapping]] = ..., split: _Optional[_Union[FoundRoutes, _Mapping]] = ...) -> None: ...
 
 class BusyLink(_message.Message):
     __slots__ = ("link", "nic", "load", "background", "jobs")
@@ -695,14 +1033,14 @@ class LeafCut(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     OTHER_LEAF_FIELD_NUMBER: _ClassVar[int]
     leaf: str
-    direction: str
+    direction: Direction
     links: int
     failed: int
     fluid_level: float
     whole_level: float
     jobs: _containers.RepeatedCompositeFieldContainer[JobFlows]
     other_leaf: str
-    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[str] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ...) -> None: ...
+    def __init__(self, leaf: _Optional[str] = ..., direction: _Optional[_Union[Direction, str]] = ..., links: _Optional[int] = ..., failed: _Optional[int] = ..., fluid_level: _Optional[float] = ..., whole_level: _Optional[float] = ..., jobs: _Optional[_Iterable[_Union[JobFlows, _Mapping]]] = ..., other_leaf: _Optional[str] = ...) -> None: ...
 
 class JobFlows(_message.Message):
     __slots__ = ("job_id", "flows")
@@ -724,21 +1062,21 @@ class FoundRoutes(_message.Message):
     level: float
     worst_level: float
     worst_bound: float
-    certificate: str
+    certificate: Certificate
     best_for_all: bool
     moves: int
     most_pieces: int
-    def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[str] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
+    def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[Certificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
-    __slots__ = ("kinds", "top", "within_s")
+    __slots__ = ("kinds", "top", "within")
     KINDS_FIELD_NUMBER: _ClassVar[int]
     TOP_FIELD_NUMBER: _ClassVar[int]
-    WITHIN_S_FIELD_NUMBER: _ClassVar[int]
-    kinds: _containers.RepeatedScalarFieldContainer[str]
+    WITHIN_FIELD_NUMBER: _ClassVar[int]
+    kinds: _containers.RepeatedScalarFieldContainer[FailureKind]
     top: int
-    within_s: float
-    def __init__(self, kinds: _Optional[_Iterable[str]] = ..., top: _Optional[int] = ..., within_s: _Optional[float] = ...) -> None: ...
+    within: _duration_pb2.Duration
+    def __init__(self, kinds: _Optional[_Iterable[_Union[FailureKind, str]]] = ..., top: _Optional[int] = ..., within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class WhatIfResponse(_message.Message):
     __slots__ = ("answer", "now", "outcomes", "failures", "cases", "unfelt")
@@ -794,10 +1132,10 @@ class FailureOutcome(_message.Message):
     REROUTED_FEWEST_FIELD_NUMBER: _ClassVar[int]
     REROUTED_MOST_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
-    kind: str
+    kind: FailureKind
     example: str
     failures: _containers.RepeatedScalarFieldContainer[str]
-    computed: str
+    computed: Computed
     level: float
     repaired_level: float
     bound: float
@@ -808,12 +1146,12 @@ class FailureOutcome(_message.Message):
     rerouted_fewest: int
     rerouted_most: int
     moved: int
-    def __init__(self, kind: _Optional[str] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., computed: _Optional[str] = ..., level: _Optional[float] = ..., repaired_level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., computed: _Optional[_Union[Computed, str]] = ..., level: _Optional[float] = ..., repaired_level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
 
 class UnfeltFailures(_message.Message):
     __slots__ = ("kind", "failures")
     KIND_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
-    kind: str
+    kind: FailureKind
     failures: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, kind: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., failures: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -50,6 +50,11 @@ class JobServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListJobsRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListJobsResponse.FromString,
                 _registered_method=True)
+        self.UpdateJob = channel.unary_unary(
+                '/signalbox.v1.JobService/UpdateJob',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobResponse.FromString,
+                _registered_method=True)
         self.DeregisterJob = channel.unary_unary(
                 '/signalbox.v1.JobService/DeregisterJob',
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.DeregisterJobRequest.SerializeToString,
@@ -75,6 +80,11 @@ class JobServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchRoutesRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchRoutesResponse.FromString,
                 _registered_method=True)
+        self.WatchJobs = channel.unary_stream(
+                '/signalbox.v1.JobService/WatchJobs',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer:
@@ -82,43 +92,54 @@ class JobServiceServicer:
     """
 
     def RegisterJob(self, request, context):
-        """Announces a job. Idempotent: the same spec again renews the lease. ALREADY_EXISTS when the id belongs to a job
-        with another spec; FAILED_PRECONDITION when another job announced one of the (source, destination) pairs and
-        neither of the two reports its connections.
-        A job whose hosts are not found yet is accepted as PENDING; the response names the missing hosts.
+        """Announces a job and starts its lease. A repetition with the same request_id, or with the lease token, renews the
+        lease and answers as the first time. ALREADY_EXISTS when the id belongs to another registration;
+        FAILED_PRECONDITION when another job announced one of the (source, destination) pairs and neither of the two
+        reports its connections. A job whose hosts are not found yet is accepted as PENDING; the response names the missing
+        hosts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """One job.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """All jobs that the caller may see, ordered by id, in pages.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateJob(self, request, context):
+        """Changes the spec of a registered job. It keeps its uid, its lease, and the routes of the pairs that stay.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeregisterJob(self, request, context):
-        """Forgets the job and releases its routes; its traffic falls back to ECMP.
+        """Ends the job and releases its routes; its traffic falls back to ECMP. Again with the same lease token: OK.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLease(self, request, context):
-        """Heartbeat. NOT_FOUND when the lease had run out: register again.
+        """Heartbeat. NOT_FOUND when the job has ended; the reason in google.rpc.ErrorInfo says how.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportIterations(self, request, context):
-        """How long iterations really took; the measured efficiency of the job comes from here.
+        """How long iterations really took; the measured efficiency of the job comes from here. An iteration that was
+        reported before is ignored, so a report may be repeated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -133,7 +154,14 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchRoutes(self, request, context):
-        """The job's routes now, and again whenever they change on the switches. Ends with NOT_FOUND when the job goes.
+        """The job's routes now, and again whenever they change on the switches. Ends with NOT_FOUND when the job ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchJobs(self, request, context):
+        """All jobs that the caller may see, and how jobs end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +184,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ListJobs,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.ListJobsRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.ListJobsResponse.SerializeToString,
+            ),
+            'UpdateJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJob,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.UpdateJobResponse.SerializeToString,
             ),
             'DeregisterJob': grpc.unary_unary_rpc_method_handler(
                     servicer.DeregisterJob,
@@ -181,6 +214,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.WatchRoutes,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchRoutesRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchRoutesResponse.SerializeToString,
+            ),
+            'WatchJobs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchJobs,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchJobsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +303,33 @@ class JobService:
             '/signalbox.v1.JobService/ListJobs',
             signalbox_dot_v1_dot_signalbox__pb2.ListJobsRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.ListJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/signalbox.v1.JobService/UpdateJob',
+            signalbox_dot_v1_dot_signalbox__pb2.UpdateJobRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.UpdateJobResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -410,6 +475,33 @@ class JobService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def WatchJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.JobService/WatchJobs',
+            signalbox_dot_v1_dot_signalbox__pb2.WatchJobsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WatchJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class ControllerServiceStub:
     """For operators.
@@ -456,6 +548,21 @@ class ControllerServiceStub:
                 request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.SerializeToString,
                 response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.FromString,
                 _registered_method=True)
+        self.WatchFabric = channel.unary_stream(
+                '/signalbox.v1.ControllerService/WatchFabric',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchFabricRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchFabricResponse.FromString,
+                _registered_method=True)
+        self.WatchPlan = channel.unary_stream(
+                '/signalbox.v1.ControllerService/WatchPlan',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchPlanRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchPlanResponse.FromString,
+                _registered_method=True)
+        self.WatchAlarms = channel.unary_stream(
+                '/signalbox.v1.ControllerService/WatchAlarms',
+                request_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.SerializeToString,
+                response_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.FromString,
+                _registered_method=True)
 
 
 class ControllerServiceServicer:
@@ -463,19 +570,22 @@ class ControllerServiceServicer:
     """
 
     def GetFabric(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Switches, links and hosts that are known now.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPlan(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The newest plan.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """The controller in figures, and its alarms.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -504,6 +614,27 @@ class ControllerServiceServicer:
 
     def WhatIf(self, request, context):
         """What each single failure would do to hashing and to the plan, the worst first. Takes seconds on a large fabric.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchFabric(self, request, context):
+        """Switches, links with their rates, and hosts.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchPlan(self, request, context):
+        """The newest plan, and each that follows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchAlarms(self, request, context):
+        """Alarms that are raised, and those that end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -546,6 +677,21 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.WhatIf,
                     request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.FromString,
                     response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.SerializeToString,
+            ),
+            'WatchFabric': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchFabric,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchFabricRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchFabricResponse.SerializeToString,
+            ),
+            'WatchPlan': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchPlan,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchPlanRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchPlanResponse.SerializeToString,
+            ),
+            'WatchAlarms': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchAlarms,
+                    request_deserializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.FromString,
+                    response_serializer=signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -738,6 +884,87 @@ class ControllerService:
             '/signalbox.v1.ControllerService/WhatIf',
             signalbox_dot_v1_dot_signalbox__pb2.WhatIfRequest.SerializeToString,
             signalbox_dot_v1_dot_signalbox__pb2.WhatIfResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchFabric(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/WatchFabric',
+            signalbox_dot_v1_dot_signalbox__pb2.WatchFabricRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WatchFabricResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/WatchPlan',
+            signalbox_dot_v1_dot_signalbox__pb2.WatchPlanRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WatchPlanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchAlarms(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/signalbox.v1.ControllerService/WatchAlarms',
+            signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsRequest.SerializeToString,
+            signalbox_dot_v1_dot_signalbox__pb2.WatchAlarmsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,130 @@
+"""Every value of our enums has its value on the wire, and the other way round; JSON has the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args, get_type_hints
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.alarms import AlarmKind
+from controller.alarms import Severity as AlarmSeverity
+from controller.api import mapping
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.commands.output import fields
+from controller.config import Strategy
+from controller.jobs.demand import DemandSource
+from controller.jobs.spec import Algorithm, Collective, Dealing, JobSpec, Library, Transport
+from controller.planning.analysis.requests import FailureKind
+from controller.planning.analysis.results import LeafCut, Outcome, Verdict
+from controller.planning.messages import ReplanOutcome
+from controller.planning.plan import Certificate
+from controller.status import JobState
+
+ENUMS: list[tuple[Any, Iterable[str]]] = [
+    (pb.Algorithm, Algorithm),
+    (pb.Library, Library),
+    (pb.Dealing, Dealing),
+    (pb.Transport, Transport),
+    (pb.JobState, get_args(JobState)),
+    (pb.DemandSource, DemandSource),
+    (pb.Strategy, Strategy),
+    (pb.Certificate, get_args(Certificate)),
+    (pb.Scheme, ("ecmp", "greedy", "edge-coloring", "first-fit")),
+    (pb.AlarmKind, AlarmKind),
+    (pb.Severity, get_args(AlarmSeverity)),
+    (pb.ReplanOutcome, get_args(get_type_hints(ReplanOutcome)["outcome"])),
+    (pb.Verdict, Verdict),
+    (pb.Direction, get_args(get_type_hints(LeafCut)["direction"])),
+    (pb.FailureKind, FailureKind),
+    (pb.Computed, get_args(get_type_hints(Outcome)["computed"])),
+]
+
+
+@pytest.mark.parametrize(("enum", "words"), ENUMS, ids=[enum.DESCRIPTOR.name for enum, _ in ENUMS])
+def test_our_values_and_those_of_the_wire_are_the_same(enum: Any, words: Iterable[str]) -> None:
+    numbers = [mapping.number_of(enum.DESCRIPTOR, word) for word in words]
+    assert sorted(numbers) == sorted(set(enum.values()) - {0})
+    assert [mapping.word_of(enum.DESCRIPTOR, number) for number in numbers] == [
+        word.replace("-", "_").replace(" ", "_") for word in words
+    ]
+
+
+def test_what_is_not_specified_or_not_known_has_no_word() -> None:
+    assert mapping.word_of(pb.Strategy.DESCRIPTOR, 0) is None
+    assert mapping.word_of(pb.Strategy.DESCRIPTOR, 99) is None
+    with pytest.raises(KeyError):
+        mapping.number_of(pb.Strategy.DESCRIPTOR, "best")
+
+
+@given(st.floats(0, 1e6))
+def test_durations_keep_their_nanoseconds(value_s: float) -> None:
+    assert mapping.seconds(mapping.duration(value_s)) == pytest.approx(value_s, abs=1e-9)
+
+
+@pytest.mark.parametrize("value_s", [-1.0, float("nan"), float("-inf")])
+def test_what_is_no_duration_is_none(value_s: float) -> None:
+    assert mapping.duration(value_s) == Duration()
+
+
+def test_the_longest_duration_is_what_protobuf_allows() -> None:
+    assert mapping.duration(float("inf")).ToJsonString() == "315576000000s"
+
+
+def test_times_are_of_unix() -> None:
+    assert mapping.timestamp(1.5) == Timestamp(seconds=1, nanos=500_000_000)
+
+
+@pytest.mark.parametrize(
+    ("path", "in_proto", "enum"),
+    [
+        ("lease_s", "lease", None),
+        ("collectives[3].algorithm", "collectives[3].algorithm", "Algorithm"),
+        ("groups[0].ranks[2]", "groups[0].ranks[2]", None),
+        ("groups[0].color.of", "groups[0].color.of", None),
+        ("dealing", "dealing", "Dealing"),
+        ("", "", None),
+    ],
+)
+def test_paths_are_told_as_in_the_proto_file(path: str, in_proto: str, enum: str | None) -> None:
+    found, kind = mapping.path_in_proto(pb.JobSpec, path)
+    assert (found, kind.name if kind else None) == (in_proto, enum)
+
+
+@pytest.mark.parametrize(("message", "model"), [(pb.JobSpec, JobSpec), (pb.Collective, Collective)])
+def test_the_file_and_the_wire_have_the_same_fields(message: Any, model: Any) -> None:
+    in_file = [mapping.path_in_proto(message, name)[0] for name in model.model_fields]
+    assert sorted(in_file) == sorted(message.DESCRIPTOR.fields_by_name)
+
+
+def test_json_has_words_seconds_and_times_and_null_where_something_is_absent() -> None:
+    job = fields(
+        pb.Job(
+            spec=pb.JobSpec(
+                collectives=[pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, bytes_per_iteration=1 << 40)]
+            ),
+            register_time=Timestamp(seconds=1_700_000_000),
+            lease_left=Duration(seconds=2, nanos=500_000_000),
+            state=pb.JOB_STATE_PARTLY_PINNED,
+            level=1.25,
+        )
+    )
+    assert list(job) == [
+        name + "_s" * (name in ("lease_left", "ideal_communication", "last_communication"))
+        for name in pb.Job.DESCRIPTOR.fields_by_name
+    ]
+    assert (job["state"], job["lease_left_s"], job["register_time"]) == ("partly_pinned", 2.5, "2023-11-14T22:13:20Z")
+    assert (job["level"], job["efficiency_predicted"], job["last_communication_s"], job["demand"]) == (
+        1.25,
+        *[None] * 3,
+    )
+    assert job["spec"]["lease_s"] is None
+    assert job["spec"]["library"] is None, "it is not specified"
+    assert job["spec"]["collectives"] == [
+        {"algorithm": "all_to_all", "groups": [], "bytes_per_iteration": "1099511627776", "phase": 0}
+    ]
+    assert (job["missing_hosts"], job["pinned"]) == ([], 0)
