@@ -57,12 +57,13 @@ class CallLimits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """``give_way`` ends the call; to be called while its request has not come."""
+    """``give_way`` ends the call, while its request has not come. ``ended``: it does not count any more."""
 
     client: str
     is_stream: bool
     began: float
     give_way: Callable[[], None] | None = None
+    ended: bool = False
 
 
 @dataclass(slots=True)
@@ -91,8 +92,8 @@ class Budget:
             raise Exhausted(f"{client}: more than {self._of_client.calls_per_s:g} calls per second, which is the limit")
         if not self._all.bucket.take(now):
             raise Exhausted(f"{ALL}: more than {self._of_all.calls_per_s:g} calls per second, which is the limit")
-        _refuse_full(used, self._of_client, client, is_stream, now)
-        _refuse_full(self._all, self._of_all, ALL, is_stream, now)
+        self._make_room(used, self._of_client, client, is_stream, now)
+        self._make_room(self._all, self._of_all, ALL, is_stream, now)
         call = Call(client, is_stream, now)
         for counted in (used, self._all):
             counted.calls += not is_stream
@@ -103,15 +104,33 @@ class Budget:
     def received(self, call: Call) -> None:
         """Its request has come, or never will; a second time does nothing."""
         call.give_way = None
-        for counted in (self._clients[call.client], self._all):
-            counted.receiving.pop(call, None)
+        if not call.ended:
+            for counted in (self._clients[call.client], self._all):
+                counted.receiving.pop(call, None)
 
     def end(self, call: Call) -> None:
-        """To be called once."""
+        """A second time does nothing."""
+        if call.ended:
+            return
         self.received(call)
+        call.ended = True
         for counted in (self._clients[call.client], self._all):
             counted.calls -= not call.is_stream
             counted.streams -= call.is_stream
+
+    def _make_room(self, used: _Used, limits: CallLimits, whose: str, is_stream: bool, now: float) -> None:
+        """Raises ``Exhausted`` for lack of room, unless a call whose request does not come gives way."""
+        have, limit, what = (
+            (used.streams, limits.streams, "streams") if is_stream else (used.calls, limits.calls, "calls")
+        )
+        if have < limit:
+            return
+        oldest = next((call for call in used.receiving if call.is_stream == is_stream), None)
+        if oldest is None or oldest.give_way is None or now < oldest.began + GIVES_WAY_S:
+            raise Exhausted(f"{whose}: {have} {what} at once, which is the limit")
+        give_way = oldest.give_way
+        self.end(oldest)
+        give_way()
 
     def forget_idle(self, now: float) -> None:
         """Clients that have no calls, and have made none for a while."""
@@ -122,14 +141,3 @@ class Budget:
         ]
         for client in idle:
             del self._clients[client]
-
-
-def _refuse_full(used: _Used, limits: CallLimits, whose: str, is_stream: bool, now: float) -> None:
-    """Raises ``Exhausted``, unless a call whose request does not come gives way."""
-    have, limit, what = (used.streams, limits.streams, "streams") if is_stream else (used.calls, limits.calls, "calls")
-    if have < limit:
-        return
-    oldest = next((call for call in used.receiving if call.is_stream == is_stream), None)
-    if oldest is None or oldest.give_way is None or now < oldest.began + GIVES_WAY_S:
-        raise Exhausted(f"{whose}: {have} {what} at once, which is the limit")
-    oldest.give_way()

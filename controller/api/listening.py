@@ -18,14 +18,14 @@ SOCKET_MODE = 0o660
 BACKLOG = 1024
 
 
-def bind(addresses: tuple[str, ...]) -> list[Listener]:
-    """Each with the port that was chosen for port 0. Raises ``OSError`` when one of them cannot be had; then none is
-    listened on."""
+def bind(addresses: tuple[str, ...], backend: Path) -> list[Listener]:
+    """Each with the port that was chosen for port 0. ``backend``: the socket of gRPC. Raises ``OSError`` when one of
+    the addresses cannot be had; then none is listened on."""
     bound: list[Listener] = []
     try:
         for address in addresses:
             path = socket_path(address)
-            bound += [_unix(path, address)] if path else _tcp(address)
+            bound += [_unix(path, address, backend)] if path else _tcp(address, backend)
     except BaseException:
         for listener in bound:
             listener.sock.close()
@@ -38,7 +38,7 @@ def socket_path(address: str) -> Path | None:
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
 
 
-def _tcp(address: str) -> list[Listener]:
+def _tcp(address: str, backend: Path) -> list[Listener]:
     """On every address that the host name has."""
     host, port = host_and_port(address)
     listening: list[socket.socket] = []
@@ -57,10 +57,10 @@ def _tcp(address: str) -> list[Listener]:
         for sock in listening:
             sock.close()
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-    return [Listener(sock, f"{address.rpartition(':')[0]}:{port}") for sock in listening]
+    return [Listener(sock, f"{address.rpartition(':')[0]}:{port}", str(backend)) for sock in listening]
 
 
-def _unix(path: Path, address: str) -> Listener:
+def _unix(path: Path, address: str, backend: Path) -> Listener:
     _make_directory(path.parent)
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX)
@@ -71,7 +71,7 @@ def _unix(path: Path, address: str) -> Listener:
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-    return Listener(sock, address)
+    return Listener(sock, address, str(backend))
 
 
 def _make_directory(directory: Path) -> None:

@@ -17,7 +17,6 @@ import struct
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.api.budget import Bucket
@@ -39,21 +38,20 @@ _UCRED = struct.Struct("3i")
 
 
 class Listener(NamedTuple):
-    """``address``: as in the configuration."""
+    """``address``: as in the configuration. ``backend``: the socket of gRPC that its connections go to."""
 
     sock: socket.socket
     address: str
+    backend: str
 
 
 class Relay:
-    """``backend``: the socket of the gRPC server. ``refused`` is called with a reason and the peer of each connection
-    that is ended here."""
+    """``refused`` is called with a reason and the peer of each connection that is ended here."""
 
     def __init__(
-        self, limits: ConnectionLimits, client_bytes_per_s: float, backend: Path, refused: Callable[[str, str], None]
+        self, limits: ConnectionLimits, client_bytes_per_s: float, refused: Callable[[str, str], None]
     ) -> None:
         self.connections = Connections(limits)
-        self._backend = str(backend)
         self._bytes_per_s = client_bytes_per_s
         self._refused = refused
         self._name = f"signalbox/{os.getpid()}-{secrets.token_hex(4)}/"
@@ -129,7 +127,7 @@ class Relay:
             sock.setblocking(False)
             connection, ended = self.connections.accepted(*_client(sock, address, listener.address), time.monotonic())
             self._end_all(ended)
-            end = self._ends[connection.id] = ClientEnd(self, connection, sock)
+            end = self._ends[connection.id] = ClientEnd(self, connection, sock, listener.backend)
             self._start(end.open())
 
     def _accept_again(self, listener: Listener) -> None:
@@ -145,7 +143,7 @@ class Relay:
         """The client has begun to speak."""
         self._end_all(self.connections.opened(end.connection, time.monotonic()))
         if end.connection.id in self._ends:
-            self._start(end.connect(self._backend, f"\0{self._name}{end.connection.id}"))
+            self._start(end.connect(f"\0{self._name}{end.connection.id}"))
 
     def gone(self, connection: Connection) -> None:
         self._ends.pop(connection.id, None)
@@ -163,8 +161,9 @@ class ClientEnd(asyncio.Protocol):
     """The client's side of one connection. It is not read from while the other side takes nothing, nor beyond the
     bytes that the client may send."""
 
-    def __init__(self, relay: Relay, connection: Connection, sock: socket.socket) -> None:
+    def __init__(self, relay: Relay, connection: Connection, sock: socket.socket, backend: str) -> None:
         self.connection = connection
+        self._backend = backend
         self._relay = relay
         self._socket = sock
         self._transport: asyncio.Transport | None = None
@@ -179,7 +178,7 @@ class ClientEnd(asyncio.Protocol):
         with suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(lambda: self, self._socket)
 
-    async def connect(self, backend: str, name: str) -> None:
+    async def connect(self, name: str) -> None:
         """To gRPC, from a socket of this name."""
         sock = socket.socket(socket.AF_UNIX)
         try:
@@ -188,7 +187,7 @@ class ClientEnd(asyncio.Protocol):
             async with asyncio.timeout(CONNECT_S):
                 while not self._ended:
                     try:
-                        sock.connect(backend)
+                        sock.connect(self._backend)
                         break
                     except BlockingIOError:  # its backlog is full
                         await asyncio.sleep(0.01)

@@ -1,6 +1,6 @@
 """The gRPC server: a thread with its own asyncio loop.
 
-Owns the health service, and wires what stands before the services: ``relay`` accepts connections, ``guard`` stands
+Owns the health service, and wires what stands before the services: ``relay`` accepts connections, ``calls`` stands
 around calls. In: the configuration and what ``Services`` needs. Out: the addresses that are served.
 """
 
@@ -20,11 +20,11 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from controller.api import listening
+from controller.api.calls import Calls, Refusals
+from controller.api.connections import ConnectionLimits
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.api import listening
-from controller.api.connections import ConnectionLimits
-from controller.api.guard import Guard, Refusals
 from controller.api.relay import Relay
 from controller.api.services import Services, wake
 from controller.config import ApiConfig
@@ -83,21 +83,21 @@ class ApiServer:
 
     async def _serve(self) -> None:
         config = self._config
-        listeners = listening.bind(config.listen)
         with tempfile.TemporaryDirectory(prefix="signalbox-api-") as directory:
             backend = Path(directory) / "grpc"
+            listeners = listening.bind(config.listen, backend)
             refusals = Refusals(self._board.publish_refused)
             limits = ConnectionLimits(
                 config.max_connections, config.max_client_connections, config.silent_s, config.max_silent
             )
-            relay = Relay(limits, config.max_client_bytes_per_s, backend, refusals.add)
-            guard = Guard(config, relay, refusals)
-            server = grpc.aio.server(interceptors=(guard,), options=_options(config))
+            relay = Relay(limits, config.max_client_bytes_per_s, refusals.add)
+            calls = Calls(config, relay, refusals)
+            server = grpc.aio.server(interceptors=(calls,), options=_options(config))
             await self._add_services(server)
             if not server.add_insecure_port(f"unix:{backend}"):
                 raise OSError(f"gRPC cannot listen on {backend}")
             backend.chmod(0o600)
-            ticking = asyncio.create_task(guard.run())
+            ticking = asyncio.create_task(calls.run())
             try:
                 await server.start()
                 relay.listen(listeners)
@@ -116,7 +116,7 @@ class ApiServer:
                 ticking.cancel()
 
     async def _stopped(self, ticking: asyncio.Task[None]) -> None:
-        """Waits for ``stop``. Raises what the guard has failed with."""
+        """Waits for ``stop``. Raises what limits calls has failed with."""
         stopping = asyncio.create_task(self._stopping.wait())
         done, _ = await asyncio.wait({stopping, ticking}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
@@ -137,7 +137,7 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
     disconnected."""
     return (
         ("grpc.max_receive_message_length", config.max_message_bytes),
-        # Beyond it a client would wait without a word; the guard refuses before.
+        # Beyond it a client would wait without a word; ``calls`` refuses before.
         ("grpc.max_concurrent_streams", config.max_client_calls + config.max_client_streams + 100),
         # A connection that sends no HTTP/2 settings.
         ("grpc.server_handshake_timeout_ms", round(1000 * config.silent_s)),

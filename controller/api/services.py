@@ -38,7 +38,7 @@ from controller.errors import (
 )
 from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Explain
+from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.status import JobStatus, Status, StatusBoard
 
@@ -205,8 +205,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
 
     async def _ask(self, message: Request, limit_s: float) -> Any:
-        """Put the message and wait for its reply. When the caller goes or the time is over, the reply is cancelled:
-        analyses and plans that nobody waits for are given up. Changes happen all the same once they are put."""
+        """Put the message and wait for its reply. When the caller goes or the time is over, what changes nothing is
+        given up: its reply is cancelled. Changes happen once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: wake(loop, answered))
@@ -215,7 +215,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             async with asyncio.timeout(limit_s):
                 await self._wait(answered)
         finally:
-            message.reply.cancel()  # does nothing to one that is there
+            if isinstance(message, Explain | WhatIf | Replan):
+                message.reply.cancel()  # does nothing to one that is there
         return message.reply.result()
 
     # ---- jobs

@@ -86,9 +86,11 @@ def check(spec: JobSpec) -> list[FieldProblem]:
             ((name, times),) = Counter(collective.groups).most_common(1)
             message = f"group '{name}' appears {times} times; a collective has a group once"
             problems.append(FieldProblem(f"{where}.groups", message))
-        for n in Counter(sizes[name] for name in collective.groups):
-            if _formula(spec.library, collective, n) is None:
-                problems.append(FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n)))
+        problems += [
+            FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n))
+            for n in dict.fromkeys(sizes[name] for name in collective.groups)
+            if _formula(spec.library, collective, n) is None
+        ]
     if (links := link_count(spec)) > MAX_VIRTUAL_LINKS:
         parts = [part for part in ("collectives", "transfers", "rails") if getattr(spec, part)]
         message = f"the {' and '.join(parts)} make {links} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"

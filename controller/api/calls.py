@@ -49,8 +49,17 @@ class Refusals:
         log.summarise()
 
 
-class Guard(grpc.aio.ServerInterceptor):
-    def __init__(self, config: ApiConfig, relay: Relay, refusals: Refusals) -> None:
+class Calls(grpc.aio.ServerInterceptor):
+    """``name_of``: of an authenticated client, which then has a budget of its own; empty without one."""
+
+    def __init__(
+        self,
+        config: ApiConfig,
+        relay: Relay,
+        refusals: Refusals,
+        name_of: Callable[[Context], str] = lambda _: "",
+    ) -> None:
+        self._name_of = name_of
         self._relay = relay
         self._refusals = refusals
         self._silent_s = config.silent_s
@@ -69,7 +78,7 @@ class Guard(grpc.aio.ServerInterceptor):
             return None
         known, guarded = self._handlers.get(details.method, (None, None))
         if known != handler:
-            guarded = self._guarded(details.method, handler)
+            guarded = self._guarded(handler)
             self._handlers[details.method] = handler, guarded
         return guarded
 
@@ -87,22 +96,24 @@ class Guard(grpc.aio.ServerInterceptor):
 
     # ---- one call
 
-    def _guarded(self, method: str, handler: Any) -> Any:
+    def _guarded(self, handler: Any) -> Any:
         if handler.request_streaming:
-            return self._guarded_stream(method, handler)
-        return self._guarded_unary(method, handler)
+            return self._guarded_stream(handler)
+        return self._guarded_unary(handler)
 
-    def _guarded_unary(self, method: str, handler: Any) -> Any:
+    def _guarded_unary(self, handler: Any) -> Any:
         decode, is_stream = handler.request_deserializer or bytes, handler.response_streaming
         answer = handler.unary_stream if is_stream else handler.unary_unary
 
         async def guarded(_requests: object, context: Context) -> Any:
-            call, connection = await self._begin(method, is_stream, context)
+            call, connection = await self._begin(is_stream, context)
             request = decode(await self._request(call, connection, context))
             if is_stream:
-                return await _streamed(answer(request, _Reading(context, self._ended_when_stalled(connection))), context)
+                return await _streamed(
+                    answer(request, _Reading(context, self._ended_when_stalled(connection))), context
+                )
             answered = await answer(request, context)
-            if connection:
+            if connection and not call.ended:
                 self._answered[call] = time.monotonic(), connection
             return answered
 
@@ -110,11 +121,11 @@ class Guard(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
         return grpc.stream_unary_rpc_method_handler(guarded, None, handler.response_serializer)
 
-    def _guarded_stream(self, method: str, handler: Any) -> Any:
+    def _guarded_stream(self, handler: Any) -> Any:
         """Reflection alone takes a stream of requests; each has to come in time."""
 
         async def guarded(_requests: object, context: Context) -> Any:
-            call, connection = await self._begin(method, True, context)
+            call, connection = await self._begin(True, context)
             self._budget.received(call)
             while True:
                 try:
@@ -130,10 +141,10 @@ class Guard(grpc.aio.ServerInterceptor):
 
         return grpc.stream_stream_rpc_method_handler(guarded, None, handler.response_serializer)
 
-    async def _begin(self, method: str, is_stream: bool, context: Context) -> tuple[Call, Connection | None]:
+    async def _begin(self, is_stream: bool, context: Context) -> tuple[Call, Connection | None]:
         """Within the budget of the client; the call counts until gRPC has sent its end. Raises the status else."""
         connection = self._relay.peer(context.peer())
-        client = connection.client if connection else "unknown client"
+        client = self._name_of(context) or (connection.client if connection else "unknown client")
         try:
             call = self._budget.begin(client, is_stream, time.monotonic())
         except Exhausted as error:
