@@ -67,7 +67,13 @@ class Conflict(SignalboxError):
 
 
 class Exhausted(SignalboxError):
-    """A limit of the controller was reached; retry later or with less."""
+    """A limit was reached. ``subject``: whose. ``retry_s``: when the request may succeed, in seconds; None where it
+    depends on what callers do."""
+
+    def __init__(self, message: str, subject: str = "controller", retry_s: float | None = None) -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.retry_s = retry_s
 
 
 class Unavailable(SignalboxError):

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from controller.errors import Exhausted
 
 ALL = "all clients"
+RETRY_S = 1.0
+"""After which a client that was too fast may call again."""
 GIVES_WAY_S = 0.2
 """A call whose request has not come for this time gives its place to a newer one, when there are too many."""
 
@@ -89,9 +91,9 @@ class Budget:
         if used is None:
             used = self._clients[client] = _Used(Bucket(self._of_client.calls_per_s, now))
         if not used.bucket.take(now):
-            raise Exhausted(f"{client}: more than {self._of_client.calls_per_s:g} calls per second, which is the limit")
+            raise _too_fast(client, self._of_client)
         if not self._all.bucket.take(now):
-            raise Exhausted(f"{ALL}: more than {self._of_all.calls_per_s:g} calls per second, which is the limit")
+            raise _too_fast(ALL, self._of_all)
         self._make_room(used, self._of_client, client, is_stream, now)
         self._make_room(self._all, self._of_all, ALL, is_stream, now)
         call = Call(client, is_stream, now)
@@ -127,7 +129,7 @@ class Budget:
             return
         oldest = next((call for call in used.receiving if call.is_stream == is_stream), None)
         if oldest is None or oldest.give_way is None or now < oldest.began + GIVES_WAY_S:
-            raise Exhausted(f"{whose}: {have} {what} at once, which is the limit")
+            raise Exhausted(f"{whose}: {have} {what} at once, which is the limit", subject=whose)
         give_way = oldest.give_way
         self.end(oldest)
         give_way()
@@ -141,3 +143,8 @@ class Budget:
         ]
         for client in idle:
             del self._clients[client]
+
+
+def _too_fast(whose: str, limits: CallLimits) -> Exhausted:
+    text = f"{whose}: more than {limits.calls_per_s:g} calls per second, which is the limit"
+    return Exhausted(text, subject=whose, retry_s=RETRY_S)

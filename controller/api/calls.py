@@ -15,12 +15,14 @@ from typing import Any, NoReturn
 
 import grpc
 import structlog
+from grpc_status import rpc_status
 
 from controller.api.budget import Budget, Call, CallLimits
 from controller.api.connections import Connection
+from controller.api.errors import TooSlow, status_of
 from controller.api.relay import Relay
 from controller.config import ApiConfig
-from controller.errors import Exhausted
+from controller.errors import Exhausted, InvalidInput
 from controller.log_limit import LimitedLog
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -149,7 +151,7 @@ class Calls(grpc.aio.ServerInterceptor):
             call = self._budget.begin(client, is_stream, time.monotonic())
         except Exhausted as error:
             self._refusals.add("calls", connection.peer if connection else client)
-            await _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            await _abort(context, error)
         if connection:
             self._relay.connections.call_began(connection, time.monotonic())
 
@@ -170,11 +172,11 @@ class Calls(grpc.aio.ServerInterceptor):
                 data = await context.read()
         except TimeoutError:
             self._refusals.add("silent_call", connection.peer if connection else call.client)
-            await _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, "the request did not come in time")
+            await _abort(context, TooSlow("the request did not come in time"))
         finally:
             self._budget.received(call)
         if data is grpc.aio.EOF:
-            await _abort(context, grpc.StatusCode.INVALID_ARGUMENT, "the call ended without a request")
+            await _abort(context, InvalidInput.of("", "the call ended without a request"))
         assert isinstance(data, bytes)
         return data
 
@@ -218,5 +220,6 @@ async def _one(request: Any) -> Any:
     yield request
 
 
-async def _abort(context: Context, code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text)
+async def _abort(context: Context, error: Exception) -> NoReturn:
+    status = rpc_status.to_status(status_of(error))
+    await context.abort(status.code, status.details, status.trailing_metadata)

@@ -59,7 +59,6 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,
 }
 
 _REASONS = {
@@ -205,9 +204,12 @@ class Client:
         code, text = error.code(), error.details() or ""
         if code is grpc.StatusCode.INVALID_ARGUMENT:
             raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
+        retry_s = _retry_s(error)
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
         if code in _ERRORS:
-            raise _ERRORS[code](_oversized(text) or text) from None
-        if retry_s := _retry_s(error):
+            raise _ERRORS[code](text) from None
+        if retry_s is not None:
             raise Unavailable(text, retry_s) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
@@ -241,13 +243,13 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     return tuple(found)
 
 
-def _retry_s(error: grpc.Call) -> float:
-    """Of the status's ``google.rpc.RetryInfo``; 0 without one."""
+def _retry_s(error: grpc.Call) -> float | None:
+    """Of the status's ``google.rpc.RetryInfo``."""
     for detail in _details(error):
         info = error_details_pb2.RetryInfo()
         if detail.Unpack(info):
             return seconds(info.retry_delay)
-    return 0.0
+    return None
 
 
 def _details(error: grpc.Call) -> Iterable[Any]:

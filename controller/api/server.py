@@ -23,6 +23,7 @@ from grpc_reflection.v1alpha import reflection
 from controller.api import listening
 from controller.api.calls import Calls, Refusals
 from controller.api.connections import ConnectionLimits
+from controller.api.guard import GuardedServer
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.relay import Relay
@@ -123,9 +124,10 @@ class ApiServer:
             task.result()
 
     async def _add_services(self, server: grpc.aio.Server) -> None:
-        pb_grpc.add_JobServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        pb_grpc.add_ControllerServiceServicer_to_server(self._services, server)  # type: ignore[no-untyped-call]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        guarded: Any = GuardedServer(server)
+        pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         for name in names:

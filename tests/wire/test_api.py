@@ -19,9 +19,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from controller.api import services
+from controller.api import guard
 from controller.api.client import Client, Unreachable
-from controller.api.mapping import seconds
+from controller.api.mapping import message_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
@@ -89,10 +89,22 @@ def refused(stub_method: Any, request: Any) -> grpc.Call:
 
 
 def violations(error: grpc.Call) -> dict[str, str]:
-    status = rpc_status.from_call(error)
-    details = error_details_pb2.BadRequest()
-    assert status.details[0].Unpack(details)
+    details = detail(error, error_details_pb2.BadRequest)
     return {violation.field: violation.description for violation in details.field_violations}
+
+
+def detail(error: grpc.Call, kind: Any) -> Any:
+    """The status's detail of that kind."""
+    (found,) = (packed for packed in rpc_status.from_call(error).details if packed.Is(kind.DESCRIPTOR))
+    unpacked = kind()
+    assert found.Unpack(unpacked)
+    return unpacked
+
+
+def reason(error: grpc.Call) -> str:
+    info = detail(error, error_details_pb2.ErrorInfo)
+    assert info.domain == "signalbox"
+    return str(info.reason)
 
 
 # ---- jobs
@@ -335,7 +347,7 @@ def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
 
 
 def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "ANSWER_S", 0.05)
+    monkeypatch.setattr(guard, "ANSWER_S", 0.05)
     inbox: queue.Queue[Any] = queue.Queue()
     server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put)
     try:
@@ -344,6 +356,69 @@ def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.M
         assert not inbox.get_nowait().reply.cancelled()
     finally:
         server.stop(0)
+
+
+# ---- status details
+
+
+def test_every_refusal_has_its_reason(jobs: Any) -> None:
+    spec = message()
+    jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
+    for method, request, code, why in (
+        (jobs.RegisterJob, pb.RegisterJobRequest(), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
+        (jobs.GetJob, pb.GetJobRequest(job_id="nobody"), grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
+        (
+            jobs.RegisterJob,
+            pb.RegisterJobRequest(spec=message(max_subflows=2)),
+            grpc.StatusCode.ALREADY_EXISTS,
+            "JOB_EXISTS",
+        ),
+        (
+            jobs.RegisterJob,
+            pb.RegisterJobRequest(spec=message(job_id="other")),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "CONFLICT",
+        ),
+        (
+            jobs.ReportIterations,
+            pb.ReportIterationsRequest(
+                job_id="ring", iterations=[message_of(pb.Iteration, IterationTime(666, 1.0, 1.0))]
+            ),
+            grpc.StatusCode.INTERNAL,
+            "INTERNAL",
+        ),
+    ):
+        error = refused(method, request)
+        assert (error.code(), reason(error)) == (code, why)
+
+
+def test_an_exhausted_controller_says_what_is_exhausted(client: Client, jobs: Any) -> None:
+    for n in range(3):
+        client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=["10.0.3.1", "10.0.3.2"])))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+    (violation,) = detail(error, error_details_pb2.QuotaFailure).violations
+    assert (violation.subject, violation.description) == ("controller", error.details())
+
+
+METHODS = [
+    (f"/{service.full_name}/{method.name}", method.server_streaming)
+    for file in (pb.DESCRIPTOR, health_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+    if not method.client_streaming and method.name != "List"
+]
+
+
+@pytest.mark.parametrize(("method", "streams"), METHODS, ids=[name for name, _ in METHODS])
+def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
+    channel: grpc.Channel, caplog: pytest.LogCaptureFixture, method: str, streams: bool
+) -> None:
+    call: Any = channel.unary_stream(method) if streams else channel.unary_unary(method)
+    error = refused((lambda *given, **more: next(call(*given, **more))) if streams else call, b"\x0a\xff\xff")
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert "no message of" in error.details()
+    assert not caplog.records
 
 
 # ---- watching

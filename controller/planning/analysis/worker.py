@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 MOST_WAITING = 8
 CANCELLED_WITHIN_S = 0.1
 """How long a process may go on after its request was cancelled."""
+RETRY_S = 10.0
+"""An analysis of a large fabric takes about so long."""
 NICENESS = 10
 """Of the process: OpenFlow and the control loop have priority."""
 
@@ -62,7 +64,7 @@ class AnalysisWorker:
                 self._waiting.append((request, reply))
                 self._changed.notify()
                 return
-        resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later"))
+        resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later", retry_s=RETRY_S))
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the running process; replies that are due are never resolved."""

@@ -19,6 +19,7 @@ from tests.support import repository_names as names
 from tests.support.doc_pages import PAGES, ROOT, Page
 
 FOREIGN = {
+    *(value.name.removeprefix("ERROR_REASON_") for value in pb.ErrorReason.DESCRIPTOR.values),
     # Open vSwitch, OpenFlow
     "fail_mode=secure",
     "max_backoff",
@@ -28,7 +29,7 @@ FOREIGN = {
     "OFPBRC_IS_SLAVE",
     # gRPC, JSON, networkx, Prometheus, pip, pytest, Hypothesis, Mininet, shell
     "grpc.health.v1.Health",
-    "google.rpc.BadRequest",
+    *(f"google.rpc.{detail}" for detail in ("BadRequest", "ErrorInfo", "QuotaFailure", "RetryInfo")),
     "NOT_SERVING",
     "null",
     "networkx.node_link_data",

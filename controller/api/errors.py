@@ -1,0 +1,130 @@
+"""Errors as the status of a call.
+
+In: an error of ``controller.errors``, or any other. Out: ``google.rpc.Status``, always with ``ErrorInfo``, and with the
+details that the proto file promises for its code. Texts are shortened until they fit into HTTP/2 trailers. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import grpc
+from google.protobuf import any_pb2
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from controller.api.mapping import duration
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    FieldProblem,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    Unavailable,
+)
+
+DOMAIN = "signalbox"
+
+MAX_PROBLEMS = 16
+MAX_PROBLEM_CHARS = 400
+"""The names of all algorithms fit."""
+MAX_MESSAGE_BYTES = 1800
+"""A status travels in HTTP/2 trailers, twice (as text and as details), and peers refuse more than 8 KiB of them."""
+
+
+class Stopping(SignalboxError):
+    """The controller stops, so there will be no answer."""
+
+
+class TooSlow(SignalboxError):
+    """The call has taken as long as a call may."""
+
+
+class NotServed(SignalboxError):
+    """The method is in the proto file only."""
+
+
+class _Kind(NamedTuple):
+    code: grpc.StatusCode
+    reason: pb.ErrorReason
+
+
+_KINDS: dict[type[BaseException], _Kind] = {
+    InvalidInput: _Kind(grpc.StatusCode.INVALID_ARGUMENT, pb.ERROR_REASON_INVALID_FIELD),
+    NotFound: _Kind(grpc.StatusCode.NOT_FOUND, pb.ERROR_REASON_NO_SUCH_JOB),
+    AlreadyExists: _Kind(grpc.StatusCode.ALREADY_EXISTS, pb.ERROR_REASON_JOB_EXISTS),
+    Conflict: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONFLICT),
+    Exhausted: _Kind(grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_REASON_LIMIT_REACHED),
+    Unavailable: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NOT_SAVED),
+    Stopping: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_STOPPING),
+    TooSlow: _Kind(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_REASON_TOO_SLOW),
+    NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_UNSPECIFIED),
+    BaseException: _Kind(grpc.StatusCode.INTERNAL, pb.ERROR_REASON_INTERNAL),
+}
+"""By class; a subclass without an entry counts as the nearest class that has one."""
+
+
+def status_of(error: BaseException) -> status_pb2.Status:
+    """What an error without an entry of its own says stays in the log."""
+    code, reason = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    text = "internal error; the controller's log has it"
+    if isinstance(error, InvalidInput):
+        error = InvalidInput(_shown(error.problems))
+    if code is not grpc.StatusCode.INTERNAL:
+        text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
+    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason_name(reason)), *_details(error, text)]
+    return status_pb2.Status(code=code.value[0], message=text, details=map(_packed, details))
+
+
+def reason_name(reason: pb.ErrorReason) -> str:
+    return pb.ErrorReason.Name(reason).removeprefix("ERROR_REASON_")
+
+
+def _details(error: BaseException, text: str) -> Iterator[Message]:
+    """Besides ``ErrorInfo``."""
+    if isinstance(error, InvalidInput):
+        yield error_details_pb2.BadRequest(
+            field_violations=[{"field": problem.path, "description": problem.message} for problem in error.problems]
+        )
+    if isinstance(error, Exhausted):
+        yield error_details_pb2.QuotaFailure(violations=[{"subject": error.subject, "description": text}])
+    if isinstance(error, Exhausted | Unavailable) and error.retry_s is not None:
+        yield error_details_pb2.RetryInfo(retry_delay=duration(error.retry_s))
+
+
+def _packed(detail: Message) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed
+
+
+# ---- shortening
+
+
+def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
+    """The first problems, as many as fit into a status, at least one; then how many are left out."""
+    shown: list[FieldProblem] = []
+    size = 0
+    for problem in problems[:MAX_PROBLEMS]:
+        short = FieldProblem(_short(problem.path), _short(problem.message))
+        size += len(str(short)) + 2
+        if shown and size > MAX_MESSAGE_BYTES:
+            break
+        shown.append(short)
+    if len(shown) < len(problems):
+        shown.append(FieldProblem("", f"and {len(problems) - len(shown)} more"))
+    return tuple(shown)
+
+
+def _short(text: str) -> str:
+    text = _ascii(text)
+    return text if len(text) <= MAX_PROBLEM_CHARS else text[: MAX_PROBLEM_CHARS - 3] + "..."
+
+
+def _ascii(text: str) -> str:
+    """Percent-encoding would make three bytes of each byte outside ASCII."""
+    return text.encode("ascii", "backslashreplace").decode("ascii")

@@ -1,0 +1,118 @@
+"""The guard around every handler of the API.
+
+It stands between gRPC and the services, which know nothing of it: bytes that are no message of the method, errors, and
+calls that take too long become a status with details (``errors``); what is no error of ours goes to the log too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from controller.api.errors import NotServed, TooSlow, status_of
+from controller.errors import InvalidInput, SignalboxError
+
+log = structlog.get_logger(__name__)
+
+ANSWER_S = 5.0
+"""How long a call may take that needs no switch and no solver; less than clients wait."""
+
+INSTALL_S = 120.0
+"""How long a plan and the barriers of all switches may take."""
+
+ANALYSIS_S = 140.0
+"""How long an analysis may take, which needs many plans, with those that wait before it."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Handler = Callable[[Any, Context], Any]
+
+
+class GuardedServer:
+    """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The same handlers come registered."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        guarded = {name: _guarded(name, handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
+
+
+def limit_s(method: str) -> float:
+    """How long a unary call may take, whatever the caller's deadline."""
+    if method in ("Replan", "SetStrategy"):
+        return INSTALL_S
+    return ANALYSIS_S if method in ("Explain", "WhatIf") else ANSWER_S
+
+
+class _Undecodable:
+    """In the place of a request that cannot be decoded: gRPC itself would end the call with UNKNOWN and put a traceback
+    into the log."""
+
+
+def _guarded(name: str, handler: Any) -> Any:
+    """Of one request, with one response or a stream of them."""
+    kind, method = (
+        (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
+        if handler.response_streaming
+        else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
+    )
+    return kind(
+        _guard(name, method, streams=handler.response_streaming),
+        request_deserializer=_lenient(handler.request_deserializer),
+        response_serializer=handler.response_serializer,
+    )
+
+
+def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decoded(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except DecodeError:
+            return _Undecodable()
+
+    return decoded
+
+
+def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context], Awaitable[Any]]:
+    async def guarded(request: Any, context: Context) -> Any:
+        try:
+            if isinstance(request, _Undecodable):
+                raise InvalidInput.of("", f"the bytes of the request are no message of {name}")
+            async with _within(None if streams else limit_s(name)):
+                answer = method(request, context)
+                return await answer if inspect.isawaitable(answer) else answer
+        except grpc.aio.AbortError:
+            raise
+        except NotImplementedError:
+            await _abort(context, NotServed(f"{name} is not served yet"))
+        except TimeoutError:
+            log.error("the control loop did not answer in time", method=name)
+            await _abort(context, TooSlow("the controller did not answer in time"))
+        except SignalboxError as error:
+            await _abort(context, error)
+        except Exception as error:
+            log.exception("request failed", method=name)
+            await _abort(context, error)
+
+    return guarded
+
+
+def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
+    return nullcontext() if limit is None else asyncio.timeout(limit)
+
+
+async def _abort(context: Context, error: Exception) -> NoReturn:
+    status = rpc_status.to_status(status_of(error))
+    await context.abort(status.code, status.details, status.trailing_metadata)

@@ -1,0 +1,87 @@
+"""Each error as the status that its caller gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.api import errors
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    FieldProblem,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    Unavailable,
+)
+
+
+def details_of(status: status_pb2.Status) -> dict[str, Any]:
+    found = {}
+    for packed in status.details:
+        kind = getattr(error_details_pb2, packed.TypeName().rpartition(".")[2])
+        detail = kind()
+        assert packed.Unpack(detail)
+        found[kind.DESCRIPTOR.name] = detail
+    return found
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "reason", "others"),
+    [
+        (InvalidInput.of("lease", "is missing"), "INVALID_ARGUMENT", "INVALID_FIELD", {"BadRequest"}),
+        (NotFound("no job"), "NOT_FOUND", "NO_SUCH_JOB", set()),
+        (AlreadyExists("there is one"), "ALREADY_EXISTS", "JOB_EXISTS", set()),
+        (Conflict("taken"), "FAILED_PRECONDITION", "CONFLICT", set()),
+        (Exhausted("full"), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure"}),
+        (Exhausted("full", retry_s=1.5), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure", "RetryInfo"}),
+        (Unavailable("no disk", 5.0), "UNAVAILABLE", "NOT_SAVED", {"RetryInfo"}),
+        (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", set()),
+        (errors.TooSlow("too slow"), "DEADLINE_EXCEEDED", "TOO_SLOW", set()),
+        (SignalboxError("secret"), "INTERNAL", "INTERNAL", set()),
+        (ZeroDivisionError("secret"), "INTERNAL", "INTERNAL", set()),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_each_error_has_its_code_reason_and_details(error: Exception, code: str, reason: str, others: set[str]) -> None:
+    status = errors.status_of(error)
+    found = details_of(status)
+    info = found.pop("ErrorInfo")
+    assert (code_pb2.Code.Name(status.code), info.domain, info.reason) == (code, "signalbox", reason)
+    assert f"ERROR_REASON_{reason}" in pb.ErrorReason.DESCRIPTOR.values_by_name
+    assert set(found) == others
+    assert "secret" not in str(status)
+
+
+def test_a_subclass_counts_as_its_class_and_the_subject_of_a_limit_is_told() -> None:
+    class Full(Exhausted):
+        pass
+
+    status = errors.status_of(Full("2 jobs are the limit", subject="tenant:red", retry_s=2.0))
+    found = details_of(status)
+    assert status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+    (violation,) = found["QuotaFailure"].violations
+    assert (violation.subject, violation.description) == ("tenant:red", "2 jobs are the limit")
+    assert found["RetryInfo"].retry_delay.seconds == 2
+
+
+@given(st.lists(st.builds(FieldProblem, st.text(max_size=600), st.text(min_size=1, max_size=600)), min_size=1))
+def test_any_problems_fit_into_trailers(problems: list[FieldProblem]) -> None:
+    status = errors.status_of(InvalidInput(tuple(problems)))
+    assert len(status.SerializeToString()) + len(status.message) < 8192
+    assert status.message.isascii()
+    shown = details_of(status)["BadRequest"].field_violations
+    assert 1 <= len(shown) <= errors.MAX_PROBLEMS + 1
+
+
+@given(st.text(max_size=5000))
+def test_any_text_fits_into_trailers(text: str) -> None:
+    assert len(errors.status_of(NotFound(text)).message) <= errors.MAX_MESSAGE_BYTES
