@@ -155,7 +155,7 @@ class Calls(grpc.aio.ServerInterceptor):
         if connection:
             self._relay.connections.call_began(connection, time.monotonic())
 
-        def ended(_: object) -> None:
+        def ended(_: Any) -> None:
             self._answered.pop(call, None)
             self._budget.end(call)
             if connection:

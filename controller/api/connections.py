@@ -145,7 +145,7 @@ class Connections:
     def _replaced(self, client: str, newest: Connection) -> Connection:
         """The connection of ``client`` that ``newest`` replaces; ``newest`` itself when all others are busy."""
         for stage in ("opened", "idle"):
-            for connection in self._pools[stage].get(client, {}).values():  # type: ignore[index]
+            for connection in self._pools[stage].get(client, {}).values():
                 if connection is not newest:
                     return connection
         return newest

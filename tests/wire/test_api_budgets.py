@@ -118,8 +118,8 @@ def test_idle_connections_of_a_client_give_way_to_its_newer_ones() -> None:
 def test_a_client_with_many_connections_makes_room_for_another_address() -> None:
     with running_api(max_connections=6, max_client_connections=6) as api, ExitStack() as stack:
         greedy = [stack.enter_context(raw(api, "127.0.0.2")) for _ in range(6)]
-        for client in greedy:
-            client.hello()
+        for connection in greedy:
+            connection.hello()
         with Client(api.addresses[0]) as client:
             client.get_status()
         greedy[0].wait_closed()

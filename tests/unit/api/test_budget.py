@@ -57,7 +57,7 @@ def test_a_call_whose_request_does_not_come_gives_way_to_a_newer_one(budget: Bud
     ended: list[Call] = []
     silent = [budget.begin("a", False, 0.0) for _ in range(2)]
     for call in silent:
-        call.give_way = lambda call=call: ended.append(call)  # type: ignore[misc]
+        call.give_way = lambda call=call: ended.append(call)
     with pytest.raises(Exhausted):
         begin(budget, "a", now=0.1)
     begin(budget, "a", now=0.3)
