@@ -84,6 +84,14 @@ class Unavailable(SignalboxError):
         self.retry_s = retry_s
 
 
+class Unauthenticated(SignalboxError):
+    """The caller has not said who it is, or not validly."""
+
+
+class NotAllowed(SignalboxError):
+    """The caller's role does not allow this."""
+
+
 MAX_SHOWN_CHARS = 60
 """Longer values are not repeated."""
 

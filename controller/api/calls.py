@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import grpc
 import structlog
@@ -155,13 +155,13 @@ class Calls(grpc.aio.ServerInterceptor):
         if connection:
             self._relay.connections.call_began(connection, time.monotonic())
 
-        def ended(_: Any) -> None:
+        def ended(_context: Any) -> None:
             self._answered.pop(call, None)
             self._budget.end(call)
             if connection:
                 self._relay.connections.call_ended(connection, time.monotonic())
 
-        context.add_done_callback(ended)
+        context.add_done_callback(cast(Any, ended))
         return call, connection
 
     async def _request(self, call: Call, connection: Connection | None, context: Context) -> bytes:

@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
+from controller.api.certificates import NO_CREDENTIALS, Credentials
 from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -26,8 +27,10 @@ from controller.errors import (
     Exhausted,
     FieldProblem,
     InvalidInput,
+    NotAllowed,
     NotFound,
     SignalboxError,
+    Unauthenticated,
     Unavailable,
 )
 from controller.jobs.messages import Connected, IterationTime
@@ -59,12 +62,18 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
 }
 
 _REASONS = {
     "Connection refused": "no process listens there; is the controller running?",
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
+    "Peer name": "its certificate is not for this address",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "CERTIFICATE_REQUIRED": "it wants a client certificate",
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
@@ -76,14 +85,18 @@ class Unreachable(SignalboxError):
 
 
 class Client:
-    """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none."""
+    """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
+    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0, credentials: Credentials = NO_CREDENTIALS
+    ) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(
+        self._metadata = credentials.metadata(address)
+        self._channel = credentials.channel(
             address,
-            options=[
+            [
                 ("grpc.service_config", json.dumps(_RETRY)),
                 # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
                 ("grpc.max_receive_message_length", -1),
@@ -142,7 +155,7 @@ class Client:
     def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:
         """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes. Close the iterator to
         stop watching."""
-        stream = self._jobs.WatchRoutes(pb.WatchRoutesRequest(job_id=job_id))
+        stream = self._jobs.WatchRoutes(pb.WatchRoutesRequest(job_id=job_id), metadata=self._metadata)
         try:
             yield from stream
         except grpc.RpcError as error:
@@ -195,7 +208,7 @@ class Client:
 
     def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
         try:
-            return method(request, timeout=max(self._timeout_s, at_least_s))
+            return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
         except grpc.RpcError as error:
             self._raise(error)
 

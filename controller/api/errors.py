@@ -6,6 +6,7 @@ details that the proto file promises for its code. Texts are shortened until the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,8 +23,10 @@ from controller.errors import (
     Exhausted,
     FieldProblem,
     InvalidInput,
+    NotAllowed,
     NotFound,
     SignalboxError,
+    Unauthenticated,
     Unavailable,
 )
 
@@ -59,6 +62,8 @@ _KINDS: dict[type[BaseException], _Kind] = {
     AlreadyExists: _Kind(grpc.StatusCode.ALREADY_EXISTS, pb.ERROR_REASON_JOB_EXISTS),
     Conflict: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONFLICT),
     Exhausted: _Kind(grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_REASON_LIMIT_REACHED),
+    Unauthenticated: _Kind(grpc.StatusCode.UNAUTHENTICATED, pb.ERROR_REASON_UNAUTHENTICATED),
+    NotAllowed: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_NOT_ALLOWED),
     Unavailable: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NOT_SAVED),
     Stopping: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_STOPPING),
     TooSlow: _Kind(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_REASON_TOO_SLOW),
@@ -70,7 +75,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
 
 def status_of(error: BaseException) -> status_pb2.Status:
     """What an error without an entry of its own says stays in the log."""
-    code, reason = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
         error = InvalidInput(_shown(error.problems))
@@ -78,6 +83,17 @@ def status_of(error: BaseException) -> status_pb2.Status:
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
     details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason_name(reason)), *_details(error, text)]
     return status_pb2.Status(code=code.value[0], message=text, details=map(_packed, details))
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """Of the status that a call with this error ends with. A call that was cancelled has none that anybody reads."""
+    if isinstance(error, asyncio.CancelledError):
+        return grpc.StatusCode.CANCELLED
+    return _kind(error).code
+
+
+def _kind(error: BaseException) -> _Kind:
+    return next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
 
 
 def reason_name(reason: pb.ErrorReason) -> str:

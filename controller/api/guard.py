@@ -37,17 +37,34 @@ Handler = Callable[[Any, Context], Any]
 
 
 class GuardedServer:
-    """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add."""
+    """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add.
+    ``behind_gate``: what is to run for a method, from its full name, its handler, and whether it answers in a
+    stream."""
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, behind_gate: Callable[[str, Handler, bool], Handler]) -> None:
         self._server = server
+        self._behind_gate = behind_gate
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """The same handlers come registered."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        guarded = {name: _guarded(name, handler) for name, handler in handlers.items()}
+        guarded = {name: self._guarded(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
+
+    def _guarded(self, path: str, handler: Any) -> Any:
+        """Of one request, with one response or a stream of them."""
+        streams = handler.response_streaming
+        kind, method = (
+            (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
+            if streams
+            else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
+        )
+        return kind(
+            _guard(path.rpartition("/")[2], self._behind_gate(path, method, streams), streams),
+            request_deserializer=_lenient(handler.request_deserializer),
+            response_serializer=handler.response_serializer,
+        )
 
 
 def limit_s(method: str) -> float:
@@ -60,20 +77,6 @@ def limit_s(method: str) -> float:
 class _Undecodable:
     """In the place of a request that cannot be decoded: gRPC itself would end the call with UNKNOWN and put a traceback
     into the log."""
-
-
-def _guarded(name: str, handler: Any) -> Any:
-    """Of one request, with one response or a stream of them."""
-    kind, method = (
-        (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
-        if handler.response_streaming
-        else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
-    )
-    return kind(
-        _guard(name, method, streams=handler.response_streaming),
-        request_deserializer=_lenient(handler.request_deserializer),
-        response_serializer=handler.response_serializer,
-    )
 
 
 def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -8,29 +8,38 @@ from __future__ import annotations
 import errno
 import socket
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from controller.api.relay import Listener
-from controller.config import host_and_port
+from controller.config import ApiConfig, host_and_port
 
-SOCKET_MODE = 0o660
-"""Owner and group of the controller may connect: a client that connects can change the fabric's routes."""
 BACKLOG = 1024
 
 
-def bind(addresses: tuple[str, ...], backend: Path) -> list[Listener]:
-    """Each with the port that was chosen for port 0. ``backend``: the socket of gRPC. Raises ``OSError`` when one of
-    the addresses cannot be had; then none is listened on."""
+def bind(config: ApiConfig, private: Path) -> list[Listener]:
+    """On all addresses, with the ports that were chosen for port 0. gRPC's own sockets are to be in the directory
+    ``private``. Raises ``OSError`` when an address cannot be had; then none is listened on."""
     bound: list[Listener] = []
     try:
-        for address in addresses:
+        for address in config.listen:
             path = socket_path(address)
-            bound += [_unix(path, address, backend)] if path else _tcp(address, backend)
+            if path:
+                bound.append(Listener(_unix(path, int(config.socket_mode, 8)), address, str(private / "unix"), True))
+            else:
+                bound += [Listener(sock, name, str(private / "tcp"), False) for name, sock in _tcp(address)]
     except BaseException:
-        for listener in bound:
-            listener.sock.close()
+        release(bound)
         raise
     return bound
+
+
+def release(listeners: Iterable[Listener]) -> None:
+    """Listen no more; files of sockets go."""
+    for listener in listeners:
+        listener.sock.close()
+        if path := socket_path(listener.address):
+            path.unlink(missing_ok=True)
 
 
 def socket_path(address: str) -> Path | None:
@@ -38,7 +47,7 @@ def socket_path(address: str) -> Path | None:
     return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
 
 
-def _tcp(address: str, backend: Path) -> list[Listener]:
+def _tcp(address: str) -> list[tuple[str, socket.socket]]:
     """On every address that the host name has."""
     host, port = host_and_port(address)
     listening: list[socket.socket] = []
@@ -57,21 +66,21 @@ def _tcp(address: str, backend: Path) -> list[Listener]:
         for sock in listening:
             sock.close()
         raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-    return [Listener(sock, f"{address.rpartition(':')[0]}:{port}", str(backend)) for sock in listening]
+    return [(f"{address.rpartition(':')[0]}:{port}", sock) for sock in listening]
 
 
-def _unix(path: Path, address: str, backend: Path) -> Listener:
+def _unix(path: Path, mode: int) -> socket.socket:
     _make_directory(path.parent)
     _remove_stale(path)
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.bind(str(path))
-        path.chmod(SOCKET_MODE)
+        path.chmod(mode)  # nobody can connect before it listens
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-    return Listener(sock, address, str(backend))
+        raise OSError(error.errno, f"cannot listen on unix:{path}: {error.strerror}") from None
+    return sock
 
 
 def _make_directory(directory: Path) -> None:

@@ -43,6 +43,7 @@ class Listener(NamedTuple):
     sock: socket.socket
     address: str
     backend: str
+    is_unix: bool
 
 
 class Relay:
@@ -94,6 +95,16 @@ class Relay:
         if not number.isdigit() or prefix + "/" != f"unix-abstract:{self._name}":
             return None
         return self.connections.get(int(number))
+
+    def name(self, grpc_peer: str) -> str:
+        """Of the client behind it, in gRPC's form: ``ipv4:``, ``ipv6:`` or ``unix:`` before it; ``unknown:`` once its
+        connection has ended."""
+        connection = self.peer(grpc_peer)
+        if connection is None:
+            return "unknown:"
+        if connection.peer.startswith("unix:"):
+            return connection.peer
+        return f"ipv6:{connection.peer}" if connection.peer.startswith("[") else f"ipv4:{connection.peer}"
 
     def end(self, connection: Connection, reason: str) -> None:
         """Break the connection off."""

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,14 @@ from grpc_reflection.v1alpha import reflection
 
 from controller.api import listening
 from controller.api.calls import Calls, Refusals
+from controller.api.certificates import Certificates
 from controller.api.connections import ConnectionLimits
+from controller.api.gate import Gate
 from controller.api.guard import GuardedServer
+from controller.api.identities import Identities
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.api.relay import Relay
+from controller.api.relay import Listener, Relay
 from controller.api.services import Services, wake
 from controller.config import ApiConfig
 from controller.planning.messages import Request
@@ -37,6 +41,7 @@ log = structlog.get_logger(__name__)
 LAST_STATUS_S = 0.2
 """How long a health watcher may take to receive that the server stops."""
 
+BACKEND_MODE = 0o600
 IDLE_MS = 300_000
 """A connection without calls is closed after this time."""
 
@@ -44,11 +49,18 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 
 
 class ApiServer:
-    """``put`` takes a message for the control loop from any thread and never blocks."""
+    """``put`` takes a message for the control loop from any thread and never blocks. Raises ``InvalidInput`` for
+    certificates and tokens that cannot be read."""
 
     def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None]) -> None:
         self._config = config
-        self._board = board
+        self._certificates = Certificates(config.tls_files)
+        self._refusals = Refusals(board.publish_refused)
+        limits = ConnectionLimits(
+            config.max_connections, config.max_client_connections, config.silent_s, config.max_silent
+        )
+        self._relay = Relay(limits, config.max_client_bytes_per_s, self._refusals.add)
+        self._gate = Gate(board, _identities(config), config.socket_role, self._relay.name)
         self._services = Services(board, put)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
@@ -71,6 +83,19 @@ class ApiServer:
             self._thread.join()
         self._loop.close()
 
+    def prepare(self, config: ApiConfig) -> Callable[[], None]:
+        """Reads certificates and tokens; what is returned makes them count from now on, from any thread. Raises
+        ``InvalidInput``."""
+        take_certificates = self._certificates.prepare(config.tls_files)
+        identities = _identities(config)
+
+        def take() -> None:
+            take_certificates()
+            with suppress(RuntimeError):  # the server has stopped
+                self._loop.call_soon_threadsafe(self._gate.replace, identities)
+
+        return take
+
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -85,23 +110,16 @@ class ApiServer:
     async def _serve(self) -> None:
         config = self._config
         with tempfile.TemporaryDirectory(prefix="signalbox-api-") as directory:
-            backend = Path(directory) / "grpc"
-            listeners = listening.bind(config.listen, backend)
-            refusals = Refusals(self._board.publish_refused)
-            limits = ConnectionLimits(
-                config.max_connections, config.max_client_connections, config.silent_s, config.max_silent
-            )
-            relay = Relay(limits, config.max_client_bytes_per_s, refusals.add)
-            calls = Calls(config, relay, refusals)
+            listeners = listening.bind(config, Path(directory))
+            calls = Calls(config, self._relay, self._refusals, self._gate.name)
             server = grpc.aio.server(interceptors=(calls,), options=_options(config))
-            await self._add_services(server)
-            if not server.add_insecure_port(f"unix:{backend}"):
-                raise OSError(f"gRPC cannot listen on {backend}")
-            backend.chmod(0o600)
             ticking = asyncio.create_task(calls.run())
             try:
+                await self._add_services(server)
+                for listener in {listener.backend: listener for listener in listeners}.values():
+                    _add_backend(server, listener, self._certificates.credentials)
                 await server.start()
-                relay.listen(listeners)
+                self._relay.listen(listeners)
                 addresses = tuple(dict.fromkeys(listener.address for listener in listeners))
                 self._bound.set_result(addresses)
                 log.info("API listens", addresses=addresses)
@@ -109,11 +127,10 @@ class ApiServer:
                 self._services.stop_waiting()
                 await self._health.end()
             finally:
-                relay.stop_listening()
-                for path in filter(None, map(listening.socket_path, config.listen)):
-                    path.unlink(missing_ok=True)
+                self._relay.stop_listening()
+                listening.release(listeners)
                 await server.stop(self._grace_s)
-                await relay.close()
+                await self._relay.close()
                 ticking.cancel()
 
     async def _stopped(self, ticking: asyncio.Task[None]) -> None:
@@ -124,7 +141,7 @@ class ApiServer:
             task.result()
 
     async def _add_services(self, server: grpc.aio.Server) -> None:
-        guarded: Any = GuardedServer(server)
+        guarded: Any = GuardedServer(server, self._gate.behind)
         pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
@@ -132,6 +149,16 @@ class ApiServer:
         reflection.enable_server_reflection(names, server)
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+
+def _add_backend(server: grpc.aio.Server, listener: Listener, credentials: grpc.ServerCredentials | None) -> None:
+    """Unix sockets are never encrypted."""
+    address = f"unix:{listener.backend}"
+    if credentials and not listener.is_unix:
+        server.add_secure_port(address, credentials)
+    else:
+        server.add_insecure_port(address)
+    os.chmod(listener.backend, BACKEND_MODE)
 
 
 def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
@@ -176,3 +203,7 @@ class _HealthService(health.aio.HealthServicer):
         """Not serving from now on: every watcher receives that, and its call ends."""
         await self.enter_graceful_shutdown()
         self._ended.set()
+
+
+def _identities(config: ApiConfig) -> Identities | None:
+    return Identities.load(config.tokens) if config.tokens else None

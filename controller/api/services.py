@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
+from controller.api.access import CALLER, may_see, refuse_other_tenants, tenant_of
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.mapping import duration
@@ -67,6 +68,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return self._board.status
 
     def _job(self, job_id: str) -> JobStatus:
+        """Raises ``NotFound``, also when the job has become another tenant's."""
+        refuse_other_tenants(CALLER.get(), job_id, self._status.jobs)
         try:
             return self._status.jobs[JobId(job_id)]
         except KeyError:
@@ -102,7 +105,11 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def ListJobs(self, _request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
         now = time.monotonic()
         status = self._status
-        jobs = [convert.job_message(job, now, status.demands.get(key)) for key, job in sorted(status.jobs.items())]
+        jobs = [
+            convert.job_message(job, now, status.demands.get(key))
+            for key, job in sorted(status.jobs.items())
+            if may_see(CALLER.get(), tenant_of(job))
+        ]
         return pb.ListJobsResponse(jobs=jobs)
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802

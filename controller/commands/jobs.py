@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.api.client import DEFAULT_ADDRESS
 from controller.commands import printing
+from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, console, fields, show
 from controller.errors import InvalidInput
 from controller.jobs.spec import JobSpec
@@ -22,23 +23,23 @@ commands = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
-@commands.command("list")
+@commands.command("list", cls=ControllerCommand)
 def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List all jobs with their state and efficiency."""
-    with Client(address) as client:
+    with connect(address) as client:
         found = [fields(job) for job in client.list_jobs()]
     show({"jobs": found}, lambda: printing.jobs(found), as_json)
 
 
-@commands.command("show")
+@commands.command("show", cls=ControllerCommand)
 def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show one job: its state, what it announced and what is counted, lease and efficiency."""
-    with Client(address) as client:
+    with connect(address) as client:
         found = fields(client.get_job(job))
     show(found, lambda: printing.job(found), as_json)
 
 
-@commands.command("register")
+@commands.command("register", cls=ControllerCommand)
 def register_job(
     file: Annotated[
         Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
@@ -49,24 +50,24 @@ def register_job(
     """Announce the job that FILE describes. The same file again renews the job's lease."""
     try:
         spec = JobSpec.parse(_read(file))
-        with Client(address) as client:
+        with connect(address) as client:
             found = fields(client.register_job(spec))
     except InvalidInput as error:
         raise error.within(file) from None
     show(found, lambda: printing.registered(found), as_json)
 
 
-@commands.command("deregister")
+@commands.command("deregister", cls=ControllerCommand)
 def deregister_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
-    with Client(address) as client:
+    with connect(address) as client:
         client.deregister_job(job)
 
 
-@commands.command("watch")
+@commands.command("watch", cls=ControllerCommand)
 def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
-    with Client(address) as client, suppress(KeyboardInterrupt):
+    with connect(address) as client, suppress(KeyboardInterrupt):
         for response in client.watch_routes(job):
             found = fields(response)
             if as_json:

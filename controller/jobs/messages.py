@@ -13,6 +13,17 @@ from controller.jobs.spec import JobId, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may have at a time; None where only the controller's own limits count."""
+
+    max_jobs: int | None = None
+    max_virtual_links: int | None = None
+
+
+NO_QUOTA = Quota()
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterJob:
     """Replies with the ``JobId``."""
 

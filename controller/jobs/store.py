@@ -323,8 +323,8 @@ def _sync_directory(directory: Path) -> None:
 def _lock(state_dir: Path, wait: bool) -> int | None:
     """The descriptor of a lock, which ends with the process; None when another process holds it."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise InvalidInput.of("state_dir", f"cannot write in {state_dir}: {error.strerror or error}") from None
     try:
