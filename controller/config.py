@@ -80,7 +80,7 @@ class OpenFlowConfig(_TlsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
-    max_connections: int = Field(default=4096, ge=1)
+    max_connections: int = Field(default=4096, ge=2)
     echo_interval_s: Seconds = 5.0
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0

@@ -140,3 +140,15 @@ def test_a_snapshot_does_not_change_under_its_reader(registry: JobRegistry) -> N
     before = registry.jobs
     registry.deregister(A)
     assert set(before) == {A}
+
+
+def test_virtual_links_of_all_jobs_are_limited_by_their_count_alone() -> None:
+    registry = JobRegistry(max_jobs=10, max_virtual_links=8)
+    registry.register(ring("a"), now=0.0)
+    registry.register(ring("b", (4, 5, 6)), now=0.0)
+    whole = "job 'c' makes 3 virtual links; the other jobs have 6, and at most 8 are allowed .*max_virtual_links"
+    with pytest.raises(Exhausted, match=whole):
+        registry.register(ring("c", (7, 8, 9)), now=0.0)
+    registry.register(ring("a"), now=1.0)  # renews
+    registry.deregister(A)
+    registry.register(ring("c", (7, 8, 9)), now=2.0)
