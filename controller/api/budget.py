@@ -19,11 +19,11 @@ GIVES_WAY_S = 0.2
 
 
 class Bucket:
-    """So many a second on average, and as many at once."""
+    """So many a second on average, and ``at_once`` many: without it those of a second."""
 
-    def __init__(self, per_s: float, now: float) -> None:
+    def __init__(self, per_s: float, now: float, at_once: float | None = None) -> None:
         self._per_s = per_s
-        self._left = per_s
+        self._most = self._left = per_s if at_once is None else at_once
         self._at = now
 
     def spend(self, amount: float, now: float) -> float:
@@ -42,10 +42,10 @@ class Bucket:
 
     def is_full(self, now: float) -> bool:
         self._fill(now)
-        return self._left >= self._per_s
+        return self._left >= self._most
 
     def _fill(self, now: float) -> None:
-        self._left = min(self._per_s, self._left + (now - self._at) * self._per_s)
+        self._left = min(self._most, self._left + (now - self._at) * self._per_s)
         self._at = now
 
 

@@ -150,7 +150,7 @@ class Calls(grpc.aio.ServerInterceptor):
         try:
             call = self._budget.begin(client, is_stream, time.monotonic())
         except Exhausted as error:
-            self._refusals.add("calls", connection.peer if connection else client)
+            self._refuse("calls", connection)
             await _abort(context, error)
         if connection:
             self._relay.connections.call_began(connection, time.monotonic())
@@ -171,7 +171,7 @@ class Calls(grpc.aio.ServerInterceptor):
                 call.give_way = lambda: waiting.reschedule(time.monotonic())
                 data = await context.read()
         except TimeoutError:
-            self._refusals.add("silent_call", connection.peer if connection else call.client)
+            self._refuse("silent_call", connection)
             await _abort(context, TooSlow("the request did not come in time"))
         finally:
             self._budget.received(call)
@@ -179,6 +179,11 @@ class Calls(grpc.aio.ServerInterceptor):
             await _abort(context, InvalidInput.of("", "the call ended without a request"))
         assert isinstance(data, bytes)
         return data
+
+    def _refuse(self, reason: str, connection: Connection | None) -> None:
+        self._refusals.add(reason, connection.peer if connection else "unknown")
+        if connection:
+            self._relay.punish(connection)
 
     def _ended_when_stalled(self, connection: Connection | None) -> Callable[[Awaitable[None]], Awaitable[None]]:
         async def within(writing: Awaitable[None]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 MAX_SILENT = 1024
-MAX_UNCALLED = 512
+MAX_UNCALLED = 256
 """Opened connections without a call, of all clients: gRPC keeps state for each."""
 
 Stage = Literal["silent", "opened", "idle", "busy"]
@@ -24,10 +24,12 @@ Reason = Literal["silent", "no_call", "client_connections", "connections"]
 
 class ConnectionLimits(NamedTuple):
     """``silent`` and ``uncalled``: of all clients. ``connections``, of all clients, and ``of_client`` leave the silent
-    ones out. ``silent_s``: how long a connection may be silent, and twice that without a call."""
+    ones out. ``of_client_per_s``: new ones, on average. ``silent_s``: how long a connection may be silent, and twice
+    that without a call."""
 
     connections: int
     of_client: int
+    of_client_per_s: float
     silent_s: float
     silent: int = MAX_SILENT
     uncalled: int = MAX_UNCALLED

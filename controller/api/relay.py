@@ -33,6 +33,8 @@ ACCEPT_PAUSE_S = 0.1
 FLUSH_S = 5.0
 """How long a client may take to read what is left when its connection ends."""
 CONNECT_S = 5.0
+RECEIVED_BYTES = 65_536
+REFUSED_CALL_BYTES = 65_536
 
 _UCRED = struct.Struct("3i")
 
@@ -47,7 +49,8 @@ class Listener(NamedTuple):
 
 
 class Relay:
-    """``refused`` is called with a reason and the peer of each connection that is ended here."""
+    """``refused`` is called with a reason and the peer of each connection that is ended here. ``received``: where all
+    connections receive, since what comes is passed on at once."""
 
     def __init__(
         self, limits: ConnectionLimits, client_bytes_per_s: float, refused: Callable[[str, str], None]
@@ -57,7 +60,10 @@ class Relay:
         self._refused = refused
         self._name = f"signalbox/{os.getpid()}-{secrets.token_hex(4)}/"
         self._ends: dict[int, ClientEnd] = {}
-        self._budgets: dict[str, Bucket] = {}
+        self._limits = limits
+        self.received = memoryview(bytearray(RECEIVED_BYTES))
+        self._bytes: dict[str, Bucket] = {}
+        self._new: dict[str, Bucket] = {}
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -112,10 +118,16 @@ class Relay:
         if connection.id in self._ends:
             self._ends[connection.id].abort()
 
+    def punish(self, connection: Connection) -> None:
+        """A call of the client was refused, which costs as much as one that is answered: it counts as many bytes, so
+        that a client that goes on regardless is read from less and less."""
+        self.too_fast_s(connection.client, REFUSED_CALL_BYTES)
+
     def tick(self, now: float) -> None:
         """Ends connections that do nothing; to be called every second or so."""
         self._end_all(self.connections.overdue(now))
-        self._budgets = {client: bucket for client, bucket in self._budgets.items() if not bucket.is_full(now)}
+        self._bytes = {client: bucket for client, bucket in self._bytes.items() if not bucket.is_full(now)}
+        self._new = {client: bucket for client, bucket in self._new.items() if not bucket.is_full(now)}
 
     def _end_all(self, ended: Sequence[Ended]) -> None:
         for connection, reason in ended:
@@ -135,8 +147,14 @@ class Relay:
                 loop.remove_reader(listener.sock)
                 loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listener)
                 return
+            client, peer = _client(sock, address, listener.address)
+            now = time.monotonic()
+            if self._is_too_new(client, now):
+                sock.close()
+                self._refused("connections_per_s", peer)
+                continue
             sock.setblocking(False)
-            connection, ended = self.connections.accepted(*_client(sock, address, listener.address), time.monotonic())
+            connection, ended = self.connections.accepted(client, peer, now)
             self._end_all(ended)
             end = self._ends[connection.id] = ClientEnd(self, connection, sock, listener.backend)
             self._start(end.open())
@@ -162,13 +180,20 @@ class Relay:
 
     def too_fast_s(self, client: str, size: int) -> float:
         """How long nothing more shall be received from the client, which has sent ``size`` bytes."""
-        bucket = self._budgets.get(client)
+        bucket = self._bytes.get(client)
         if bucket is None:
-            bucket = self._budgets[client] = Bucket(self._bytes_per_s, time.monotonic())
+            bucket = self._bytes[client] = Bucket(self._bytes_per_s, time.monotonic())
         return bucket.spend(size, time.monotonic())
 
+    def _is_too_new(self, client: str, now: float) -> bool:
+        """Whether the client has opened too many connections of late."""
+        bucket = self._new.get(client)
+        if bucket is None:
+            bucket = self._new[client] = Bucket(self._limits.of_client_per_s, now, self._limits.of_client)
+        return not bucket.take(now)
 
-class ClientEnd(asyncio.Protocol):
+
+class ClientEnd(asyncio.BufferedProtocol):
     """The client's side of one connection. It is not read from while the other side takes nothing, nor beyond the
     bytes that the client may send."""
 
@@ -238,7 +263,11 @@ class ClientEnd(asyncio.Protocol):
             self._socket.close()
         self._relay.gone(self.connection)
 
-    def take(self, data: bytes) -> None:
+    @property
+    def received(self) -> memoryview:
+        return self._relay.received
+
+    def take(self, data: memoryview) -> None:
         """Bytes from the server."""
         if self._transport:
             self._transport.write(data)
@@ -255,14 +284,18 @@ class ClientEnd(asyncio.Protocol):
         if self._ended:
             transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._relay.received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = self._relay.received[:nbytes]
         if self._server:
             self._server.write(data)
         else:
             self._first += data
             if not self._speaks and not self._begins():
                 return
-        wait_s = self._relay.too_fast_s(self.connection.client, len(data))
+        wait_s = self._relay.too_fast_s(self.connection.client, nbytes)
         if wait_s and not self._too_fast:
             self._too_fast = True
             asyncio.get_running_loop().call_later(wait_s, self._in_time)
@@ -304,7 +337,7 @@ class ClientEnd(asyncio.Protocol):
             self._transport.resume_reading()
 
 
-class _ServerEnd(asyncio.Protocol):
+class _ServerEnd(asyncio.BufferedProtocol):
     """gRPC's side."""
 
     def __init__(self, client: ClientEnd) -> None:
@@ -314,8 +347,11 @@ class _ServerEnd(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._client.connected(transport)
 
-    def data_received(self, data: bytes) -> None:
-        self._client.take(data)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._client.received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._client.take(self._client.received[:nbytes])
 
     def pause_writing(self) -> None:
         self._client.server_is_full(True)

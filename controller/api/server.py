@@ -57,7 +57,11 @@ class ApiServer:
         self._certificates = Certificates(config.tls_files)
         self._refusals = Refusals(board.publish_refused)
         limits = ConnectionLimits(
-            config.max_connections, config.max_client_connections, config.silent_s, config.max_silent
+            config.max_connections,
+            config.max_client_connections,
+            config.max_client_connections_per_s,
+            config.silent_s,
+            config.max_silent,
         )
         self._relay = Relay(limits, config.max_client_bytes_per_s, self._refusals.add)
         self._gate = Gate(board, _identities(config), config.socket_role, self._relay.name)

@@ -102,7 +102,7 @@ def test_silent_connections_do_not_keep_clients_out() -> None:
 
 
 def test_idle_connections_of_a_client_give_way_to_its_newer_ones() -> None:
-    with running_api(max_client_connections=4) as api, ExitStack() as stack:
+    with running_api(max_client_connections=4, max_client_connections_per_s=1000) as api, ExitStack() as stack:
         clients = [stack.enter_context(raw(api)) for _ in range(6)]
         for client in clients:
             client.hello()
@@ -124,6 +124,15 @@ def test_a_client_with_many_connections_makes_room_for_another_address() -> None
             client.get_status()
         greedy[0].wait_closed()
         wait_for(lambda: refused(api, "connections") == 1)
+
+
+def test_a_client_that_connects_too_often_is_refused_and_others_are_not() -> None:
+    with running_api(max_client_connections=3, max_client_connections_per_s=1) as api, ExitStack() as stack:
+        eager = [stack.enter_context(raw(api, "127.0.0.2")) for _ in range(8)]
+        eager[7].wait_closed()
+        wait_for(lambda: refused(api, "connections_per_s") >= 4)
+        with Client(api.addresses[0]) as client:
+            client.get_status()
 
 
 def test_a_client_that_sends_too_fast_is_slowed_down() -> None:
@@ -223,7 +232,7 @@ def test_an_answer_that_is_not_read_counts_until_the_client_is_disconnected() ->
 
 
 def test_a_client_that_goes_leaves_nothing_behind() -> None:
-    with running_api(max_client_calls=2, max_client_streams=2, max_client_connections=4) as api:
+    with running_api(max_client_calls=2, max_client_streams=2) as api:
         for _ in range(20):
             with raw(api) as client:
                 client.hello()

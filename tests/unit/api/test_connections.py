@@ -6,7 +6,7 @@ import pytest
 
 from controller.api.connections import Connection, ConnectionLimits, Connections
 
-LIMITS = ConnectionLimits(connections=6, of_client=3, silent_s=5.0, silent=4, uncalled=4)
+LIMITS = ConnectionLimits(connections=6, of_client=3, of_client_per_s=1.0, silent_s=5.0, silent=4, uncalled=4)
 
 
 @pytest.fixture
