@@ -147,7 +147,7 @@ class ApiConfig(_TlsSection):
     max_client_connections_per_s: float = Field(default=50.0, ge=1, allow_inf_nan=False)
     max_silent: int = Field(default=1024, ge=1)
     max_calls: int = Field(default=1024, ge=1)
-    max_client_calls: int = Field(default=256, ge=1)
+    max_client_calls: int = Field(default=512, ge=1)
     max_streams: int = Field(default=4096, ge=1)
     max_client_streams: int = Field(default=1024, ge=1)
     max_calls_per_s: float = Field(default=2000.0, ge=1, allow_inf_nan=False)

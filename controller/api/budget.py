@@ -12,6 +12,10 @@ from typing import NamedTuple
 from controller.errors import Exhausted
 
 ALL = "all clients"
+MAX_RECEIVING = 256
+"""Calls whose request has not come, of all clients; one more ends the oldest."""
+SMALL = 0.1
+"""A client that uses less than this share of its own limit is not refused for what others use."""
 RETRY_S = 1.0
 """After which a client that was too fast may call again."""
 GIVES_WAY_S = 0.2
@@ -39,6 +43,11 @@ class Bucket:
             return False
         self._left -= 1
         return True
+
+    @property
+    def left(self) -> float:
+        """Share of what there is at most, as of the last call."""
+        return self._left / self._most
 
     def is_full(self, now: float) -> bool:
         self._fill(now)
@@ -92,10 +101,15 @@ class Budget:
             used = self._clients[client] = _Used(Bucket(self._of_client.calls_per_s, now))
         if not used.bucket.take(now):
             raise _too_fast(client, self._of_client)
-        if not self._all.bucket.take(now):
+        if not self._all.bucket.take(now) and used.bucket.left < 1 - SMALL:
             raise _too_fast(ALL, self._of_all)
         self._make_room(used, self._of_client, client, is_stream, now)
-        self._make_room(self._all, self._of_all, ALL, is_stream, now)
+        have, limit = (used.streams, self._of_client.streams) if is_stream else (used.calls, self._of_client.calls)
+        if have >= SMALL * limit:
+            self._make_room(self._all, self._of_all, ALL, is_stream, now)
+        oldest = next(iter(self._all.receiving), None)
+        if oldest and len(self._all.receiving) >= MAX_RECEIVING:
+            self._give_way(oldest, now)
         call = Call(client, is_stream, now)
         for counted in (used, self._all):
             counted.calls += not is_stream
@@ -128,11 +142,17 @@ class Budget:
         if have < limit:
             return
         oldest = next((call for call in used.receiving if call.is_stream == is_stream), None)
-        if oldest is None or oldest.give_way is None or now < oldest.began + GIVES_WAY_S:
+        if oldest is None or not self._give_way(oldest, now):
             raise Exhausted(f"{whose}: {have} {what} at once, which is the limit", subject=whose)
-        give_way = oldest.give_way
-        self.end(oldest)
+
+    def _give_way(self, call: Call, now: float) -> bool:
+        """Whether the call has waited for its request long enough; it ends then."""
+        give_way = call.give_way
+        if give_way is None or now < call.began + GIVES_WAY_S:
+            return False
+        self.end(call)
         give_way()
+        return True
 
     def forget_idle(self, now: float) -> None:
         """Clients that have no calls, and have made none for a while."""

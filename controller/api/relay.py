@@ -189,7 +189,8 @@ class Relay:
         """Whether the client has opened too many connections of late."""
         bucket = self._new.get(client)
         if bucket is None:
-            bucket = self._new[client] = Bucket(self._limits.of_client_per_s, now, self._limits.of_client)
+            per_s, at_once = self._limits.of_client_per_s, self._limits.of_client
+            bucket = self._new[client] = Bucket(per_s, now, max(per_s, at_once))
         return not bucket.take(now)
 
 

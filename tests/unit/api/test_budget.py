@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from controller.api import budget as budget_module
 from controller.api.budget import Bucket, Budget, Call, CallLimits
 from controller.errors import Exhausted
 
@@ -39,6 +40,7 @@ def test_all_clients_together_have_so_many(budget: Budget) -> None:
         begin(budget, client)
     with pytest.raises(Exhausted, match="all clients: 3 calls at once"):
         begin(budget, "b")
+    begin(budget, "c")
 
 
 def test_calls_per_second_are_limited_with_a_second_s_worth_at_once(budget: Budget) -> None:
@@ -66,6 +68,31 @@ def test_a_call_whose_request_does_not_come_gives_way_to_a_newer_one(budget: Bud
     assert ended == silent
     for call in silent:
         budget.end(call)
+
+
+def test_a_small_client_is_not_refused_for_what_others_use() -> None:
+    budget = Budget(CallLimits(calls=20, streams=20, calls_per_s=100), CallLimits(calls=20, streams=20, calls_per_s=50))
+    for _ in range(20):
+        begin(budget, "greedy")
+    begin(budget, "small")
+    begin(budget, "small")
+    with pytest.raises(Exhausted, match="all clients: 22 calls at once"):
+        begin(budget, "small")
+    for _ in range(50):
+        with pytest.raises(Exhausted):
+            begin(budget, "greedy")
+    with pytest.raises(Exhausted, match="all clients: more than 50 calls per second"):
+        begin(budget, "greedy")
+    begin(budget, "third")
+
+
+def test_requests_that_do_not_come_are_limited_for_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_module, "MAX_RECEIVING", 2)
+    budget, ended = Budget(OF_CLIENT, OF_ALL), []
+    for number, client in enumerate(("a", "b", "c")):
+        call = budget.begin(client, False, float(number))
+        call.give_way = lambda client=client: ended.append(client)
+    assert ended == ["a"]
 
 
 def test_clients_that_have_gone_are_forgotten(budget: Budget) -> None:
