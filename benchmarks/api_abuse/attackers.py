@@ -41,13 +41,13 @@ def attacks(silent: int, greeted: int, half_open: int, watchers: int) -> list[At
     calls = b"".join(http2.headers(1 + 2 * number, STATUS) for number in range(CALLS_PER_CONNECTION))
     watch = http2.headers(1, ROUTES) + http2.request(1, b"\x0a" + bytes([len(WATCHED)]) + WATCHED.encode())
     return [
-        *(Attack("silent", b"") for _ in range(silent)),
-        *(Attack("greeted", http2.hello()) for _ in range(greeted)),
+        *(Attack("watchers", http2.hello(window=0) + watch) for _ in range(watchers)),
         *(
             Attack("half_open", http2.hello() + calls, CALLS_PER_CONNECTION)
             for _ in range(half_open // CALLS_PER_CONNECTION)
         ),
-        *(Attack("watchers", http2.hello(window=0) + watch) for _ in range(watchers)),
+        *(Attack("greeted", http2.hello()) for _ in range(greeted)),
+        *(Attack("silent", b"") for _ in range(silent)),
     ]
 
 
