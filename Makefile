@@ -2,11 +2,12 @@
 PY := .venv/bin/python
 PB := controller/api/pb
 PROTO := signalbox/v1/signalbox.proto
+BASELINE := proto/v1.binpb
 PYTHON_CODE := controller mininet_topos benchmarks deploy/grafana tests
 WITH_OVS := scripts/openvswitch.sh run
 
 .DEFAULT_GOAL := help
-.PHONY: help setup libraries demo bench test test-os-ken lint proto-check dashboard proto lock clean
+.PHONY: help setup libraries demo bench test test-os-ken lint proto-check dashboard proto proto-baseline lock clean
 
 help:  ## This list
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,11 +34,13 @@ test: libraries lint proto-check  ## Everything that CI checks: lint, types, imp
 test-os-ken: libraries  ## Everything that speaks OpenFlow once more, on os-ken instead of Ryu (root)
 	@SIGNALBOX_OPENFLOW=os_ken $(WITH_OVS) $(PY) -m pytest tests/unit/southbound tests/wire tests/lab
 
-lint: setup  ## Formatting, style, types, import rules
+lint: setup  ## Formatting, style, types, import rules, and that the API stays compatible
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy $(PYTHON_CODE)
 	.venv/bin/lint-imports --no-logo
+	.venv/bin/buf lint proto
+	.venv/bin/buf breaking proto --against $(BASELINE)
 
 proto: setup  ## Generate the Python side of the API
 	$(PY) -m grpc_tools.protoc -I proto --python_out=$(PB) --pyi_out=$(PB) --grpc_python_out=$(PB) $(PROTO)
@@ -46,6 +49,9 @@ proto: setup  ## Generate the Python side of the API
 proto-check: setup
 	@mkdir -p out/proto-check && $(MAKE) --silent --no-print-directory proto PB=out/proto-check
 	diff -r -x __init__.py -x __pycache__ $(PB) out/proto-check
+
+proto-baseline: setup  ## Compare later changes of the API with the API as it is now
+	.venv/bin/buf build proto --exclude-source-info -o $(BASELINE)
 
 dashboard: setup  ## Generate the Grafana dashboard
 	$(PY) deploy/grafana/dashboard.py

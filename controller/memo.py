@@ -33,6 +33,32 @@ class Memo(Generic[*Inputs, Value]):
             self._last = inputs, self._function(*inputs)
         return self._last[1]
 
+    def latest(self, otherwise: Value) -> Value:
+        """The last value, ``otherwise`` before the first."""
+        return self._last[1] if self._last else otherwise
+
+
+class Changed(Generic[Key]):
+    """Which keys of a mapping have another value than at the last call, or have another one in one of the mappings
+    beside it. Values are compared by identity, and mappings that are the same object are not looked at: with one change
+    among thousands of keys this costs far less than a ``MemoPerKey``."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Mapping[Key, object], ...] | None = None
+
+    def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> list[Key]:
+        """All keys at the first call. Keys that have gone from ``mapping`` are not among them."""
+        before, self._before = self._before, (mapping, *beside)
+        if before is None:
+            return list(mapping)
+        changed: dict[Key, None] = {}
+        for old, new in zip(before, self._before, strict=True):
+            if old is not new:
+                changed.update({key: None for key, value in new.items() if old.get(key) is not value})
+                if new is not mapping:
+                    changed.update({key: None for key in old if key not in new})
+        return [key for key in changed if key in mapping]
+
 
 class MemoPerKey(Generic[Key, *Inputs, Value]):
     """A ``Memo`` per key. Keys that a call does not name are forgotten."""
@@ -44,7 +70,7 @@ class MemoPerKey(Generic[Key, *Inputs, Value]):
 
     def __call__(self, inputs_of: Mapping[Key, tuple[*Inputs]]) -> Mapping[Key, Value]:
         """The value of every key; the same mapping as last time when no value has changed."""
-        before, self._known = self._known, {}
+        before, known_now = self._known, {}
         changed = list(before) != list(inputs_of)
         for key, inputs in inputs_of.items():
             known = before.get(key)
@@ -52,7 +78,8 @@ class MemoPerKey(Generic[Key, *Inputs, Value]):
                 value = self._function(*inputs)
                 changed = changed or known is None or not same(known[1], value)
                 known = inputs, value
-            self._known[key] = known
+            known_now[key] = known
+        self._known = known_now
         if changed:
-            self._values = {key: value for key, (_, value) in self._known.items()}
+            self._values = {key: value for key, (_, value) in known_now.items()}
         return self._values

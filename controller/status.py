@@ -17,6 +17,10 @@ from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.ends import EndReason as EndReason
+from controller.jobs.ends import JobEnd as JobEnd
+from controller.jobs.messages import Registration
+from controller.jobs.registry import Vitals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency
@@ -28,26 +32,56 @@ JobState = Literal["pending", "ecmp", "partly_pinned", "pinned"]
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """``level``: L_j of the running routes, 0 while unknown. ``ideal_communication_s``: of one iteration, on an idle
+    """``vitals``: lease and reported times, as of the moment when they are read, not of the status.
+    ``level``: L_j of the running routes, 0 while unknown. ``ideal_communication_s``: of one iteration, on an idle
     fabric, 0 while unknown. ``efficiency_allowed``: ideal communication time over the one that the running routes
     allow. ``prediction_withheld``: why that is no prediction, empty when it is. ``routes``: of every virtual link the
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
     tells the subflows apart."""
 
-    spec: JobSpec
+    registration: Registration
     state: JobState
     missing_hosts: tuple[str, ...]
-    lease_ends_at: float
+    vitals: Vitals
     level: float
     ideal_communication_s: float
     efficiency_allowed: float
     prediction_withheld: str
-    iterations: int
-    last_communication_s: float
-    mean_communication_s: float
     routes: Mapping[FlowId, Route | None]
     routes_generation: int
     dividing: Dividing
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.registration.spec
+
+    @property
+    def uid(self) -> str:
+        return self.registration.uid
+
+    @property
+    def last_index(self) -> int:
+        """The highest that was reported, -1 before the first."""
+        return self.vitals.reported.last_index
+
+    @property
+    def lease_ends_at(self) -> float:
+        """Monotonic seconds."""
+        return self.vitals.lease_ends_at
+
+    @property
+    def iterations(self) -> int:
+        """How many were reported."""
+        return self.vitals.reported.iterations
+
+    @property
+    def last_communication_s(self) -> float:
+        return self.vitals.reported.last_communication_s
+
+    @property
+    def mean_communication_s(self) -> float:
+        """Of the latest reports on the present routes; 0 until there is one."""
+        return self.vitals.reported.mean_communication_s
 
     @property
     def pinned(self) -> int:
@@ -66,7 +100,8 @@ class JobStatus:
     @property
     def efficiency_measured(self) -> float:
         """Ideal over measured communication time (mean of the latest reports); 0 until there is one."""
-        return self.ideal_communication_s / self.mean_communication_s if self.mean_communication_s else 0.0
+        measured_s = self.mean_communication_s
+        return self.ideal_communication_s / measured_s if measured_s else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +125,8 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
+    """``job_ends``: the latest registrations that are over, oldest first. ``jobs_ended``: how many since the start.
+    ``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
     ``plan_demand_source``: which bytes of each job it was made for. ``baseline_levels``: of other strategies on the
     plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
     switches had confirmed the repaired routes, None until then. ``counters_at``: monotonic seconds of the oldest
@@ -105,6 +141,8 @@ class Status:
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
+    job_ends: tuple[JobEnd, ...] = ()
+    jobs_ended: Mapping[EndReason, int] = field(default_factory=dict)
     demands: Mapping[JobId, JobDemand] = field(default_factory=dict)
     plan: Plan | None = None
     plan_installed: bool = False

@@ -17,7 +17,7 @@ from benchmarks.joining.levels import Pair, least_level, levels
 from benchmarks.joining.mixes import spec_of
 from benchmarks.joining.results import Announced
 from controller.api.client import Client
-from controller.api.mapping import seconds
+from controller.api.mapping import seconds, word_in
 from controller.jobs.collectives import virtual_links
 from controller.jobs.messages import Connected, IterationTime
 from mininet_topos.joining.connections import read_connections
@@ -152,7 +152,7 @@ def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]
             "worst_level": own and round(max(own.values()), 3),
             "least_level": round(least, 3),
             "proven": proven,
-            "source": source_of(end.demand),
+            "source": word_in(end.demand, "source"),
             "pairs": len(mine),
             "found": len(mine & watch.looks[-1].spines[job.job_id].keys()),
             "false": len(watch.looks[-1].spines[job.job_id].keys() - mine),
@@ -162,11 +162,6 @@ def judged(jobs: RunningJobs, number: int, watch: Watch, ends: Mapping[str, Any]
             "withheld": end.prediction_withheld,
             "ideal_s": round(seconds(end.ideal_communication), 4),
         }
-
-
-def source_of(demand: Any) -> str:
-    names = demand.DESCRIPTOR.fields_by_name["source"].enum_type.values_by_number
-    return str(names[demand.source].name).removeprefix("DEMAND_SOURCE_").lower()
 
 
 def differs(job: str, look: Look) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
 
 from controller.api.identities import Caller, Role
 from controller.errors import NotFound
+from controller.jobs.spec import JobId
+from controller.status import JobEnd, Status
 
 EVERYONE = Caller("", Role.OPERATOR)
 """Without configured identities every caller is an operator."""
@@ -71,14 +72,18 @@ def may_see(caller: Caller, tenant: str) -> bool:
     return caller.role is not Role.TENANT or caller.tenant == tenant
 
 
-def refuse_other_tenants(caller: Caller, job_id: str, jobs: Mapping[Any, Any]) -> None:
-    """Raises ``NotFound`` when the job is another tenant's, in the words for a job that does not exist."""
-    job = jobs.get(job_id)
-    if job is not None and not may_see(caller, tenant_of(job)):
+def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
+    """Those that the caller may hear of."""
+    return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
+
+
+def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
+    """Raises ``NotFound`` when the job is another tenant's, in the words for a job that does not exist; so too for one
+    that has ended. A tenant that had a job of this id itself may go on: it learns how that ended."""
+    if caller.role is not Role.TENANT:
+        return
+    job = status.jobs.get(JobId(job_id))
+    if job is not None and job.registration.tenant == caller.tenant:
+        return
+    if not any(end.job_id == job_id and end.tenant == caller.tenant for end in status.job_ends):
         raise NotFound(f"there is no job '{job_id}'")
-
-
-def tenant_of(job: Any) -> str:
-    """Of a job's status; empty for a job of none."""
-    registration = getattr(job, "registration", None)
-    return registration.tenant if registration else ""

@@ -9,15 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Self
+from uuid import uuid4
 
 import grpc
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
 from controller.api.certificates import NO_CREDENTIALS, Credentials
-from controller.api.mapping import duration, message_of, number_of, seconds
+from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
@@ -26,12 +29,14 @@ from controller.errors import (
     Conflict,
     Exhausted,
     FieldProblem,
+    Gone,
     InvalidInput,
     NotAllowed,
     NotFound,
     SignalboxError,
     Unauthenticated,
     Unavailable,
+    WrongLeaseToken,
 )
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
@@ -71,7 +76,7 @@ _REASONS = {
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
-    "Peer name": "its certificate is not for this address",
+    "Hostname Verification Check failed": "its certificate is not for this address",
     "WRONG_VERSION_NUMBER": "it does not speak TLS",
     "CERTIFICATE_REQUIRED": "it wants a client certificate",
     "lookup failed": "the name cannot be resolved",
@@ -84,9 +89,19 @@ class Unreachable(SignalboxError):
     """No answer from the address, or not in time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """``lease_token``: whoever has it can renew, change and end the job."""
+
+    job: pb.Job
+    lease_token: str = field(repr=False)
+
+
 class Client:
     """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
-    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used."""
+    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used.
+
+    It remembers the lease tokens of the jobs that it has registered, and uses them where a call is given none."""
 
     def __init__(
         self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0, credentials: Credentials = NO_CREDENTIALS
@@ -104,6 +119,8 @@ class Client:
                 ("grpc.max_reconnect_backoff_ms", 2000),
             ],
         )
+        self._tokens: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
         self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -118,38 +135,77 @@ class Client:
 
     # ---- jobs
 
-    def register_job(self, spec: JobSpec) -> pb.Job:
-        """Announce a job; the same spec again renews its lease."""
-        request = pb.RegisterJobRequest(spec=convert.spec_message(spec))
+    def register_job(
+        self, spec: JobSpec, *, lease_token: str | None = None, request_id: str = "", take_over: bool = False
+    ) -> Registered:
+        """Announce a job; the same spec again, with its lease token or the same ``request_id``, renews its lease.
+        Without a ``request_id`` it is the same for all registrations of a job by this client. Raises ``AlreadyExists``
+        when the id belongs to another registration, which ``take_over`` ends, and ``Conflict``."""
+        request_id = request_id or self._request_ids.setdefault(spec.job_id, str(uuid4()))
+        token = self._token(spec.job_id, lease_token)
+        request = pb.RegisterJobRequest(
+            spec=convert.spec_message(spec), lease_token=token, request_id=request_id, take_over=take_over
+        )
         response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
-        return response.job
+        self._tokens[spec.job_id] = response.lease_token
+        return Registered(response.job, response.lease_token)
 
     def get_job(self, job_id: str) -> pb.Job:
         response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
         return response.job
 
-    def list_jobs(self) -> tuple[pb.Job, ...]:
-        response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, pb.ListJobsRequest())
-        return tuple(response.jobs)
+    def list_jobs(self, page_size: int = 0) -> tuple[pb.Job, ...]:
+        """All of them, ordered by id. ``page_size``: asked for at one time, the controller's choice when 0."""
+        found: list[pb.Job] = []
+        request = pb.ListJobsRequest(page_size=page_size)
+        while True:
+            response: pb.ListJobsResponse = self._call(self._jobs.ListJobs, request)
+            found += response.jobs
+            if not response.next_page_token:
+                return tuple(found)
+            request.page_token = response.next_page_token
 
-    def deregister_job(self, job_id: str) -> None:
-        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id))
+    def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
+        """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
+        ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as ``register_job``."""
+        mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
+        token = self._token(spec.job_id, lease_token)
+        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask, lease_token=token)
+        response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
+        return response.job
 
-    def renew_lease(self, job_id: str) -> float:
-        """Returns the seconds left. Raises ``NotFound`` when the lease had run out."""
-        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, pb.RenewLeaseRequest(job_id=job_id))
+    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False) -> None:
+        """End a job; again with the same token is no error. ``force``: without the token. Raises ``NotFound`` and
+        ``WrongLeaseToken``."""
+        token = self._token(job_id, lease_token)
+        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force))
+
+    def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
+        """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
+        ``WrongLeaseToken``."""
+        request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
+        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, request)
         return seconds(response.lease_left)
 
-    def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
+    def report_iterations(
+        self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
+    ) -> int:
+        """Returns how many of them are new: above all indices that were reported before."""
         messages = [message_of(pb.Iteration, iteration) for iteration in iterations]
-        self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
+        token = self._token(job_id, lease_token)
+        request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
+        response: pb.ReportIterationsResponse = self._call(self._jobs.ReportIterations, request)
+        return response.accepted
 
-    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
+    def report_connections(
+        self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
+    ) -> None:
         """All connections that ``address`` has for the job; they replace those reported before."""
         messages = [
             pb.Connection(src=c.src_ip, src_port=c.src_port, dst=c.dst_ip, dst_port=c.dst_port) for c in connections
         ]
-        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages)
+        token = self._token(job_id, lease_token)
+        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)
         self._call(self._jobs.ReportConnections, request)
 
     def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:
@@ -206,6 +262,10 @@ class Client:
         response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
 
+    def _token(self, job_id: str, given: str | None) -> str:
+        """Empty without any."""
+        return self._tokens.get(job_id, "") if given is None else given
+
     def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
         try:
             return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
@@ -220,6 +280,11 @@ class Client:
         retry_s = _retry_s(error)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
+        reason = _reason(error)
+        if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
+            raise NotFound(text, Gone(reason)) from None
+        if reason == "WRONG_LEASE_TOKEN":
+            raise WrongLeaseToken(text) from None
         if code in _ERRORS:
             raise _ERRORS[code](text) from None
         if retry_s is not None:
@@ -254,6 +319,15 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
         if detail.Unpack(request):
             found += [FieldProblem(v.field, v.description) for v in request.field_violations]
     return tuple(found)
+
+
+def _reason(error: grpc.Call) -> str:
+    """Of the status's ``google.rpc.ErrorInfo``; empty without."""
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
 
 
 def _retry_s(error: grpc.Call) -> float | None:

@@ -35,14 +35,10 @@ from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MAX_CONNECTIONS
 from controller.jobs.spec import (
-    MAX_COLLECTIVES,
-    MAX_ENDPOINTS,
-    MAX_GROUPS,
-    MAX_RAILS,
     MAX_SUBFLOWS,
-    MAX_VIRTUAL_LINKS,
     JobId,
     JobSpec,
+    oversized,
 )
 from controller.jobs.subflows import Dividing, PortClass, Ports
 from controller.planning.messages import ReplanOutcome, StrategySet
@@ -50,18 +46,23 @@ from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
-MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
-"""Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
-
 MAX_REPORTED = 10_000
 """Iterations in one report."""
+
+MAX_INDEX = (1 << 63) - 1
+MAX_ITERATION_S = 7 * 86_400.0
+
+CLOCK_ERROR = 1e-6
+"""Relative: two times of one iteration may be rounded differently."""
+
+MAX_REQUEST_ID_CHARS = 128
 
 # ---- from the wire
 
 
 def job_spec(message: pb.JobSpec) -> JobSpec:
     """The announced job. Raises ``InvalidInput`` with every wrong field, by its path inside ``spec``."""
-    _refuse_oversized(message)
+    InvalidInput.refuse(oversized(message))
     data = data_of(message)
     data["max_subflows"] = message.max_subflows or 1
     try:
@@ -72,26 +73,63 @@ def job_spec(message: pb.JobSpec) -> JobSpec:
     return spec
 
 
+def request_id(request: pb.RegisterJobRequest) -> str:
+    """Raises ``InvalidInput`` for one that is too long."""
+    if len(request.request_id) > MAX_REQUEST_ID_CHARS:
+        message = f"at most {MAX_REQUEST_ID_CHARS} characters are allowed (given: {len(request.request_id)})"
+        raise InvalidInput.of("request_id", message)
+    return request.request_id
+
+
+def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
+    """The job's new spec: ``current`` with the fields that the mask names. Also ``current`` itself, where fields of it
+    stay. Raises ``InvalidInput`` for a mask with other fields than those of a spec, and as ``job_spec``."""
+    changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
+    paths = list(request.update_mask.paths)
+    allowed = f"choose '*', for all, or some of {', '.join(changeable)}"
+    InvalidInput.refuse(
+        FieldProblem(
+            f"update_mask.paths[{n}]",
+            "job_id cannot change" if path == "job_id" else f"JobSpec has no field '{path}'; {allowed}",
+        )
+        for n, path in enumerate(paths)
+        if path not in (*changeable, "*")
+    )
+    if not paths or "*" in paths:
+        return job_spec(request.spec), None
+    new, merged = pb.JobSpec(), spec_message(current)
+    new.CopyFrom(request.spec)
+    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
+        (merged if name in paths else new).ClearField(name)
+    merged.MergeFrom(new)
+    return job_spec(merged), current
+
+
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
-    """The reported iterations. Raises ``InvalidInput`` for times that are not positive, and for communication
-    that takes longer than its iteration."""
+    """The reported iterations. Raises ``InvalidInput`` for times that are not positive or longer than a week, for
+    communication that takes longer than its iteration, and for indices that do not ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
     times = tuple(IterationTime(i.index, seconds(i.duration), seconds(i.communication)) for i in request.iterations)
+    before = (-1, *(time.index for time in times))
     InvalidInput.refuse(
         FieldProblem(f"iterations[{n}].{name}", problem)
         for n, time in enumerate(times)
-        for name, problem in _wrong_time(time)
+        for name, problem in _wrong_time(time, before[n])
     )
     return times
 
 
-def _wrong_time(time: IterationTime) -> Iterator[tuple[str, str]]:
+def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, str]]:
+    if time.index > MAX_INDEX:
+        yield "index", f"at most {MAX_INDEX} is allowed (given: {time.index})"
+    elif time.index <= index_before:
+        yield "index", f"must be more than the one before, {index_before} (given: {time.index})"
     for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
-        if value_s <= 0:
-            yield name, f"a time above 0 is needed (given: {value_s:g} s)"
-    if time.communication_s > time.duration_s > 0:
+        if not 0 < value_s <= MAX_ITERATION_S:
+            yield name, f"a time above 0 is needed, at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
+    if time.communication_s > time.duration_s * (1 + CLOCK_ERROR) > 0:
         yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 
 
@@ -132,30 +170,6 @@ def strategy(value: pb.Strategy) -> Strategy:
     return Strategy(word)
 
 
-def _refuse_oversized(message: pb.JobSpec) -> None:
-    """Lists that are too long, alone or taken together, before anything is spent on their items."""
-    lists = (
-        ("endpoints", "endpoints", len(message.endpoints), MAX_ENDPOINTS),
-        ("groups", "groups", len(message.groups), MAX_GROUPS),
-        ("groups", "ranks in all groups", sum(len(group.ranks) for group in message.groups), MAX_RANKS),
-        ("collectives", "collectives", len(message.collectives), MAX_COLLECTIVES),
-        (
-            "collectives",
-            "groups in all collectives",
-            sum(len(c.groups) for c in message.collectives),
-            MAX_VIRTUAL_LINKS,
-        ),
-        ("transfers", "transfers", len(message.transfers), MAX_VIRTUAL_LINKS),
-        ("rails", "rails", len(message.rails), MAX_RAILS),
-        ("rails", "addresses in all rails", sum(len(r.endpoints) for r in message.rails), MAX_RAILS * MAX_ENDPOINTS),
-    )
-    InvalidInput.refuse(
-        FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")
-        for path, what, count, limit in lists
-        if count > limit
-    )
-
-
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:
     path, enum = path_in_proto(pb.JobSpec, problem.path)
     message = "choose one of " + ", ".join(names(enum)) if enum else problem.message
@@ -175,16 +189,16 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     return message_of(
         pb.Job,
         job,
-        uid=None,
-        tenant=None,
-        register_time=None,
+        uid=job.uid,
+        tenant=job.registration.tenant,
+        register_time=timestamp(job.registration.registered_at),
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
         level=job.level or None,
         efficiency_predicted=job.efficiency_predicted or None,
         efficiency_measured=job.efficiency_measured or None,
         ideal_communication=_known(job.ideal_communication_s),
-        last_iteration_index=None,
+        last_iteration_index=job.last_index if job.last_index >= 0 else None,
         last_communication=_known(job.last_communication_s),
         demand=_demand(demand, with_pairs) if demand else None,
     )

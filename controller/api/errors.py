@@ -28,6 +28,7 @@ from controller.errors import (
     SignalboxError,
     Unauthenticated,
     Unavailable,
+    WrongLeaseToken,
 )
 
 DOMAIN = "signalbox"
@@ -60,6 +61,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     InvalidInput: _Kind(grpc.StatusCode.INVALID_ARGUMENT, pb.ERROR_REASON_INVALID_FIELD),
     NotFound: _Kind(grpc.StatusCode.NOT_FOUND, pb.ERROR_REASON_NO_SUCH_JOB),
     AlreadyExists: _Kind(grpc.StatusCode.ALREADY_EXISTS, pb.ERROR_REASON_JOB_EXISTS),
+    WrongLeaseToken: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_WRONG_LEASE_TOKEN),
     Conflict: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONFLICT),
     Exhausted: _Kind(grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_REASON_LIMIT_REACHED),
     Unauthenticated: _Kind(grpc.StatusCode.UNAUTHENTICATED, pb.ERROR_REASON_UNAUTHENTICATED),
@@ -74,14 +76,15 @@ _KINDS: dict[type[BaseException], _Kind] = {
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """What an error without an entry of its own says stays in the log."""
+    """What an error that is not ours says stays in the log."""
     code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
         error = InvalidInput(_shown(error.problems))
-    if code is not grpc.StatusCode.INTERNAL:
+    if isinstance(error, SignalboxError):
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
-    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason_name(reason)), *_details(error, text)]
+    name = error.reason.value if isinstance(error, NotFound) else reason_name(reason)
+    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=name), *_details(error, text)]
     return status_pb2.Status(code=code.value[0], message=text, details=map(_packed, details))
 
 

@@ -30,9 +30,9 @@ _SCHEME = "Bearer "
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people.
-    ``socket``: it came through a Unix socket. ``private``: nobody on the way can read what is sent. ``names``: of the
-    certificate that it has shown."""
+    """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people, empty
+    when it is not known. ``socket``: it came through a Unix socket. ``private``: nobody on the way can read what is
+    sent. ``names``: of the certificate that it has shown."""
 
     address: str
     socket: bool = False
@@ -41,21 +41,25 @@ class Peer:
 
 
 def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
-    """``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``. ``auth``: gRPC's ``auth_context``."""
+    """``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``; of another kind for a connection that
+    has ended. ``auth``: gRPC's ``auth_context``."""
     kind, _, address = unquote(name).partition(":")
     if kind in ("unix", "unix-abstract"):
         return Peer(address or kind, socket=True, private=True)
+    if kind not in ("ipv4", "ipv6"):
+        return Peer("")
     names = (*auth.get("x509_subject_alternative_name", ()), *auth.get("x509_common_name", ()))
     encrypted = b"ssl" in auth.get("transport_security_type", ())
     return Peer(
         address,
-        private=encrypted or (kind in ("ipv4", "ipv6") and _is_loopback(address)),
+        private=encrypted or _is_loopback(address),
         names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
     )
 
 
 def _is_loopback(address: str) -> bool:
-    return ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0]).is_loopback
+    ip = ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0])
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
 
 
 class Gate:
@@ -134,6 +138,8 @@ class Gate:
 
     def _identify(self, peer: Peer, context: Context) -> Caller:
         """Raises ``Unauthenticated``."""
+        if not peer.address:
+            raise Unauthenticated("the connection has ended")  # nobody waits, and who it was is not known any more
         given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
         if given and self._identities:
             if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
@@ -166,7 +172,7 @@ class Gate:
         if caller.role not in rule.roles:
             raise NotAllowed(f"the role '{caller.role}' may not call this")
         if rule.of_job:
-            refuse_other_tenants(caller, _job_id(request), self._board.status.jobs)
+            refuse_other_tenants(caller, _job_id(request), self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
-from controller.errors import InvalidInput, SignalboxError
+from controller.errors import InvalidInput, SignalboxError, Unavailable
 from controller.log_limit import LimitedLog
 
 log = LimitedLog(structlog.get_logger(__name__))
@@ -31,6 +31,9 @@ INSTALL_S = 120.0
 
 ANALYSIS_S = 140.0
 """How long an analysis may take, which needs many plans, with those that wait before it."""
+
+NO_RETRY = ("grpc-retry-pushback-ms", "-1")
+"""gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Context], Any]
@@ -119,4 +122,7 @@ def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
     status = rpc_status.to_status(status_of(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    trailers = status.trailing_metadata
+    if isinstance(error, Unavailable):
+        trailers = (*trailers, NO_RETRY)
+    await context.abort(status.code, status.details, trailers)

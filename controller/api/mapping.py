@@ -126,8 +126,9 @@ def _unless_none(convert: Convert) -> Convert:
 def data_of(message: Message) -> dict[str, Any]:
     """The fields that are there, as plain data. A field without presence is always there, an enum that is not specified
     never. An enum value that is not known stays a number."""
-    found = {}
-    for name, key, read in _readers(message.DESCRIPTOR):
+    plain, others = _readers(message.DESCRIPTOR)
+    found = {name: getattr(message, name) for name in plain}
+    for name, key, read in others:
         value = read(message, name)
         if value is not None:
             found[key] = value
@@ -138,12 +139,15 @@ Read = Callable[[Any, str], Any]
 
 
 @functools.cache
-def _readers(kind: Descriptor) -> tuple[tuple[str, str, Read], ...]:
-    """Per field its name, its name in plain data, and how it is read; None when it is absent."""
-    return tuple((field.name, *_reader(field)) for field in kind.fields)
+def _readers(kind: Descriptor) -> tuple[tuple[str, ...], tuple[tuple[str, str, Read], ...]]:
+    """The names of the fields that are read as they are; of each other one its name, its name in plain data, and how it
+    is read: None when it is absent."""
+    readers = {field.name: _reader(field) for field in kind.fields}
+    plain = tuple(name for name, reader in readers.items() if reader is None)
+    return plain, tuple((name, *reader) for name, reader in readers.items() if reader is not None)
 
 
-def _reader(field: FieldDescriptor) -> tuple[str, Read]:
+def _reader(field: FieldDescriptor) -> tuple[str, Read] | None:
     if is_duration(field):
         return f"{field.name}_s", seconds_or_none
     if field.enum_type is not None:
@@ -152,7 +156,7 @@ def _reader(field: FieldDescriptor) -> tuple[str, Read]:
     if field.is_repeated:
         convert = data_of if field.message_type is not None else _same
         return field.name, lambda message, name: [convert(value) for value in getattr(message, name)]
-    return field.name, getattr
+    return None
 
 
 def _word_or_number(enum: EnumDescriptor, number: int) -> str | int | None:

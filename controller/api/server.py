@@ -28,6 +28,7 @@ from controller.api.connections import ConnectionLimits
 from controller.api.gate import Gate
 from controller.api.guard import GuardedServer
 from controller.api.identities import Identities
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.relay import Listener, Relay
@@ -49,10 +50,12 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 
 
 class ApiServer:
-    """``put`` takes a message for the control loop from any thread and never blocks. Raises ``InvalidInput`` for
-    certificates and tokens that cannot be read."""
+    """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations.
+    Raises ``InvalidInput`` for certificates and tokens that cannot be read."""
 
-    def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None]) -> None:
+    def __init__(
+        self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens
+    ) -> None:
         self._config = config
         self._certificates = Certificates(config.tls_files)
         self._refusals = Refusals(board.publish_refused)
@@ -65,7 +68,7 @@ class ApiServer:
         )
         self._relay = Relay(limits, config.max_client_bytes_per_s, self._refusals.add)
         self._gate = Gate(board, _identities(config), config.socket_role, self._relay.name)
-        self._services = Services(board, put)
+        self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc-api", daemon=True)

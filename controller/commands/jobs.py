@@ -1,11 +1,12 @@
-"""``signalbox jobs``: announce, list, watch and remove jobs of a running controller."""
+"""``signalbox jobs``: announce, change, list, watch and remove jobs of a running controller."""
 
 from __future__ import annotations
 
 import json
 import tomllib
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +15,16 @@ import typer
 from controller.api.client import DEFAULT_ADDRESS
 from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
+from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.output import Address, AsJson, console, fields, show
-from controller.errors import InvalidInput
+from controller.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
 
-commands = typer.Typer(help="Announce, list, watch and remove jobs.", no_args_is_help=True)
+commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
 
+SpecFile = Annotated[
+    Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
+]
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
@@ -41,27 +46,50 @@ def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: As
 
 @commands.command("register", cls=ControllerCommand)
 def register_job(
-    file: Annotated[
-        Path, typer.Argument(help="The job spec: JSON, or TOML when it ends in .toml.", exists=True, dir_okay=False)
-    ],
+    file: SpecFile,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", metavar="", help="End the registration that has the job's id now, if any.")
+    ] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Announce the job that FILE describes. The same file again renews the job's lease."""
-    try:
-        spec = JobSpec.parse(_read(file))
-        with connect(address) as client:
-            found = fields(client.register_job(spec))
-    except InvalidInput as error:
-        raise error.within(file) from None
+    """Announce the job that FILE describes, and keep its lease token. The same file again renews the job's lease."""
+    with _spec_in(file) as spec, connect(address) as client:
+        with _advice(AlreadyExists, "--take-over ends it"):
+            registered = client.register_job(spec, lease_token=kept(spec.job_id), take_over=take_over)
+        keep(spec.job_id, registered.lease_token)
+    found = fields(registered.job)
     show(found, lambda: printing.registered(found), as_json)
 
 
+@commands.command("update", cls=ControllerCommand)
+def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Change a registered job to what FILE describes now. Flows that stay keep their routes until the next plan."""
+    with _spec_in(file) as spec, connect(address) as client, _needs_token(spec.job_id):
+        found = fields(client.update_job(spec, lease_token=kept(spec.job_id)))
+    show(found, lambda: printing.registered(found), as_json)
+
+
+@commands.command("renew", cls=ControllerCommand)
+def renew_lease(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Renew the lease of a job that was registered by this user on this machine."""
+    with connect(address) as client, _needs_token(job):
+        left_s = client.renew_lease(job, kept(job))
+    show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left", as_json)
+
+
 @commands.command("deregister", cls=ControllerCommand)
-def deregister_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS) -> None:
+def deregister_job(
+    job: JobIdArgument,
+    force: Annotated[
+        bool, typer.Option("--force", metavar="", help="Also a job that someone else has registered, or elsewhere.")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
-    with connect(address) as client:
-        client.deregister_job(job)
+    with connect(address) as client, _advice(WrongLeaseToken, "--force does without"):
+        client.deregister_job(job, kept(job), force)
+    forget(job)
 
 
 @commands.command("watch", cls=ControllerCommand)
@@ -74,6 +102,30 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
                 typer.echo(json.dumps(found))
             else:
                 console().print(printing.routes(found))
+
+
+def _needs_token(job_id: str) -> AbstractContextManager[None]:
+    """For commands that nothing but the job's lease token helps."""
+    where = path_of(job_id)
+    return _advice(WrongLeaseToken, f"it is looked for in {where}; signalbox jobs register --take-over FILE makes one")
+
+
+@contextmanager
+def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
+    """Errors of this kind also say what helps."""
+    try:
+        yield
+    except kind as error:
+        raise kind(f"{error}; {what}") from None
+
+
+@contextmanager
+def _spec_in(file: Path) -> Iterator[JobSpec]:
+    """What is wrong with it is told with the file's name, also by the controller."""
+    try:
+        yield JobSpec.parse(_read(file))
+    except InvalidInput as error:
+        raise error.within(file) from None
 
 
 def _read(file: Path) -> Any:

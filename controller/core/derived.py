@@ -7,16 +7,17 @@ that are objects (``Flows()``, ``Pins()`` …) remember more finely, per job, fl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Generic, TypeVar, TypeVarTuple
 
-from controller.alarms import Alarm
+from controller.alarms import Alarm, AlarmKind
 from controller.config import Config
 from controller.core.sending import ConfirmedPins
 from controller.core.state import State
-from controller.core.status_and_alarms import JobStatuses, raised_alarms, status
+from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
 from controller.fabric.background import background
 from controller.fabric.link_load import Measured, Uses
 from controller.fabric.shortest_paths import CandidatePaths
@@ -24,7 +25,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef
 from controller.jobs.demand import MeasuredJobs
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.memo import Memo, MemoPerKey
+from controller.memo import Changed, Memo
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
@@ -49,14 +50,18 @@ class Row(Generic[*Inputs, Value]):
     def __call__(self) -> Value:
         return self._value(*self._inputs())
 
+    def latest(self, otherwise: Value) -> Value:
+        """As it was derived last, from inputs that may have changed since."""
+        return self._value.latest(otherwise)
+
     def later(self) -> Callable[[], Value]:
         """Derives the value from the inputs as they are now, when it is called."""
         return partial(self._value, *self._inputs())
 
 
 class Derived:
-    """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: per job
-    the addresses of hosts that are not known. ``ready``: the jobs without any.
+    """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: of the
+    jobs that have any, the addresses of hosts that are not known. ``ready``: the jobs without any.
     ``with_rules``: the jobs that have rules. ``uncounted``: the announced flows that are not counted yet;
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
@@ -99,29 +104,63 @@ class Derived:
         self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, s.wanted.pins,
                                                                   self.confirmed_pins()))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
-        self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric,
+        self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   s.cycle.levels, s.cycle.phase_levels))
+        self.demand_alarms = Row(   AlarmPerJob(AlarmKind.DEMAND_DIFFERS, "difference"),
+                                                         lambda: (self.differences(),))
+        self.differences = Row(     differences,         lambda: (s.demand.demands,))
+        self.host_alarms = Row(     AlarmPerJob(AlarmKind.HOSTS_MISSING, "hosts"),
+                                                         lambda: (self.missing(),))
         # fmt: on
         # Not kept: what they follow from changes all the time.
-        self.alarms: Callable[[float], Iterator[Alarm]] = lambda now: raised_alarms(s, self.missing(), now)
+        self.alarms: Callable[[float], Sequence[tuple[Alarm, ...]]] = lambda now: (
+            tuple(raised_alarms(s, now)),
+            self.demand_alarms(),
+            self.host_alarms(),
+        )
         self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(
-            s, self.job_statuses(), self.background(), alarms
+            s, self.job_statuses(), self.background.latest(NO_BACKGROUND), alarms
         )
 
 
 class MissingHosts:
-    """Derives per job the addresses of hosts that are not known."""
+    """Derives the addresses of hosts that are not known, of the jobs that have any; another mapping when they change.
+    Looks at jobs that have changed, and at those whose hosts come and go."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[JobId, Mapping[str, Host], frozenset[str], tuple[str, ...]](missing_hosts)
+        self._changed = Changed[JobId]()
+        self._hosts: Mapping[str, Host] = {}
+        self._missing: Mapping[JobId, tuple[str, ...]] = {}
+        self._waiting: defaultdict[str, set[JobId]] = defaultdict(set)
 
     def __call__(self, jobs: Mapping[JobId, Job], hosts: Mapping[str, Host]) -> Mapping[JobId, tuple[str, ...]]:
-        return self._of_job({job_id: (hosts, job.addresses) for job_id, job in jobs.items()})
+        looked_at = {*self._changed(jobs), *(self._missing.keys() - jobs.keys())}
+        if hosts is not self._hosts:
+            gone, come = self._hosts.keys() - hosts.keys(), hosts.keys() - self._hosts.keys()
+            looked_at |= {job_id for ip in come & self._waiting.keys() for job_id in self._waiting[ip]}
+            if gone:
+                looked_at |= {job_id for job_id, job in jobs.items() if not gone.isdisjoint(job.addresses)}
+            self._hosts = hosts
+        found = {job_id: missing_hosts(hosts, jobs[job_id].addresses) if job_id in jobs else () for job_id in looked_at}
+        changed = {job_id: ips for job_id, ips in found.items() if ips != self._missing.get(job_id, ())}
+        for job_id, ips in changed.items():
+            self._wait_for(job_id, ips)
+        if changed:
+            self._missing = {job_id: ips for job_id, ips in {**self._missing, **changed}.items() if ips}
+        return self._missing
+
+    def _wait_for(self, job_id: JobId, ips: tuple[str, ...]) -> None:
+        for ip in self._missing.get(job_id, ()):
+            self._waiting[ip].discard(job_id)
+            if not self._waiting[ip]:
+                del self._waiting[ip]
+        for ip in ips:
+            self._waiting[ip].add(job_id)
 
 
 def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) -> tuple[Job, ...]:
-    return tuple(job for job_id, job in jobs.items() if not missing[job_id])
+    return tuple(job for job_id, job in jobs.items() if job_id not in missing)
 
 
 def _with_rules(jobs: Mapping[JobId, Job], unplanned: frozenset[JobId]) -> tuple[Job, ...]:

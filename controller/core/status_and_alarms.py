@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import NamedTuple
 
 from controller.alarms import Alarm, AlarmKind
 from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.state import State
-from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
+from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
+from controller.jobs.demand import Difference, JobDemand
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.memo import MemoPerKey
+from controller.memo import Changed
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.problem import (
     OVERHEAD,
     FlowId,
     Route,
-    communication_s,
-    ideal_communication_s,
+    ideal_time_s,
     route_of,
 )
 from controller.status import JobState, JobStatus, Status, SwitchStatus
@@ -45,6 +47,8 @@ def status(
         switches=_switches(s.sync, s.fabric),
         links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
+        job_ends=s.jobs.ends.certain,
+        jobs_ended=s.jobs.ends.totals,
         demands=s.demand.demands,
         plan=s.cycle.plan,
         plan_installed=s.cycle.adopted,
@@ -87,100 +91,136 @@ NO_PHASES: Mapping[int, float] = {}
 
 
 class JobStatuses:
-    """Derives the status of every job; anew only for jobs whose inputs have changed."""
+    """Derives the status of every job. Looks at jobs that have changed, at those whose hosts have, and at those whose
+    confirmed routes have got another generation."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[
-            JobId, Job, tuple[str, ...], Fabric, Mapping[FlowId, Route], int, float, Mapping[int, float], JobStatus
-        ](_job_status)
+        self._changed = Changed[JobId]()
+        self._hosts: Mapping[str, Host] = {}
+        self._levels = Changed[JobId]()
+        self._routes: dict[JobId, _Routed] = {}
+        self._times: dict[JobId, Mapping[int, float]] = {}
+        self._statuses: Mapping[JobId, JobStatus] = {}
 
     def __call__(
         self,
         jobs: Mapping[JobId, Job],
         missing: Mapping[JobId, tuple[str, ...]],
-        fabric: Fabric,
+        hosts: Mapping[str, Host],
         confirmed: Mapping[FlowId, Route],
         generation: Mapping[JobId, int],
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
     ) -> Mapping[JobId, JobStatus]:
-        return self._of_job(
-            {
-                job_id: (
-                    *(job, missing[job_id], fabric, confirmed, generation.get(job_id, 0)),
-                    *(levels.get(job_id, 0.0), phase_levels.get(job_id, NO_PHASES)),
-                )
-                for job_id, job in jobs.items()
-            }
-        )
+        anew = set(self._changed(jobs, missing, generation))
+        if hosts is not self._hosts:
+            before, self._hosts = self._hosts, hosts
+            other = {ip for ip in before.keys() | hosts.keys() if before.get(ip) is not hosts.get(ip)}
+            anew |= {job_id for job_id, job in jobs.items() if not other.isdisjoint(job.addresses)}
+        for job_id in anew:
+            job = jobs[job_id]
+            self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed)
+            self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
+        statuses = {
+            job_id: _job_status(
+                *(jobs[job_id], missing.get(job_id, ()), self._routes[job_id], self._times[job_id]),
+                *(generation.get(job_id, 0), levels.get(job_id, 0.0), phase_levels.get(job_id, NO_PHASES)),
+            )
+            for job_id in anew.union(self._levels(jobs, levels, phase_levels))
+        }
+        if statuses or len(self._statuses) > len(jobs):
+            both = {**self._statuses, **statuses}
+            self._statuses = {job_id: both[job_id] for job_id in jobs}
+            self._routes = {job_id: self._routes[job_id] for job_id in jobs}
+            self._times = {job_id: self._times[job_id] for job_id in jobs}
+        return self._statuses
+
+
+class _Routed(NamedTuple):
+    state: JobState
+    routes: Mapping[FlowId, Route | None]
+
+
+def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route]) -> _Routed:
+    owner = job.dividing.owner
+    routes = {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in sorted(job.pairs)}
+    return _Routed("pending" if pending else _routed_state(hosts, routes), routes)
+
+
+def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
+    """Of each phase, on an idle fabric."""
+    nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
+    return ideal_time_s(job.virtual_links, nic_bps, OVERHEAD[job.transport])
 
 
 def _job_status(
     job: Job,
     missing: tuple[str, ...],
-    fabric: Fabric,
-    confirmed: Mapping[FlowId, Route],
+    routed: _Routed,
+    times_s: Mapping[int, float],
     generation: int,
     level: float,
     phase_level: Mapping[int, float],
 ) -> JobStatus:
-    owner = job.dividing.owner
-    routes = {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in sorted(job.pairs)}
-    nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair if ip in fabric.hosts}
-    ideal_s = allowed_s = 0.0
-    if not missing:
-        overhead = OVERHEAD[job.transport]
-        ideal_s = ideal_communication_s(job.virtual_links, nic_bps, overhead)
-        allowed_s = (
-            communication_s(job.virtual_links, nic_bps, phase_level, overhead) if phase_level else level * ideal_s
-        )
+    ideal_s = sum(times_s.values())
+    allowed_s = sum(phase_level.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_level else level * ideal_s
     return JobStatus(
-        spec=job.spec,
-        state="pending" if missing else _routed_state(fabric, routes),
+        registration=job.registration,
+        state=routed.state,
         missing_hosts=missing,
-        lease_ends_at=job.lease_ends_at,
+        vitals=job.vitals,
         level=0.0 if missing else level,
         ideal_communication_s=ideal_s if job.per_iteration else 0.0,
         efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
         prediction_withheld=prediction_withheld(job),
-        iterations=job.iterations,
-        last_communication_s=job.last_communication_s,
-        mean_communication_s=job.mean_communication_s,
-        routes=routes,
+        routes=routed.routes,
         dividing=job.dividing,
         routes_generation=generation,
     )
 
 
-def _routed_state(fabric: Fabric, routes: Mapping[FlowId, Route | None]) -> JobState:
-    crossing = [
-        route
-        for flow, route in routes.items()
-        if fabric.hosts[flow.src_ip].at.dpid != fabric.hosts[flow.dst_ip].at.dpid
-    ]
+def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | None]) -> JobState:
+    crossing = [route for flow, route in routes.items() if hosts[flow.src_ip].at.dpid != hosts[flow.dst_ip].at.dpid]
     pinned = sum(route is not None for route in crossing)
     if pinned == 0:
         return "ecmp"
     return "pinned" if pinned == len(crossing) else "partly_pinned"
 
 
-def raised_alarms(s: State, missing: Mapping[JobId, tuple[str, ...]], now: float) -> Iterator[Alarm]:
-    """What is wrong now, each kind at most once per subject. ``missing``: hosts, per job."""
+def differences(demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Difference]:
+    """Of the jobs that differ from their specs."""
+    return {job_id: demand.difference for job_id, demand in demands.items() if demand.difference}
+
+
+class AlarmPerJob:
+    """Raises an alarm of one kind for every job that is named, with what is said of it as its one fact. A job's alarm
+    is the same object while its fact is."""
+
+    def __init__(self, kind: AlarmKind, fact: str) -> None:
+        self._kind = kind
+        self._fact = fact
+        self._of_job: dict[JobId, Alarm] = {}
+
+    def __call__(self, facts: Mapping[JobId, object]) -> tuple[Alarm, ...]:
+        self._of_job = {job_id: self._alarm(job_id, fact) for job_id, fact in facts.items()}
+        return tuple(self._of_job.values())
+
+    def _alarm(self, job_id: JobId, fact: object) -> Alarm:
+        known = self._of_job.get(job_id)
+        return known if known and known.facts[self._fact] is fact else Alarm(self._kind, job_id, {self._fact: fact})
+
+
+def raised_alarms(s: State, now: float) -> Iterator[Alarm]:
+    """What is wrong now beside jobs, each kind at most once per subject."""
     plan = s.cycle.plan
     if s.cycle.adopted and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
     if plan and plan.unrouted:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
-    for job_id, demand in s.demand.demands.items():
-        if demand.difference:
-            yield Alarm(AlarmKind.DEMAND_DIFFERS, job_id, {"difference": demand.difference})
     if trouble := s.commits.trouble(now):
         yield Alarm(AlarmKind.STATE_NOT_SAVED, "state", {"why": trouble})
     yield from _switch_alarms(s, now)
     yield from _port_alarms(s, now)
-    for job_id, hosts in missing.items():
-        if hosts:
-            yield Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": hosts})
 
 
 def _switch_alarms(s: State, now: float) -> Iterator[Alarm]:
@@ -227,12 +267,32 @@ class AlarmTimes:
     """Since when each alarm has been raised."""
 
     def __init__(self) -> None:
-        self._since: dict[tuple[AlarmKind, str], float] = {}
+        self._groups: list[_Dated] = []
 
-    def dated(self, raised: Iterator[Alarm], now: float) -> tuple[Alarm, ...]:
-        """The alarms with their times. One that was not raised at the last call begins ``now``."""
-        dated = tuple(
-            Alarm(alarm.kind, alarm.subject, alarm.facts, self._since.get(alarm.key, now)) for alarm in raised
-        )
-        self._since = {alarm.key: alarm.since for alarm in dated}
-        return dated
+    def dated(self, groups: Sequence[tuple[Alarm, ...]], now: float) -> tuple[Alarm, ...]:
+        """The alarms with their times. One that was not raised at the last call begins ``now``. ``groups``: always as
+        many, each alarm always in the same one; nothing is done for one that is the same object as last time."""
+        self._groups = [
+            before if before and before.raised == raised else _dated(before, raised, now)
+            for before, raised in zip_longest(self._groups, groups)
+        ]
+        return tuple(chain.from_iterable(group.alarms for group in self._groups))
+
+
+class _Dated(NamedTuple):
+    """``of_key``: each as it was raised, and with its time."""
+
+    raised: tuple[Alarm, ...]
+    alarms: tuple[Alarm, ...]
+    of_key: Mapping[tuple[AlarmKind, str], tuple[Alarm, Alarm]]
+
+
+def _dated(before: _Dated | None, raised: tuple[Alarm, ...], now: float) -> _Dated:
+    known = before.of_key if before else {}
+    of_key = {}
+    for alarm in raised:
+        was = known.get(alarm.key)
+        if was is None or was[0] is not alarm:
+            was = alarm, Alarm(alarm.kind, alarm.subject, alarm.facts, was[1].since if was else now)
+        of_key[alarm.key] = was
+    return _Dated(raised, tuple(dated for _, dated in of_key.values()), of_key)

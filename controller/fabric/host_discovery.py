@@ -11,11 +11,12 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import islice
+from typing import Any
 
 from controller.fabric.messages import ArpSeen, SendArpReply, SendArpRequest
 from controller.fabric.topology import PortRef
@@ -26,6 +27,8 @@ WAIT_S = 3.0
 FORGET_S = 60.0
 MAX_QUESTIONS = 64
 """Addresses asked for in one second; more wait for the next."""
+MAX_LOOKED_AT = 256
+"""Addresses that are looked at in one tick, whether they were asked for a moment ago."""
 MAX_QUESTION_FRAMES = 10_000
 """And frames, because an address that is nowhere is asked for at every edge port; one address is always asked for."""
 MAX_WAITED_FOR = 4
@@ -123,6 +126,62 @@ class _Asker:
     until: float
 
 
+class _Turns:
+    """Whose missing address is asked for next: those who wait take turns, whatever the number of their addresses, and
+    half of the turns are for those with addresses that were never asked for. Those come first among their own."""
+
+    def __init__(self) -> None:
+        self._missing: Mapping[Hashable, Sequence[str]] = {}
+        self._queues: dict[Hashable, deque[str]] = {}
+        self._never: OrderedDict[Hashable, int] = OrderedDict()
+        self._again: OrderedDict[Hashable, None] = OrderedDict()
+        self._turn = 0
+        self.addresses = 0
+
+    def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
+        """The addresses of each who waits. Only what has changed is looked at."""
+        before, self._missing = self._missing, missing
+        if missing is before:
+            return
+        for who in before.keys() - missing.keys():
+            self._set(who, (), 0)
+        for who, ips in missing.items():
+            known = before.get(who, ())
+            if known is not ips:
+                wanted, queue = set(ips), self._queues.get(who, deque[str]())
+                never = set(islice(queue, self._never.get(who, 0))) & wanted | (wanted - set(known))
+                asked = [ip for ip in queue if ip in wanted and ip not in never]
+                self._set(who, (*(ip for ip in ips if ip in never), *asked), len(never))
+
+    def _set(self, who: Hashable, ips: Sequence[str], never: int) -> None:
+        self.addresses += len(ips) - len(self._queues.pop(who, ()))
+        self._never.pop(who, None)
+        self._again.pop(who, None)
+        if ips:
+            self._queues[who] = deque(ips)
+            if never:
+                self._never[who] = never
+            else:
+                self._again[who] = None
+
+    def next(self) -> str:
+        """Some address; only while there are any."""
+        self._turn += 1
+        if self._never and (self._turn % 2 or not self._again):
+            who, left = next(iter(self._never.items()))
+            self._never[who] = left - 1
+            self._never.move_to_end(who)
+            if left == 1:
+                del self._never[who]
+                self._again[who] = None
+        else:
+            who = next(iter(self._again))
+            self._again.move_to_end(who)
+        queue = self._queues[who]
+        queue.rotate(-1)
+        return queue[-1]
+
+
 class HostDiscovery:
     """Learns into ``topology``."""
 
@@ -130,6 +189,9 @@ class HostDiscovery:
         self.claims = HostClaims()
         self._topology = topology
         self._asked_at: dict[str, float] = {}
+        self._asked: deque[float] = deque()
+        self._limit = MAX_QUESTIONS
+        self._turns = _Turns()
         self._silent_asked_at: dict[str, float] = {}
         self._silent_due = 0.0
         self._waiting: dict[str, dict[str, _Asker]] = {}
@@ -169,15 +231,29 @@ class HostDiscovery:
         self._waiting[ip] = waiting | {asker.ip: asker}
         return self.ask([ip], now)
 
-    def advance(self, missing: Iterable[str], now: float) -> list[SendArpRequest]:
-        """Hosts move for which no answer came from their old port. ``missing``: addresses that jobs wait for. Returns
-        the questions that are due."""
+    def advance(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
+        """Hosts move for which no answer came from their old port. ``missing``: addresses that jobs wait for, by job;
+        the same objects as long as they do not change. Returns the questions that are due."""
         contested, moved = self.claims.advance(now)
         hosts = self._topology.fabric.hosts
         for ip, claim in moved.items():
             if ip in hosts and hosts[ip].at == claim.old:
                 self._topology.move_host(ip, claim.mac, claim.at, now)
-        return self.ask(missing, now) + contested + self._ask_silent(now)
+        return self._ask_in_turn(missing, now) + contested + self._ask_silent(now)
+
+    def _ask_in_turn(self, missing: Mapping[Any, Sequence[str]], now: float) -> list[SendArpRequest]:
+        self._turns.follow(missing)
+        if not self._turns.addresses:
+            return []
+        room = self._room(now)
+        due: dict[str, None] = {}
+        for _ in range(min(self._turns.addresses, MAX_LOOKED_AT)):
+            if len(due) >= room:
+                break
+            ip = self._turns.next()
+            if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S:
+                due[ip] = None
+        return self.ask(due, now)
 
     def _ask_silent(self, now: float) -> list[SendArpRequest]:
         """Once a second some of the hosts that were declared or adopted and have not said their MAC."""
@@ -196,8 +272,7 @@ class HostDiscovery:
         return [SendArpRequest(host.ip, (host.at,)) for host in asked]
 
     def ask(self, ips: Iterable[str], now: float) -> list[SendArpRequest]:
-        """Questions for these addresses at every edge port, none more often than once a second, those that waited
-        longest first."""
+        """Questions for these addresses at every edge port, none more often than once a second."""
         self._forget_old(now)
         due = [ip for ip in dict.fromkeys(ips) if self._asked_at.get(ip, -math.inf) <= now - ASK_AGAIN_S]
         if not due:
@@ -205,12 +280,22 @@ class HostDiscovery:
         everywhere = self._topology.edge_ports(now)
         if not everywhere:
             return []
-        limit = min(MAX_QUESTIONS, max(1, MAX_QUESTION_FRAMES // len(everywhere)))
-        asked = sum(at > now - ASK_AGAIN_S for at in self._asked_at.values())
-        due.sort(key=lambda ip: self._asked_at.get(ip, -math.inf))
-        due = due[: max(0, limit - asked)]
+        due = due[: self._room(now)]
         self._asked_at |= dict.fromkeys(due, now)
+        self._asked.extend([now] * len(due))
         return [SendArpRequest(ip, everywhere) for ip in due]
+
+    def _room(self, now: float) -> int:
+        """How many more addresses may be asked for now."""
+        while self._asked and self._asked[0] <= now - ASK_AGAIN_S:
+            self._asked.popleft()
+        if len(self._asked) >= self._limit:
+            return 0
+        ports = len(self._topology.edge_ports(now))
+        if ports == 0:
+            return 0
+        self._limit = min(MAX_QUESTIONS, max(1, MAX_QUESTION_FRAMES // ports))
+        return max(0, self._limit - len(self._asked))
 
     def _answers(self, ip: str, mac: str, now: float) -> list[SendArpReply]:
         """To the hosts that wait for this address."""

@@ -12,7 +12,7 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Pair
-from controller.memo import Memo, MemoPerKey
+from controller.memo import Changed, Memo, same
 
 
 class DemandSource(StrEnum):
@@ -69,23 +69,32 @@ class JobDemand:
         return frozenset((link.src_ip, link.dst_ip) for link in self.virtual_links)
 
 
+_Inputs = tuple[Job, tuple[VirtualLink, ...], frozenset[Pair], bool, bool]
+
+
 class MeasuredJobs:
     """Derives the jobs with what they are planned for, and what is counted besides. A pair belongs to the job that has
     announced it, else to the first that was found to use it."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[JobId, Job, tuple[VirtualLink, ...], frozenset[Pair], bool, bool, Job](_measured_job)
+        self._changed = Changed[JobId]()
+        self._known: dict[JobId, tuple[_Inputs, Job]] = {}
+        self._measured: Mapping[JobId, Job] = {}
         self._without_conflicts = Memo(_without_conflicts)
 
     def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
-        planned = {job_id: (job, demands[job_id]) for job_id, job in jobs.items()}
-        measured = self._of_job(
-            {
-                job_id: (job, demand.virtual_links, demand.counted, demand.per_iteration, demand.silent)
-                for job_id, (job, demand) in planned.items()
-            }
-        )
-        return self._without_conflicts(jobs, measured)
+        other = False
+        for job_id in self._changed(jobs, demands):
+            demand = demands[job_id]
+            inputs = jobs[job_id], demand.virtual_links, demand.counted, demand.per_iteration, demand.silent
+            known = self._known.get(job_id)
+            if known is None or not all(map(same, known[0], inputs)):
+                self._known[job_id] = inputs, _measured_job(*inputs)
+                other = True
+        if other or len(self._known) > len(jobs):
+            self._known = {job_id: self._known[job_id] for job_id in jobs}
+            self._measured = {job_id: job for job_id, (_, job) in self._known.items()}
+        return self._without_conflicts(jobs, self._measured)
 
 
 def _measured_job(
@@ -106,7 +115,8 @@ def _measured_job(
 
 
 def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-    if all(job.pairs <= announced[job_id].pairs for job_id, job in measured.items()):
+    others = (job for job_id, job in measured.items() if job.pairs is not announced[job_id].pairs)
+    if all(job.pairs <= announced[job.id].pairs for job in others):
         return measured
     alone = {job_id: job for job_id, job in measured.items() if not job.dividing.owner}
     owner = {pair: job_id for job_id in alone for pair in announced[job_id].pairs}

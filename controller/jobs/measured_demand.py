@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
 
@@ -22,14 +22,16 @@ from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec
-from controller.jobs.subflows import Pair
-from controller.jobs.watched_job import WatchedJob, count_pairs
+from controller.jobs.watched_job import Announcements, WatchedJob, count_pairs
 
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""
 
 BATCH = 64
 """Jobs that are judged at one time; all at once would hold the control loop."""
+
+FORGET_AFTER_S = 30.0
+"""Pairs that no job uses any more are forgotten together, so much later."""
 
 TURN_S = 120.0
 """For so long a job may be learnt while others wait for its rules."""
@@ -45,10 +47,12 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
+        self._announced = Announcements()
+        self._wanted: dict[JobId, int] = {}
         self._waiting: deque[JobId] = deque()
         self._suspicious: frozenset[str] = frozenset()
         self._turns: dict[JobId, float] = {}
-        self._kept: list[tuple[Pair, ...]] = []
+        self._forget_at = math.inf
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
         """Raises ``InvalidInput`` for an observed job with more pairs than may be counted."""
@@ -73,33 +77,30 @@ class MeasuredDemand:
     def follow(
         self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
     ) -> None:
-        """These are the jobs that there are. ``measured``: as it was before a restart."""
-        if self._jobs.keys() == jobs.keys():
+        """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now.
+        ``measured``: as it was before a restart."""
+        known = self._jobs
+        gone = {job_id for job_id, one in known.items() if job_id not in jobs or jobs[job_id].spec is not one.job.spec}
+        left = [known.pop(job_id) for job_id in gone]
+        new = [job for job_id, job in jobs.items() if job_id not in known]
+        if not left and not new:
             return
-        owners = {
-            pair: job_id
-            for job_id, job in jobs.items()
-            if not job.dividing.owner
-            for src, dst in job.pairs
-            for pair in both(src, dst)
-        }
-        before = measured or {}
-        self._jobs = {
-            job_id: self._jobs.get(job_id)
-            or WatchedJob(job, self.counters, self._interval_s, now, before.get(job_id, ()))
-            for job_id, job in jobs.items()
-        }
-        holders = _holders(jobs)
-        for watched in self._jobs.values():
-            watched.owners, watched.holders = owners, holders
-        self.counters.connections = self._connections()
-        self._publish(now)
+        for watched in left:
+            self._announced.remove(watched.job)
+        for job in new:
+            self._announced.add(job)
+        for job in new:
+            before = measured.get(job.id, ()) if measured else ()
+            known[job.id] = WatchedJob(job, self.counters, self._interval_s, now, before, self._announced)
+        if any(watched.reports_as for watched in left) or any(job.dividing.owner for job in new):
+            self.counters.connections = self._connections()
+        self._publish([job.id for job in new], now, gone)
 
     def connections_changed(self, job: Job, now: float) -> None:
         """The job has reported other connections: an observed one needs no other pairs."""
         self._jobs[job.id].connections_changed(job)
         self.counters.connections = self._connections()
-        self._publish(now)
+        self._publish([job.id], now)
 
     def reported(self, job_id: JobId, iterations: Iterable[IterationTime], now: float) -> None:
         """The job has reported how long iterations took."""
@@ -114,6 +115,9 @@ class MeasuredDemand:
         for watched in self._jobs.values() if interrupted else ():
             if not interrupted.isdisjoint(watched.pairs):
                 watched.interrupted()
+        if now >= self._forget_at:
+            self._forget_at = math.inf
+            self.counters.keep(set(chain.from_iterable(watched.pairs for watched in self._jobs.values())))
         if not self._waiting:
             self._waiting.extend(self._jobs)
         self.go_on(now)
@@ -125,11 +129,13 @@ class MeasuredDemand:
 
     def go_on(self, now: float) -> None:
         """Judge the next ``BATCH`` of those that wait."""
+        judged = []
         for _ in range(min(BATCH, len(self._waiting))):
             watched = self._jobs.get(self._waiting.popleft())
             if watched is not None:
                 watched.judge(self._totals(watched), self._suspicious, now)
-        self._publish(now)
+                judged.append(watched.job.id)
+        self._publish(judged, now)
 
     def _totals(self, watched: WatchedJob) -> Totals:
         """What the job has sent: of a pair for which it has the rule for all packets what that has counted too."""
@@ -137,7 +143,7 @@ class MeasuredDemand:
         job = watched.reports_as
         if not job:
             return of_all
-        free = np.array([watched.holders.get(pair, job) == job for pair in watched.pairs], bool)
+        free = np.array([self._announced.holder(pair) in (None, job) for pair in watched.pairs], bool)
         return self.counters.totals(watched.rows(job, self.counters.version)).with_others(of_all, free)
 
     def _connections(self) -> dict[tuple[str, str, int, int], str]:
@@ -148,20 +154,30 @@ class MeasuredDemand:
             for ports in of_pair
         }
 
-    def _publish(self, now: float) -> None:
-        """Grants learning as far as rules are left, then says what is known."""
-        wanted = {job_id: watched.wants_to_count for job_id, watched in self._jobs.items()}
-        granted = self._granted({job_id: rules for job_id, rules in wanted.items() if rules}, now)
-        for job_id, watched in self._jobs.items():
-            if watched.allow_learning(not wanted[job_id] or job_id in granted) and self.counters.running:
+    def _publish(self, touched: Iterable[JobId], now: float, gone: Collection[JobId] = ()) -> None:
+        """Grants learning as far as rules are left, then says what is known. ``touched``: jobs that may have changed;
+        of the others nothing is looked at but whether those that want to learn may."""
+        changed = dict.fromkeys(touched)
+        for job_id in gone:
+            self._wanted.pop(job_id, None)
+        for job_id in changed:
+            watched = self._jobs[job_id]
+            if watched.learns:
+                self._wanted[job_id] = watched.wants_to_count
+            else:
+                self._wanted.pop(job_id, None)
+        granted = self._granted({job_id: rules for job_id, rules in self._wanted.items() if rules}, now)
+        for job_id, rules in self._wanted.items():
+            watched = self._jobs[job_id]
+            if watched.allow_learning(not rules or job_id in granted) and self.counters.running:
                 watched.count_from_now(self._totals(watched), now)
-        demands = {job_id: watched.demand for job_id, watched in self._jobs.items()}
-        if list(demands.items()) != list(self.demands.items()):
-            self.demands = MappingProxyType(demands)
-        pairs = [watched.pairs for watched in self._jobs.values()]
-        if list(map(id, pairs)) != list(map(id, self._kept)):
-            self._kept = pairs
-            self.counters.keep(set(chain.from_iterable(pairs)))
+            changed[job_id] = None
+        demands = {job_id: self._jobs[job_id].demand for job_id in changed}
+        demands = {job_id: demand for job_id, demand in demands.items() if self.demands.get(job_id) is not demand}
+        if demands or gone:
+            left = {job_id: demand for job_id, demand in self.demands.items() if job_id not in gone}
+            self.demands = MappingProxyType({**left, **demands})
+            self._forget_at = min(self._forget_at, now + FORGET_AFTER_S)
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
         """Which jobs may be learnt: in the order in which they asked, and who had its turn asks again. One that sends
@@ -180,21 +196,3 @@ class MeasuredDemand:
             left -= wanted[job_id] if fits else 0
         self._turns = turns
         return {job_id for job_id, since in turns.items() if since < math.inf}
-
-
-def both(src: str, dst: str) -> tuple[Pair, Pair]:
-    """The pair, and its acknowledgements'."""
-    return (src, dst), (dst, src)
-
-
-def _holders(jobs: Mapping[JobId, Job]) -> dict[Pair, JobId]:
-    """Which job has the rule for all packets of a pair (``tables.running_routes``): the one that does not report its
-    connections, else the first that has announced it, else the one whose acknowledgements it has."""
-    in_order = sorted(jobs.values(), key=lambda job: bool(job.dividing.owner))
-    holders: dict[Pair, JobId] = {}
-    for job in in_order:
-        for pair in job.pairs:
-            holders.setdefault(pair, job.id)
-    for (src, dst), job_id in tuple(holders.items()):
-        holders.setdefault((dst, src), job_id)
-    return holders

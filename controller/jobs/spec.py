@@ -26,6 +26,8 @@ MAX_GROUPS = 4096
 MAX_COLLECTIVES = 256
 MAX_VIRTUAL_LINKS = 65_536
 """Per job, before merging: an all-to-all over 256 ranks fits. Also the largest number of transfers."""
+MAX_RANKS = 2 * MAX_VIRTUAL_LINKS
+"""Over all groups: a group of n ranks that is used makes at least n-1 >= n/2 virtual links."""
 MAX_RAILS = 7
 MAX_BYTES = 1 << 50
 MAX_PHASE = 1000
@@ -198,7 +200,7 @@ class JobSpec(_Frozen):
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
-        misfits = chain(spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
+        misfits = chain(oversized(spec), spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
         InvalidInput.refuse(islice(misfits, MAX_MISFITS))
         return spec
 
@@ -255,3 +257,21 @@ class JobSpec(_Frozen):
                 yield FieldProblem(f"{where}[{rank}]", message)
                 break
             taken |= dict.fromkeys(rail.endpoints, where)
+
+
+def oversized(spec: Any) -> Iterator[FieldProblem]:
+    """Lists that are too long, alone or taken together. ``spec``: anything with the fields of a ``JobSpec``, so that it
+    can be asked before anything is spent on the items."""
+    lists = (
+        ("endpoints", "endpoints", len(spec.endpoints), MAX_ENDPOINTS),
+        ("groups", "groups", len(spec.groups), MAX_GROUPS),
+        ("groups", "ranks in all groups", sum(len(group.ranks) for group in spec.groups), MAX_RANKS),
+        ("collectives", "collectives", len(spec.collectives), MAX_COLLECTIVES),
+        ("collectives", "groups in all collectives", sum(len(c.groups) for c in spec.collectives), MAX_VIRTUAL_LINKS),
+        ("transfers", "transfers", len(spec.transfers), MAX_VIRTUAL_LINKS),
+        ("rails", "rails", len(spec.rails), MAX_RAILS),
+        ("rails", "addresses in all rails", sum(len(rail.endpoints) for rail in spec.rails), MAX_RAILS * MAX_ENDPOINTS),
+    )
+    for path, what, count, limit in lists:
+        if count > limit:
+            yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")

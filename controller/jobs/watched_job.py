@@ -8,7 +8,7 @@ What was counted is *held*: it is planned for until it changes again, or agrees 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import permutations
 from math import inf
 
@@ -54,19 +54,73 @@ def _nics(spec: JobSpec) -> list[set[str]]:
     return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
 
 
+class Announcements:
+    """Which jobs have announced which pairs, changed in place. ``version`` grows with every change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._alone: dict[Pair, JobId] = {}
+        self._sharing: dict[Pair, dict[JobId, None]] = {}
+
+    def add(self, job: Job) -> None:
+        self.version += 1
+        for pair in job.pairs:
+            if job.dividing.owner:
+                self._sharing.setdefault(pair, {})[job.id] = None
+            else:
+                self._alone[pair] = job.id
+
+    def remove(self, job: Job) -> None:
+        self.version += 1
+        for pair in job.pairs:
+            if not job.dividing.owner:
+                del self._alone[pair]
+            elif len(self._sharing[pair]) > 1:
+                del self._sharing[pair][job.id]
+            else:
+                del self._sharing[pair]
+
+    def owner(self, pair: Pair) -> JobId | None:
+        """The job that has announced the pair, or else the opposite one, and does not report its connections."""
+        src, dst = pair
+        return self._alone.get(pair) or self._alone.get((dst, src))
+
+    def holder(self, pair: Pair) -> JobId | None:
+        """Which job has the rule for all packets of a pair (``tables.running_routes``): the one that does not report
+        its connections, else the first that has announced it, else the one whose acknowledgements it has."""
+        src, dst = pair
+        return self._announces(pair) or self._announces((dst, src))
+
+    def _announces(self, pair: Pair) -> JobId | None:
+        return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
+
+    def owned(self) -> Set[Pair]:
+        """The pairs that have an ``owner``."""
+        return self._alone.keys() | {(dst, src) for src, dst in self._alone}
+
+    def __len__(self) -> int:
+        """At least so many pairs have an ``owner``."""
+        return len(self._alone)
+
+
 class WatchedJob:
-    """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``owners``: the job that has
-    announced a pair, or the opposite one. ``holders``: the one that has the rule for all of its packets."""
+    """One job. ``pairs``: those whose counters are looked at. ``demand``: what is known. ``job``: as it was registered,
+    with its connections."""
 
     def __init__(
-        self, job: Job, counters: PairCounters, interval_s: float, now: float, measured: tuple[VirtualLink, ...]
+        self,
+        job: Job,
+        counters: PairCounters,
+        interval_s: float,
+        now: float,
+        measured: tuple[VirtualLink, ...],
+        announced: Announcements,
     ) -> None:
-        """``measured``: what it was planned for before a restart."""
+        """``measured``: what it was planned for before a restart. ``announced``: by all jobs, this one among them."""
         self._rows = defaultdict[str, Memo[Sequence[Pair], str, int, Rows]](lambda: Memo(counters.rows))
         self._to_learn = Memo(self._count_to_learn)
-        self.owners: Mapping[Pair, JobId] = {}
-        self.holders: Mapping[Pair, JobId] = {}
-        self._job = job
+        self._announced = announced
+        self.job = job
         self._windows = PayloadWindows(interval_s, job.transport)
         self._profile: dict[Pair, list[tuple[int, int]]] = {}
         for link in job.virtual_links:
@@ -98,12 +152,12 @@ class WatchedJob:
     @property
     def reports_as(self) -> str:
         """The job's id if it reports its connections, else empty."""
-        return self._job.dividing.owner
+        return self.job.dividing.owner
 
     @property
     def connections(self) -> Connections:
         """That it has reported."""
-        return self._job.dividing.connections
+        return self.job.dividing.connections
 
     def rows(self, job: str, version: int) -> Rows:
         """Of its pairs in the counters."""
@@ -112,9 +166,14 @@ class WatchedJob:
     # ---- what is counted
 
     @property
+    def learns(self) -> bool:
+        """It learns, or wants to."""
+        return self._wants_learning or self._learning
+
+    @property
     def wants_to_count(self) -> int:
         """Rules that learning takes, if it is wanted."""
-        return self._to_learn(self.owners, self.connections) if self._wants_learning else 0
+        return self._to_learn(self._announced.version, self.connections) if self._wants_learning else 0
 
     def allow_learning(self, allowed: bool) -> bool:
         """Whether learning begins with it."""
@@ -135,7 +194,7 @@ class WatchedJob:
     def connections_changed(self, job: Job) -> None:
         """An observed job that reports its connections is learnt from them, anew when there are some between other
         hosts."""
-        self._job = job
+        self.job = job
         if job.spec.observed and (self._held is None or not self.connections.keys() <= set(self.pairs)):
             self._wants_learning = True
         self._count_pairs()
@@ -143,21 +202,22 @@ class WatchedJob:
 
     def _all_pairs(self) -> Sequence[Pair]:
         """That no other job has announced; of a job that reports its connections those that have any."""
-        mine = self._job.id
+        mine, owner = self.job.id, self._announced.owner
         if self.reports_as:
             return list(self.connections)
-        return [pair for pair in pairs_within(self._job.spec) if self.owners.get(pair, mine) == mine]
+        return [pair for pair in pairs_within(self.job.spec) if owner(pair) in (None, mine)]
 
-    def _count_to_learn(self, owners: Mapping[Pair, JobId], connections: Connections) -> int:
+    def _count_to_learn(self, _version: int, connections: Connections) -> int:
         """How many ``_all_pairs`` would find."""
         if self.reports_as:
             return len(connections)
-        nics, mine, most = _nics(self._job.spec), self._job.id, count_pairs(self._job.spec)
-        if most <= len(owners):
+        nics, mine, most = _nics(self.job.spec), self.job.id, count_pairs(self.job.spec)
+        if most <= len(self._announced):
             return len(self._all_pairs())
         taken = sum(
-            owner != mine and any(src in addresses and dst in addresses for addresses in nics)
-            for (src, dst), owner in owners.items()
+            self._announced.owner((src, dst)) != mine
+            and any(src in addresses and dst in addresses for addresses in nics)
+            for src, dst in self._announced.owned()
         )
         return most - taken
 
@@ -271,12 +331,12 @@ class WatchedJob:
         self._held, self._differing, self._agreed = None, None, True
         self._agreeing = 0
         self._wants_learning = False
-        self._links = self._job.virtual_links
+        self._links = self.job.virtual_links
         self._count_pairs()
 
     def _suspect(self, suspicious: frozenset[str], now: float) -> None:
         """An address of the job sends what is not announced: to whom?"""
-        if self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self._job.addresses):
+        if self._wants_learning or now < self._relearn_at or suspicious.isdisjoint(self.job.addresses):
             return
         self._wants_learning = True
         self._relearn_after_s *= 2
@@ -325,7 +385,7 @@ class WatchedJob:
     def _state(self) -> JobDemand:
         if self._held is not None:
             source = DemandSource.MEASURED
-        elif self._job.spec.observed:
+        elif self.job.spec.observed:
             source = DemandSource.LEARNING
         else:
             source = DemandSource.CONFIRMED if self._agreed else DemandSource.DECLARED

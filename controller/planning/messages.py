@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from controller.config import Strategy
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, ReportConnections, ReportIterations
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+    UpdateJob,
+)
 from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
@@ -70,6 +77,7 @@ class Compared:
 
 Request = (
     RegisterJob
+    | UpdateJob
     | DeregisterJob
     | RenewLease
     | ReportIterations

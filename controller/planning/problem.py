@@ -256,16 +256,6 @@ def ideal_communication_s(
     return sum(ideal_time_s(virtual_links, nic_bps, overhead).values())
 
 
-def communication_s(
-    virtual_links: Iterable[VirtualLink],
-    nic_bps: Mapping[str, float],
-    phase_level: Mapping[int, float],
-    overhead: Overhead = PAYLOAD_ONLY,
-) -> float:
-    """Seconds of communication per iteration where each phase takes its level times as long as on an idle fabric."""
-    return sum(phase_level.get(p, 1.0) * t0 for p, t0 in ideal_time_s(virtual_links, nic_bps, overhead).items())
-
-
 def demands(
     virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
 ) -> dict[FlowId, tuple[tuple[int, float], ...]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from controller.alarms import Alarm, text
+from controller.alarms import Alarm, AlarmKind, text
+from controller.jobs.ends import ends_since
 from controller.status import Status
 
 Event = tuple[str, dict[str, Any]]
@@ -35,11 +36,17 @@ def events(before: Status, after: Status) -> Iterator[Event]:
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
-    raised, over = ({alarm.key: alarm for alarm in status.alarms} for status in (after, before))
+    raised, over = _without(after.alarms, before.alarms), _without(before.alarms, after.alarms)
     for key in sorted(raised.keys() - over.keys()):
         yield ALARM, _alarm(raised[key])
     for key in sorted(over.keys() - raised.keys()):
         yield "alarm over", _alarm(over[key])
+
+
+def _without(alarms: tuple[Alarm, ...], others: tuple[Alarm, ...]) -> dict[tuple[AlarmKind, str], Alarm]:
+    """By key, without those that are the same objects among the others: most are."""
+    known = set(map(id, others))
+    return {alarm.key: alarm for alarm in alarms if id(alarm) not in known}
 
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:
@@ -71,10 +78,15 @@ def _switch_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _job_events(before: Status, after: Status) -> Iterator[Event]:
+    for end in ends_since(before.job_ends, after.job_ends):
+        yield "job ended", {"job": end.job_id, "uid": end.uid, "reason": end.reason.value}
+    if after.jobs is before.jobs:
+        return
     for job_id, job in after.jobs.items():
         known = before.jobs.get(job_id)
-        if known is None or known.state != job.state:
-            routes = f"{job.pinned} of {len(job.routes)}"
-            yield "job" if known else "job registered", {"job": job_id, "state": job.state, "pinned": routes}
-    for job_id in before.jobs.keys() - after.jobs.keys():
-        yield "job gone", {"job": job_id}
+        if known is job:
+            continue
+        same = known is not None and known.uid == job.uid
+        if known is None or not same or known.state != job.state:
+            details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
+            yield ("job", details) if same else ("job registered", details | {"uid": job.uid})

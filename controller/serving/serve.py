@@ -20,12 +20,13 @@ from pathlib import Path
 
 import structlog
 
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import InvalidInput
-from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
+from controller.jobs.messages import RenewLease, ReportIterations, SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.log_limit import LimitedLog
 from controller.observability import logs
@@ -52,7 +53,8 @@ TICK_S = 0.1
 BATCH = 1000
 """Messages taken in at once."""
 PUBLISH_S = 0.25
-"""The status is published this often, and before every reply, so that a client with a reply reads what was done."""
+"""The status is published this often, and before a reply to what it shows, so that a client with a reply reads what was
+done."""
 PUBLISH_COUNTERS_S = 1.0
 """And this often while nothing comes in but counters."""
 
@@ -105,9 +107,11 @@ def _serve(
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    tokens = LeaseTokens.of(config.state_dir)
+    store.begin()
     board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
-    api = ApiServer(config.api, board, inbox.put)
+    api = ApiServer(config.api, board, inbox.put, tokens)
     openflow_tls = TlsContext("openflow", config.openflow.tls_files)
     metrics_tls = TlsContext("metrics", config.metrics.tls_files)
     metrics = MetricsServer(config.metrics, board, metrics_tls)
@@ -182,10 +186,11 @@ class _Driver:
                     messages.append(Tick())
                 commands = self.loop.handle(messages, now)
                 replies = [command for command in commands if isinstance(command, Reply)]
+                shown = [reply for reply in replies if reply.after_status]
                 self._carry_out(commands)
-                quiet = quiet and not commands and all(isinstance(message, Tick | Counters) for message in messages)
+                quiet = quiet and len(commands) == len(replies) - len(shown) and not any(map(_is_news, messages))
                 publish_at = published_at + (PUBLISH_COUNTERS_S if quiet else PUBLISH_S)
-                if replies or (now >= publish_at and not self.loop.urgent):
+                if shown or (now >= publish_at and not self.loop.urgent):
                     published_at, quiet = now, True
                     self._publish(now)
                 for reply in replies:
@@ -237,6 +242,11 @@ class _Driver:
         else:
             limited_log.error("the state cannot be saved", why=str(found))
             self.inbox.put(StateNotSaved(str(found)))
+
+
+def _is_news(message: Message) -> bool:
+    """A status may soon show what it has led to."""
+    return not isinstance(message, Tick | Counters | RenewLease | ReportIterations)
 
 
 class _Garbage:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from controller.api.client import Client
+from controller.api.mapping import word_in
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.jobs.spec import JobSpec
 from mininet_topos.lab.lab import Lab
@@ -34,7 +35,7 @@ def test_what_switches_count_decides(lab_prefix: str, tmp_path: Path) -> None:
             stack.enter_context(trained(lab, tmp_path, job, pair_of(lab, number)))
         for number, job in enumerate(JOBS):
             client.register_job(announcement(job, pair_of(lab, number)))
-        wait_for(lambda: sources(client) == ["CONFIRMED", "MEASURED", "MEASURED"], "all to be judged", 60)
+        wait_for(lambda: sources(client) == ["confirmed", "measured", "measured"], "all to be judged", 60)
         wait_for(lambda: not client.get_status().jobs_learning, "learning to end", 60)
         wait_for(lambda: states(client) == {pb.JOB_STATE_PINNED}, "what is measured to be pinned", 20)
         (alarm,) = client.get_status().alarms
@@ -102,8 +103,7 @@ def trained(lab: Lab, folder: Path, job: str, pair: tuple[str, str]) -> Iterator
 
 
 def sources(client: Client) -> list[str]:
-    prefix = "DEMAND_SOURCE_"
-    return [pb.DemandSource.Name(client.get_job(job).demand.source).removeprefix(prefix) for job in JOBS]
+    return [word_in(client.get_job(job).demand, "source") for job in JOBS]
 
 
 def states(client: Client) -> set[int]:

@@ -16,6 +16,7 @@ import pytest
 
 from controller.api.client import Client
 from controller.api.convert_analysis import explain_message, what_if_message
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
@@ -84,7 +85,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def address(loop: Loop) -> Iterator[str]:
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put)
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put, LeaseTokens.of(None))
     try:
         yield server.start()[0]
     finally:
@@ -216,7 +217,7 @@ def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
 
 def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:
     asked: queue.Queue[Any] = queue.Queue()
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), asked.put)
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), asked.put, LeaseTokens.of(None))
     try:
         with grpc.insecure_channel(server.start()[0]) as channel:
             controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]

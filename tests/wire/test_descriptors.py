@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.api_abuse import http2
 from controller.api.client import Client
 from controller.jobs.spec import JobSpec
-from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.controller_process import ControllerProcess, Settings, free_port
 from mininet_topos.lab.record import wait_for
 from tests.support.wire.fake_switch import FakeSwitch
 
@@ -31,7 +31,7 @@ def switches(client: Client) -> int:
 
 def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connections(tmp_path: Path) -> None:
     port, metrics = free_port(), free_port()
-    settings = {"api": {"listen": [f"127.0.0.1:{port}"]}, "metrics": {"port": metrics}}
+    settings: Settings = {"api": {"listen": [f"127.0.0.1:{port}"]}, "metrics": {"port": metrics}}
     controller = ControllerProcess(tmp_path, settings=settings, program=(PROGRAM, str(DESCRIPTORS)))
     with ExitStack() as stack:
         controller.start()

@@ -131,7 +131,8 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
 
 
 def _efficiency_measured(fabric: Fabric, job: Job) -> float | None:
-    if not job.mean_communication_s or not job.per_iteration:
+    measured_s = job.vitals.reported.mean_communication_s
+    if not measured_s or not job.per_iteration:
         return None
     nic_bps = {ip: fabric.hosts[ip].nic_bps for pair in job.pairs for ip in pair}
-    return ideal_communication_s(job.virtual_links, nic_bps, OVERHEAD[job.transport]) / job.mean_communication_s
+    return ideal_communication_s(job.virtual_links, nic_bps, OVERHEAD[job.transport]) / measured_s

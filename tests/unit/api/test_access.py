@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from controller.api.access import EVERYONE, RULES, may_see, refuse_other_tenants
+from controller.api.access import EVERYONE, RULES, may_see, own_ends, refuse_other_tenants
 from controller.api.identities import Caller, Role
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import NotFound
+from controller.jobs.ends import EndReason, JobEnd
+from controller.jobs.spec import JobId
 
 METHODS = {
     f"/{service.full_name}/{method.name}": method
@@ -57,20 +60,29 @@ def test_a_method_that_names_a_job_is_for_those_who_may_see_it(method: str) -> N
 
 
 def test_only_its_own_jobs_exist_for_a_tenant() -> None:
-    jobs = {"theirs": job("red"), "ours": job("blue"), "nobodys": job("")}
-    refuse_other_tenants(BLUE, "ours", jobs)
-    refuse_other_tenants(BLUE, "absent", jobs)
-    for job_id in ("theirs", "nobodys"):
+    status: Any = SimpleNamespace(
+        jobs={"theirs": job("red"), "ours": job("blue"), "nobodys": job(""), "once_ours": job("red")},
+        job_ends=(end("once_ours", "blue"), end("their_ended", "red")),
+    )
+    for job_id in ("ours", "once_ours"):
+        refuse_other_tenants(BLUE, job_id, status)
+    for job_id in ("theirs", "nobodys", "their_ended", "absent"):
         with pytest.raises(NotFound, match=f"there is no job '{job_id}'"):
-            refuse_other_tenants(BLUE, job_id, jobs)
+            refuse_other_tenants(BLUE, job_id, status)
         for caller in (EVERYONE, Caller("r", Role.READER)):
-            refuse_other_tenants(caller, job_id, jobs)
+            refuse_other_tenants(caller, job_id, status)
+    assert own_ends(BLUE, status.job_ends) == status.job_ends[:1]
+    assert own_ends(EVERYONE, status.job_ends) == status.job_ends
 
 
 def test_a_tenant_sees_its_own_jobs_and_others_see_all() -> None:
     assert [may_see(BLUE, tenant) for tenant in ("blue", "red", "")] == [True, False, False]
     assert may_see(EVERYONE, "blue")
     assert may_see(Caller("r", Role.READER), "blue")
+
+
+def end(job_id: str, tenant: str) -> JobEnd:
+    return JobEnd(JobId(job_id), "uid", tenant, EndReason.DEREGISTERED, 0.0)
 
 
 def job(tenant: str) -> SimpleNamespace:

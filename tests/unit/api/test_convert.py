@@ -3,6 +3,7 @@ from typing import Any, get_args
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import IterationTime, Registration
+from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome
@@ -88,17 +90,14 @@ def job_status(**changes: Any) -> JobStatus:
         }
     )
     fields: dict[str, Any] = {
-        "spec": spec,
+        "registration": Registration(spec, "uid-1", "red", 1e9),
         "state": "ecmp",
         "missing_hosts": (),
-        "lease_ends_at": 160.0,
+        "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))),
         "level": 2.0,
         "ideal_communication_s": 1.0,
         "efficiency_allowed": 0.5,
         "prediction_withheld": "",
-        "iterations": 3,
-        "last_communication_s": 5.0,
-        "mean_communication_s": 4.0,
         "routes": {FLOW: None},
         "routes_generation": 9,
         "dividing": Dividing(),
@@ -309,3 +308,46 @@ def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None
     message = convert.status_message(status, now=50.0, unix_now=1e9, version="1")
     assert (message.switches, message.switches_in_sync, message.rules) == (3, 1, 9)
     assert not message.HasField("counters_age")
+
+
+# ---- updates
+
+
+MASKS = st.lists(st.sampled_from([name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]))
+
+
+@given(specs, specs, MASKS)
+def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_current_one(
+    old: pb.JobSpec, new: pb.JobSpec, mask: list[str]
+) -> None:
+    current = convert.job_spec(old)
+    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=mask))
+    spec, merged_with = convert.updated_spec(request, current)
+    message = convert.spec_message(spec)
+    assert merged_with == (current if mask else None)
+    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
+        assert getattr(message, name) == getattr(new if name in mask or not mask else old, name)
+
+
+def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
+    current = job_status().spec
+    paths = ["lease", "job_id", "transfers.src", "*"]
+    with pytest.raises(InvalidInput) as error:
+        convert.updated_spec(pb.UpdateJobRequest(update_mask=FieldMask(paths=paths)), current)
+    assert paths_of(error) == ["update_mask.paths[1]", "update_mask.paths[2]"]
+    assert "job_id cannot change" in str(error.value)
+    assert "reports_connections" in str(error.value)
+
+
+def test_a_star_is_all_fields() -> None:
+    current = job_status().spec
+    new = convert.spec_message(current)
+    new.max_subflows = 3
+    request = pb.UpdateJobRequest(spec=new, update_mask=FieldMask(paths=["*"]))
+    assert convert.updated_spec(request, current) == (convert.job_spec(new), None)
+
+
+def test_what_is_merged_is_checked_as_a_whole() -> None:
+    request = pb.UpdateJobRequest(spec=pb.JobSpec(), update_mask=FieldMask(paths=["groups"]))
+    with pytest.raises(InvalidInput, match="no group is called 'dp'"):
+        convert.updated_spec(request, job_status().spec)

@@ -46,7 +46,7 @@ def details_of(status: status_pb2.Status) -> dict[str, Any]:
         (Unavailable("no disk", 5.0), "UNAVAILABLE", "NOT_SAVED", {"RetryInfo"}),
         (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", set()),
         (errors.TooSlow("too slow"), "DEADLINE_EXCEEDED", "TOO_SLOW", set()),
-        (SignalboxError("secret"), "INTERNAL", "INTERNAL", set()),
+        (SignalboxError("the analysis failed"), "INTERNAL", "INTERNAL", set()),
         (ZeroDivisionError("secret"), "INTERNAL", "INTERNAL", set()),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
@@ -59,6 +59,7 @@ def test_each_error_has_its_code_reason_and_details(error: Exception, code: str,
     assert f"ERROR_REASON_{reason}" in pb.ErrorReason.DESCRIPTOR.values_by_name
     assert set(found) == others
     assert "secret" not in str(status)
+    assert not isinstance(error, SignalboxError) or str(error) == status.message
 
 
 def test_a_subclass_counts_as_its_class_and_the_subject_of_a_limit_is_told() -> None:

@@ -10,7 +10,15 @@ from controller.alarms import AlarmKind
 from controller.config import Config, FabricConfig, Strategy
 from controller.core.messages import Reply
 from controller.errors import Unavailable
-from controller.jobs.messages import Connected, DeregisterJob, RegisterJob, ReportConnections, StateNotSaved, StateSaved
+from controller.jobs.messages import (
+    Connected,
+    DeregisterJob,
+    RegisterJob,
+    ReportConnections,
+    StateNotSaved,
+    StateSaved,
+    UpdateJob,
+)
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import SetStrategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
@@ -35,6 +43,10 @@ def answers(fabric: FakeFabric) -> list[Any]:
     return values
 
 
+def uid(fabric: FakeFabric, job_id: str) -> str:
+    return fabric.status.jobs[JobId(job_id)].uid
+
+
 def alarms(fabric: FakeFabric) -> set[AlarmKind]:
     return {alarm.kind for alarm in fabric.status.alarms}
 
@@ -55,9 +67,9 @@ def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(
     fabric.run(6)
     assert not alarms(fabric), "it was tried again"
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    assert answers(fabric) == [JobId("job")]
+    assert answers(fabric) == [uid(fabric, "job")]
     fabric.run(1)
-    assert fabric.saved.specs
+    assert fabric.saved.jobs
     assert not alarms(fabric)
 
 
@@ -75,7 +87,24 @@ def test_a_job_whose_end_cannot_be_saved_keeps_its_routes(fabric: FakeFabric) ->
     fabric.disk_error = ""
     fabric.send(DeregisterJob(JobId("job")))
     assert answers(fabric) == [None]
-    assert not fabric.saved.specs
+    assert not fabric.saved.jobs
+
+
+def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> None:
+    before, after = ring_job("job", HOSTS, lease_s=600), ring_job("job", HOSTS[:3], lease_s=600)
+    fabric.send(RegisterJob(before))
+    fabric.run(1)
+    answers(fabric)
+    fabric.disk_error = FULL
+    fabric.send(UpdateJob(after))
+    assert isinstance(answers(fabric)[0], Unavailable)
+    fabric.run(2)
+    job = fabric.status.jobs[JobId("job")]
+    assert (job.spec, job.state, len(job.routes)) == (before, "pinned", 4)
+    fabric.disk_error = ""
+    fabric.send(UpdateJob(after))
+    assert answers(fabric) == [uid(fabric, "job")]
+    assert [job.spec for job in fabric.saved.jobs] == [after]
 
 
 def test_a_strategy_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:
@@ -104,7 +133,7 @@ def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -
     fabric.disk_error = ""
     fabric.send(RegisterJob(other))
     fabric.send(ReportConnections(JobId("other"), HOSTS[0], second))
-    assert answers(fabric) == [JobId("other"), None], "what was refused is free"
+    assert answers(fabric) == [uid(fabric, "other"), None], "what was refused is free"
 
 
 def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: FakeFabric) -> None:
@@ -112,10 +141,10 @@ def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: Fake
     fabric.disk_error = FULL
     fabric.run(8)
     assert not fabric.status.jobs
-    assert fabric.saved.specs
+    assert fabric.saved.jobs
     fabric.disk_error = ""
     fabric.run(6)
-    assert not fabric.saved.specs
+    assert not fabric.saved.jobs
     assert not alarms(fabric)
 
 
@@ -146,13 +175,13 @@ def test_replies_wait_for_the_disk_and_nothing_else_does() -> None:
     assert fabric.status.jobs[JobId("job1")].state == "pinned", "routes do not wait"
     assert len(fabric.waiting) == 1
     fabric.answer()
-    assert answers(fabric) == [JobId("job1")]
+    assert answers(fabric) == [uid(fabric, "job1")]
     assert len(fabric.waiting) == 1, "those that came meanwhile share a commit"
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
     fabric.run(3)
     assert AlarmKind.STATE_NOT_SAVED in alarms(fabric), "a disk that does not answer"
     fabric.answer()
-    assert answers(fabric) == [JobId("job2"), JobId("job3")]
+    assert answers(fabric) == [uid(fabric, "job2"), uid(fabric, "job3")]
     fabric.run(0.5)
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
 

@@ -12,7 +12,7 @@ from controller.errors import AlreadyExists, Conflict
 from controller.fabric.messages import ArpSeen, LinkSeen, SwitchConnected
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
-from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState
+from controller.jobs.messages import DeregisterJob, RegisterJob, RenewLease, SavedState, UpdateJob
 from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.problem import FlowId
@@ -65,6 +65,32 @@ def test_a_job_that_waits_for_a_host_is_counted_meanwhile(fabric: FakeFabric) ->
     fabric.send(RegisterJob(ring_job("waits", [*RINGS[0][:3], "10.0.4.99"])))
     fabric.run(3)
     assert pin_key(FlowId("10.0.1.1", "10.0.2.1")) in fabric.switches[Dpid(1)].flows
+
+
+def test_an_update_keeps_the_routes_of_flows_that_stay_until_the_next_plan(fabric: FakeFabric) -> None:
+    before = fabric.status.jobs[JobId("job0")].routes
+    shorter = RINGS[0][:3]
+    fabric.forget_mods()
+    fabric.send(UpdateJob(ring_job("job0", shorter)))
+    fabric.run(0.2)
+    kept = {FlowId(shorter[0], shorter[1]), FlowId(shorter[1], shorter[2])}
+    removed = {mod.rule for mod in fabric.mods if mod.op == "delete" and isinstance(mod.rule, FlowRule)}
+    assert removed
+    assert removed.isdisjoint({rule for flow in kept for rule in [fabric.switches[Dpid(1)].flows.get(pin_key(flow))]})
+    routes = fabric.status.jobs[JobId("job0")].routes
+    assert {flow: routes[flow] for flow in kept} == {flow: before[flow] for flow in kept}
+    fabric.run(3)
+    job = fabric.status.jobs[JobId("job0")]
+    assert (job.state, len(job.routes), job.spec) == ("pinned", 3, ring_job("job0", shorter))
+    assert fabric.saved.jobs[0].spec == job.spec
+    assert fabric.status.demands[JobId("job0")].declared.keys() == {flow.pair for flow in job.routes}
+
+
+def test_an_update_to_what_the_job_has_changes_nothing(fabric: FakeFabric) -> None:
+    fabric.forget_mods()
+    fabric.send(UpdateJob(ring_job("job0", RINGS[0])))
+    fabric.run(2)
+    assert not fabric.mods
 
 
 def test_acknowledgements_come_back_over_the_same_spine(fabric: FakeFabric) -> None:

@@ -54,7 +54,7 @@ class Edge:
         questions = []
         for _ in range(round(seconds / 0.1)):
             self.now += 0.1
-            questions += self.hosts.advance(missing, self.now)
+            questions += self.hosts.advance({"job": missing} if missing else {}, self.now)
         return questions
 
     @property
@@ -221,11 +221,11 @@ def test_questions_at_every_edge_port_are_few_where_ports_are_many() -> None:
     edge = Edge(ports=2000)
     missing = [f"10.2.0.{number}" for number in range(100)]
     edge.now += 1
-    questions = edge.hosts.advance(missing, edge.now)
+    questions = edge.hosts.advance({"job": missing}, edge.now)
     frames = sum(len(question.ports) for question in questions)
     assert 0 < frames <= MAX_QUESTION_FRAMES
     edge.now += 1
-    again = edge.hosts.advance(missing, edge.now)
+    again = edge.hosts.advance({"job": missing}, edge.now)
     assert not {q.ip for q in questions} & {q.ip for q in again}, "those that waited longest first"
 
 
@@ -260,12 +260,12 @@ def test_no_more_than_so_many_addresses_are_asked_for_in_one_second() -> None:
     edge = Edge()
     missing = [f"10.2.0.{number}" for number in range(200)]
     edge.now += 1
-    first = edge.hosts.advance(missing, edge.now)
+    first = edge.hosts.advance({"job": missing}, edge.now)
     edge.now += 0.5
     assert len(first) == MAX_QUESTIONS
-    assert edge.hosts.advance(missing, edge.now) == []
+    assert edge.hosts.advance({"job": missing}, edge.now) == []
     edge.now += 0.5
-    second = edge.hosts.advance(missing, edge.now)
+    second = edge.hosts.advance({"job": missing}, edge.now)
     assert len({question.ip for question in first + second}) == 2 * MAX_QUESTIONS
 
 

@@ -1,0 +1,161 @@
+"""A spec in a file and the same spec in a call are accepted alike, and refused for the same fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from google.protobuf.json_format import ParseDict
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from controller.api import convert, mapping
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import InvalidInput
+from controller.jobs.collectives import check
+from controller.jobs.spec import MAX_RANKS, Algorithm, Dealing, JobSpec, Library, Transport
+
+NONSENSE = "nonsense"
+"""A word of no enum."""
+
+HOSTS = [f"10.0.{n}.1" for n in range(6)]
+
+
+def specs_with(wrong: bool) -> st.SearchStrategy[dict[str, Any]]:
+    """``wrong``: some values are wrong in themselves; else they may only not fit to each other."""
+
+    def some(right: Iterable[Any], *mistakes: Any) -> st.SearchStrategy[Any]:
+        return st.sampled_from([*right, *(mistakes if wrong else ())])
+
+    at_least = 0 if wrong else 2
+    endpoints = st.lists(some(HOSTS, "10.0.0.300", "127.0.0.1", ""), min_size=at_least, max_size=6)
+    rails = [[f"10.{rail}.{n}.1" for n in range(6)] for rail in (0, 1, 1, 2)]
+    sizes, numbers = some([1, 1000, 1 << 50], 0, -1, (1 << 50) + 1), some([0, 1, 2, 1000], 1001, -1)
+    ranks, names = st.integers(0, 6), some(["dp", "tp"], "", "x" * 64)
+    optional = {
+        "groups": st.lists(
+            st.fixed_dictionaries({"name": names, "ranks": st.lists(ranks, min_size=at_least, max_size=4)}), max_size=3
+        ),
+        "collectives": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "algorithm": some(Algorithm, NONSENSE),
+                    "groups": st.lists(names, min_size=at_least // 2, max_size=2),
+                    "bytes_per_iteration": sizes,
+                },
+                optional={"phase": numbers},
+            ),
+            max_size=3,
+        ),
+        "transfers": st.lists(
+            st.fixed_dictionaries(
+                {"src": ranks, "dst": ranks, "bytes_per_iteration": sizes}, optional={"phase": numbers, "step": numbers}
+            ),
+            max_size=3,
+        ),
+        "rails": st.lists(
+            st.fixed_dictionaries({"endpoints": st.one_of(st.sampled_from(rails), endpoints)}), max_size=4
+        ),
+        "library": some(Library, NONSENSE),
+        "transport": some(Transport, NONSENSE),
+        "dealing": some(Dealing, NONSENSE),
+        "max_subflows": some([1, 2, 16], 17),
+        "reports_connections": st.booleans(),
+        "lease_s": some([1.0, 59.5, 86_400.0], 0.0, 0.999, 86_400.5),
+    }
+    job_ids = some(["job", "a.b-c"], "", "Job", "x" * 64)
+    return st.fixed_dictionaries({"job_id": job_ids, "endpoints": st.just(HOSTS) | endpoints}, optional=optional)
+
+
+specs = specs_with(wrong=False) | specs_with(wrong=True)
+
+
+def in_file(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
+    """What a file with the spec comes to: it, or the problems by their paths in the proto file."""
+    try:
+        found = JobSpec.parse(json.loads(json.dumps(spec)))
+        InvalidInput.refuse(check(found))
+    except InvalidInput as error:
+        return problems(error)
+    return found
+
+
+def in_call(spec: dict[str, Any]) -> JobSpec | dict[str, str]:
+    try:
+        return convert.job_spec(ParseDict(proto_json(spec), pb.JobSpec()))
+    except InvalidInput as error:
+        return problems(error)
+
+
+def problems(error: InvalidInput) -> dict[str, str]:
+    """What is wrong with enums is told in other words."""
+    found = {}
+    for problem in error.problems:
+        path, enum = mapping.path_in_proto(pb.JobSpec, problem.path)
+        found[path] = "" if enum else problem.message
+    return found
+
+
+def proto_json(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec as ``grpcurl`` takes it."""
+    message = dict(spec)
+    for name in ("library", "transport", "dealing"):
+        if name in message:
+            message[name] = enum_value(name, message[name])
+    if "collectives" in message:
+        message["collectives"] = [
+            {**each, "algorithm": enum_value("algorithm", each["algorithm"])} if "algorithm" in each else each
+            for each in message["collectives"]
+        ]
+    if "lease_s" in message:
+        message["lease"] = f"{message.pop('lease_s')}s"
+    return message
+
+
+def enum_value(field: str, word: str) -> str | int:
+    return 99 if word == NONSENSE else f"{field}_{word}".upper()
+
+
+GOOD: dict[str, Any] = {
+    "job_id": "job",
+    "endpoints": HOSTS,
+    "groups": [{"name": "dp", "ranks": [0, 1, 2, 3]}],
+}
+
+
+def collective(**changes: Any) -> dict[str, Any]:
+    return {"algorithm": "ring_all_reduce", "groups": ["dp"], "bytes_per_iteration": 1000, **changes}
+
+
+@given(specs)
+@example({**GOOD, "collectives": [collective()], "lease_s": 59.5, "library": "nccl"})
+@example({**GOOD, "collectives": [collective(algorithm="reduce_scatter")], "library": "openmpi"})
+@example({**GOOD, "collectives": [collective(groups=["dp", "dp"])]})
+@example({**GOOD, "collectives": [{"groups": ["dp"], "bytes_per_iteration": 1000}]})
+@example({**GOOD, "rails": [{"endpoints": [f"10.1.{n}.1" for n in range(6)]}]})
+def test_a_file_and_a_call_come_to_the_same(spec: dict[str, Any]) -> None:
+    assert in_file(spec) == in_call(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {**GOOD, "endpoints": ["10.0.0.1"] * 4097},
+        {**GOOD, "groups": [{"name": f"g{n}", "ranks": [0, 1]} for n in range(4097)]},
+        {**GOOD, "groups": [{"name": f"g{n}", "ranks": [0, 1] * 2000} for n in range(MAX_RANKS // 4000 + 1)]},
+        {**GOOD, "collectives": [collective()] * 257},
+        {**GOOD, "collectives": [collective(groups=["dp"] * 4000)] * 17},
+        {**GOOD, "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1}] * 65_537},
+        {**GOOD, "rails": [{"endpoints": [f"10.{rail}.{n}.1" for n in range(6)]} for rail in range(1, 9)]},
+    ],
+    ids=["endpoints", "groups", "ranks", "collectives", "groups of collectives", "transfers", "rails"],
+)
+def test_what_is_too_long_in_a_call_is_too_long_in_a_file(spec: dict[str, Any]) -> None:
+    """A call tells it before its items are looked at."""
+    told, called = in_file(spec), in_call(spec)
+    assert isinstance(told, dict)
+    assert isinstance(called, dict)
+    assert called
+    assert called.items() <= told.items()
