@@ -8,9 +8,11 @@ difference. Runs in the API's thread.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import Any, NoReturn, cast
 
 import grpc
@@ -28,6 +30,11 @@ from controller.log_limit import LimitedLog
 Context = grpc.aio.ServicerContext[Any, Any]
 
 TICK_S = 1.0
+SPREAD = 1.5
+"""Watchers that stopped reading at the same moment are ended one after the other, over half the time that they had
+besides: to end one takes a millisecond or two, in which nothing else is answered."""
+ENDED_AT_ONCE = 50
+"""For the same reason, of those that do not read an answer."""
 
 log = LimitedLog(structlog.get_logger(__name__))
 
@@ -91,9 +98,9 @@ class Calls(grpc.aio.ServerInterceptor):
             now = time.monotonic()
             self._relay.tick(now)
             self._budget.forget_idle(now)
-            for answered_at, connection in list(self._answered.values()):
-                if now >= answered_at + self._stalled_s:
-                    self._relay.end(connection, "not_reading")
+            late = (connection for at, connection in self._answered.values() if now >= at + self._stalled_s)
+            for connection in list(islice(late, ENDED_AT_ONCE)):
+                self._relay.end(connection, "not_reading")
             self._refusals.tick()
 
     # ---- one call
@@ -188,7 +195,7 @@ class Calls(grpc.aio.ServerInterceptor):
     def _ended_when_stalled(self, connection: Connection | None) -> Callable[[Awaitable[None]], Awaitable[None]]:
         async def within(writing: Awaitable[None]) -> None:
             try:
-                async with asyncio.timeout(self._stalled_s):
+                async with asyncio.timeout(self._stalled_s * random.uniform(1.0, SPREAD)):
                     await writing
             except TimeoutError:
                 if connection:
