@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from controller.api.budget import Bucket
+from controller.api.budget import SMALL, Bucket
 from controller.api.connections import Connection, ConnectionLimits, Connections, Ended
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -27,6 +27,11 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 TLS_HANDSHAKE = b"\x16\x03"
 """Type and major version of the first TLS record (RFC 8446 section 5.1)."""
 
+FRAME_HEAD = 9
+HEADERS = 1
+
+CALLS_AT_ONCE = 100
+"""Calls that a client may begin in a moment before it has to keep to its calls per second."""
 ACCEPTED_AT_ONCE = 32
 ACCEPT_PAUSE_S = 0.1
 """After accepting has failed, which is for lack of descriptors."""
@@ -34,6 +39,7 @@ FLUSH_S = 5.0
 """How long a client may take to read what is left when its connection ends."""
 CONNECT_S = 5.0
 RECEIVED_BYTES = 65_536
+SMALL_READ_BYTES = 4096
 REFUSED_CALL_BYTES = 65_536
 
 _UCRED = struct.Struct("3i")
@@ -48,12 +54,42 @@ class Listener(NamedTuple):
     is_unix: bool
 
 
+class CallsPerS(NamedTuple):
+    of_client: float
+    of_all: float
+
+
+class CallCounter:
+    """Counts the calls that a client begins: its HEADERS frames (RFC 9113 sections 4.1 and 6.2). ``left``: bytes of the
+    frame that is not complete yet."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self.left = len(PREFACE)
+
+    def begun(self, data: bytes) -> int:
+        """In the bytes that come next."""
+        calls, at, size = 0, self.left, len(data)
+        if self._head:
+            data, at = self._head + data, 0
+            size = len(data)
+        while at + FRAME_HEAD <= size:
+            calls += data[at + 3] == HEADERS
+            at += FRAME_HEAD + int.from_bytes(data[at : at + 3], "big")
+        self._head, self.left = (data[at:], 0) if at < size else (b"", at - size)
+        return calls
+
+
 class Relay:
     """``refused`` is called with a reason and the peer of each connection that is ended here. ``received``: where all
     connections receive, since what comes is passed on at once."""
 
     def __init__(
-        self, limits: ConnectionLimits, client_bytes_per_s: float, refused: Callable[[str, str], None]
+        self,
+        limits: ConnectionLimits,
+        client_bytes_per_s: float,
+        calls_per_s: CallsPerS,
+        refused: Callable[[str, str], None],
     ) -> None:
         self.connections = Connections(limits)
         self._bytes_per_s = client_bytes_per_s
@@ -64,6 +100,9 @@ class Relay:
         self.received = memoryview(bytearray(RECEIVED_BYTES))
         self._bytes: dict[str, Bucket] = {}
         self._new: dict[str, Bucket] = {}
+        self._calls: dict[str, Bucket] = {}
+        self._calls_per_s = calls_per_s
+        self._all_calls = Bucket(calls_per_s.of_all, time.monotonic(), CALLS_AT_ONCE)
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -121,13 +160,14 @@ class Relay:
     def punish(self, connection: Connection) -> None:
         """A call of the client was refused, which costs as much as one that is answered: it counts as many bytes, so
         that a client that goes on regardless is read from less and less."""
-        self.too_fast_s(connection.client, REFUSED_CALL_BYTES)
+        self.too_fast_s(connection.client, REFUSED_CALL_BYTES, 0)
 
     def tick(self, now: float) -> None:
         """Ends connections that do nothing; to be called every second or so."""
         self._end_all(self.connections.overdue(now))
         self._bytes = {client: bucket for client, bucket in self._bytes.items() if not bucket.is_full(now)}
         self._new = {client: bucket for client, bucket in self._new.items() if not bucket.is_full(now)}
+        self._calls = {client: bucket for client, bucket in self._calls.items() if not bucket.is_full(now)}
 
     def _end_all(self, ended: Sequence[Ended]) -> None:
         for connection, reason in ended:
@@ -178,20 +218,32 @@ class Relay:
         self._ends.pop(connection.id, None)
         self.connections.gone(connection)
 
-    def too_fast_s(self, client: str, size: int) -> float:
-        """How long nothing more shall be received from the client, which has sent ``size`` bytes."""
-        bucket = self._bytes.get(client)
-        if bucket is None:
-            bucket = self._bytes[client] = Bucket(self._bytes_per_s, time.monotonic())
-        return bucket.spend(size, time.monotonic())
+    def too_fast_s(self, client: str, size: int, calls: int) -> float:
+        """How long to keep ``size`` bytes that the client has sent, which begin so many calls: gRPC would take in
+        thousands at once, and all others would wait. Beyond what all clients may begin, those wait that have used more
+        than a small share of their own."""
+        now = time.monotonic()
+        wait_s = _bucket(self._bytes, client, self._bytes_per_s, self._bytes_per_s, now).spend(size, now)
+        if not calls:
+            return wait_s
+        own, all_s = self._calls_of(client, now), self._all_calls.spend(calls, now)
+        wait_s = max(wait_s, own.spend(calls, now))
+        return wait_s if own.left >= 1 - SMALL else max(wait_s, all_s)
+
+    def _calls_of(self, client: str, now: float) -> Bucket:
+        return _bucket(self._calls, client, self._calls_per_s.of_client, CALLS_AT_ONCE, now)
 
     def _is_too_new(self, client: str, now: float) -> bool:
         """Whether the client has opened too many connections of late."""
-        bucket = self._new.get(client)
-        if bucket is None:
-            per_s, at_once = self._limits.of_client_per_s, self._limits.of_client
-            bucket = self._new[client] = Bucket(per_s, now, max(per_s, at_once))
-        return not bucket.take(now)
+        per_s, at_once = self._limits.of_client_per_s, self._limits.of_client
+        return not _bucket(self._new, client, per_s, max(per_s, at_once), now).take(now)
+
+
+def _bucket(buckets: dict[str, Bucket], client: str, per_s: float, at_once: float, now: float) -> Bucket:
+    bucket = buckets.get(client)
+    if bucket is None:
+        bucket = buckets[client] = Bucket(per_s, now, at_once)
+    return bucket
 
 
 class ClientEnd(asyncio.BufferedProtocol):
@@ -205,8 +257,9 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._socket = sock
         self._transport: asyncio.Transport | None = None
         self._server: asyncio.Transport | None = None
-        self._first = b""
+        self._held = b""
         self._speaks = False
+        self._calls: CallCounter | None = None
         self._server_is_full = False
         self._too_fast = False
         self._ended = False
@@ -241,9 +294,7 @@ class ClientEnd(asyncio.BufferedProtocol):
             server.abort()
             return
         self._server = server
-        server.write(self._first)
-        self._first = b""
-        self._read_or_wait()
+        self._pass_on()
 
     def finish(self) -> None:
         """Nothing more comes from the server: close when the client has read what is left."""
@@ -286,21 +337,24 @@ class ClientEnd(asyncio.BufferedProtocol):
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._relay.received
+        """Small, so that few calls come at once; what is left of a frame may come with it."""
+        return self._relay.received[
+            : min(RECEIVED_BYTES, SMALL_READ_BYTES + self._calls.left) if self._calls else RECEIVED_BYTES
+        ]
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = self._relay.received[:nbytes]
-        if self._server:
-            self._server.write(data)
-        else:
-            self._first += data
-            if not self._speaks and not self._begins():
+        self._held += self._relay.received[:nbytes]
+        new = self._held[-nbytes:]
+        if not self._speaks:
+            if not self._begins():
                 return
-        wait_s = self._relay.too_fast_s(self.connection.client, nbytes)
-        if wait_s and not self._too_fast:
+            new = self._held
+        calls = self._calls.begun(new) if self._calls else 0
+        wait_s = self._relay.too_fast_s(self.connection.client, len(new), calls)
+        if wait_s:
             self._too_fast = True
             asyncio.get_running_loop().call_later(wait_s, self._in_time)
-        self._read_or_wait()
+        self._pass_on()
 
     def pause_writing(self) -> None:
         if self._server:
@@ -317,20 +371,28 @@ class ClientEnd(asyncio.BufferedProtocol):
 
     def _begins(self) -> bool:
         """Whether the first bytes are complete, and of a protocol that is served."""
-        if self._first.startswith(PREFACE) or self._first.startswith(TLS_HANDSHAKE):
-            self._speaks = True
-            self._relay.opened(self)
-            return not self._ended
-        if not PREFACE.startswith(self._first) and not TLS_HANDSHAKE.startswith(self._first):
-            self._relay.end(self.connection, "not_http2")
-        return False
+        if self._held.startswith(PREFACE):
+            self._calls = CallCounter()
+        elif not self._held.startswith(TLS_HANDSHAKE):
+            if not PREFACE.startswith(self._held) and not TLS_HANDSHAKE.startswith(self._held):
+                self._relay.end(self.connection, "not_http2")
+            return False
+        self._speaks = True
+        self._relay.opened(self)
+        return not self._ended
 
     def _in_time(self) -> None:
         self._too_fast = False
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._server and self._held and not self._too_fast:
+            held, self._held = self._held, b""
+            self._server.write(held)
         self._read_or_wait()
 
     def _read_or_wait(self) -> None:
-        if self._transport is None or self._ended:
+        if self._transport is None or self._ended or not self._speaks:
             return
         if self._server is None or self._server_is_full or self._too_fast:
             self._transport.pause_reading()

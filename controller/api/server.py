@@ -31,7 +31,7 @@ from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.api.relay import Listener, Relay
+from controller.api.relay import CallsPerS, Listener, Relay
 from controller.api.services import Services, wake
 from controller.config import ApiConfig
 from controller.planning.messages import Request
@@ -66,7 +66,8 @@ class ApiServer:
             config.silent_s,
             config.max_silent,
         )
-        self._relay = Relay(limits, config.max_client_bytes_per_s, self._refusals.add)
+        calls_per_s = CallsPerS(config.max_client_calls_per_s, config.max_calls_per_s)
+        self._relay = Relay(limits, config.max_client_bytes_per_s, calls_per_s, self._refusals.add)
         self._gate = Gate(board, _identities(config), config.socket_role, self._relay.name)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()
