@@ -12,7 +12,7 @@ from typing import NamedTuple
 from controller.errors import Exhausted
 
 ALL = "all clients"
-MAX_RECEIVING = 256
+MAX_RECEIVING = 128
 """Calls whose request has not come, of all clients; one more ends the oldest."""
 SMALL = 0.1
 """A client that uses less than this share of its own limit is not refused for what others use."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 MAX_SILENT = 1024
-MAX_UNCALLED = 256
+MAX_UNCALLED = 128
 """Opened connections without a call, of all clients: gRPC keeps state for each."""
 
 Stage = Literal["silent", "opened", "idle", "busy"]

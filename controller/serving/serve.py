@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
 import structlog
 
 from controller.api.lease_tokens import LeaseTokens
