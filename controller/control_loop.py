@@ -93,10 +93,10 @@ class ControlLoop:
         if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or not self._is_due(Work.PLAN, now):
             return []
         problem = self.derived.problem()
-        if problem.broken:
-            s.losses.break_more_routes(self.derived.routed_lost_links(), now)  # this cycle is the answer to it
+        if lost := self.derived.routed_lost_links():
+            s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
         sources = {job.id: s.demand.demands[job.id].source for job in self.derived.ready()}
-        asked = s.cycle.begin(problem, sources, s.strategy, now)
+        asked = s.cycle.begin(problem, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked

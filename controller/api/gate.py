@@ -72,7 +72,7 @@ class Gate:
         board: StatusBoard,
         identities: Identities | None,
         socket_role: SocketRole,
-        name_of: Callable[[str], str],
+        name_of: Callable[[str], str] = str,
     ) -> None:
         self._name_of = name_of
         self._board = board
@@ -130,7 +130,7 @@ class Gate:
                 raise
             finally:
                 if rule.audited or code in _REFUSALS:
-                    self._audit.record(caller, name, _job_id(request), peer.address, code, why)
+                    self._audit.record(caller, name, _job_id(request) or "", peer.address, code, why)
 
         return admitted
 
@@ -171,8 +171,9 @@ class Gate:
         """Raises ``NotAllowed`` and ``NotFound``."""
         if caller.role not in rule.roles:
             raise NotAllowed(f"the role '{caller.role}' may not call this")
-        if rule.of_job:
-            refuse_other_tenants(caller, _job_id(request), self._board.status)
+        job_id = _job_id(request)
+        if rule.of_job and job_id is not None:
+            refuse_other_tenants(caller, job_id, self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -204,6 +205,7 @@ async def _stopped(task: asyncio.Future[None]) -> None:
     await asyncio.wait({task})
 
 
-def _job_id(request: Any) -> str:
-    """That the request names; empty when it names none."""
-    return str(request.spec.job_id if hasattr(request, "spec") else getattr(request, "job_id", ""))
+def _job_id(request: Any) -> str | None:
+    """That the request names; None when it can name none, or could not be decoded."""
+    found = request.spec if hasattr(request, "spec") else request
+    return getattr(found, "job_id", None)

@@ -64,7 +64,7 @@ class GuardedServer:
             else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
         )
         return kind(
-            _guard(path.rpartition("/")[2], self._behind_gate(path, method, streams), streams),
+            _guard(path.rpartition("/")[2], self._behind_gate(path, _decoded(path, method), streams), streams),
             request_deserializer=_lenient(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
@@ -92,14 +92,23 @@ def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return decoded
 
 
+def _decoded(path: str, method: Handler) -> Handler:
+    """Who may not call the method is told that first."""
+
+    async def decoded(request: Any, context: Context) -> Any:
+        if isinstance(request, _Undecodable):
+            raise InvalidInput.of("", f"the bytes of the request are no message of {path.rpartition('/')[2]}")
+        answer = method(request, context)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return decoded
+
+
 def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context], Awaitable[Any]]:
     async def guarded(request: Any, context: Context) -> Any:
         try:
-            if isinstance(request, _Undecodable):
-                raise InvalidInput.of("", f"the bytes of the request are no message of {name}")
             async with _within(None if streams else limit_s(name)):
-                answer = method(request, context)
-                return await answer if inspect.isawaitable(answer) else answer
+                return await method(request, context)
         except grpc.aio.AbortError:
             raise
         except NotImplementedError:

@@ -11,11 +11,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
-from controller.api.access import CALLER, may_see, own_ends
+from controller.api.access import CALLER, may_see, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
@@ -214,7 +215,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.GetPlanResponse(plan=plan)
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        return convert.status_message(self._status, time.monotonic(), time.time(), VERSION)
+        status = replace(self._status, alarms=own_alarms(CALLER.get(), self._status))
+        return convert.status_message(status, time.monotonic(), time.time(), VERSION)
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())

@@ -34,7 +34,7 @@ from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
-from controller.planning.messages import SolvePlan
+from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.worker import PlanningWorker
 from controller.serving import descriptors, exposure, inventory
 from controller.serving.event_log import ALARM, events
@@ -224,7 +224,7 @@ class _Driver:
         southbound: list[ToSwitches] = []
         for command in commands:
             match command:
-                case SolvePlan():
+                case SolvePlan() | WorkOutLevels():
                     self.worker.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)

@@ -46,18 +46,15 @@ class RunningRoutes:
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = {}
         self.orphans: tuple[Pin, ...] = ()
-        self._saved = dict(saved or {})
+        self._saved: Shares = dict(saved or {})
+        self._jobs: Mapping[JobId, PinnedJob] = {}
+        self._shares = Memo(_shares)
 
     @property
-    def shares(self) -> dict[tuple[str, str], tuple[float, ...]]:
+    def shares(self) -> Shares:
         """Of every split flow, and of those whose jobs may still register again: what a restart has to know. Those of
         jobs that report their connections are taken as equal until the next plan."""
-        running: Shares = {
-            flow.pair: tuple(share for _, share in route)
-            for flow, route in self.routes.items()
-            if len(route) > 1 and not flow.owner
-        }
-        return {**self._saved, **running}
+        return self._shares(self.routes, self._saved)
 
     def replace(self, routes: Routes) -> None:
         """A plan or a repair is adopted, or all routes are given up."""
@@ -88,21 +85,44 @@ class RunningRoutes:
     def drop_orphans(self) -> None:
         """Jobs that have not registered again by now are not expected any more."""
         self.orphans = ()
-        self._saved.clear()
+        self._saved = {}
 
-    def release(self, jobs: Iterable[PinnedJob]) -> None:
-        """Keep only the routes that these jobs can have."""
-        most = {
-            flow: job.dividing.pieces(pair).max_subflows
-            for job in jobs
-            for pair in job.pairs
-            for flow in flow_ids(job.dividing, pair)
+    def release(self, jobs: Mapping[JobId, PinnedJob], before: Mapping[JobId, PinnedJob] | None = None) -> None:
+        """Keep only the routes that these jobs can have. Only flows of jobs that have come, gone or changed are looked
+        at. ``before``: the jobs that the routes were made for, None: those of the last call."""
+        before, self._jobs = self._jobs if before is None else before, jobs
+        if before is jobs:
+            return
+        left = [job for job_id, job in before.items() if jobs.get(job_id) is not job]
+        come = [job for job_id, job in jobs.items() if before.get(job_id) is not job]
+        most = dict(chain.from_iterable(map(_most_subflows, come)))
+        lost = {
+            flow
+            for flow, _ in chain.from_iterable(map(_most_subflows, left))
+            if len(self.routes.get(flow, ())) > most.get(flow, 0)
         }
-        self.replace({flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)})
+        if lost:
+            self.routes = {flow: route for flow, route in self.routes.items() if flow not in lost}
 
     def forget_orphans(self) -> None:
         """The pins without a job are not expected to be claimed; saved shares may be."""
         self.orphans = ()
+
+
+def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
+    """That each flow of the job can have."""
+    for pair in job.pairs:
+        most = job.dividing.pieces(pair).max_subflows
+        yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
+
+
+def _shares(routes: Routes, saved: Shares) -> Shares:
+    running: Shares = {
+        flow.pair: tuple(share for _, share in route)
+        for flow, route in routes.items()
+        if len(route) > 1 and not flow.owner
+    }
+    return {**saved, **running}
 
 
 class Pins:
@@ -231,17 +251,6 @@ def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
         tuple(Part(job.transport, ports.src, dst_ports=ports.dst) for ports in bundle)
         for bundle in job.dividing.bundles(pair)
     )
-
-
-def in_place(route: Route, running: Route | None) -> Route:
-    """The same subflows, in an order that leaves as many as possible in the class they have in ``running``."""
-    if running is None or len(route) == 1:
-        return route
-    left = {piece.path: piece for piece in route}
-    kept = [left.pop(piece.path, None) for piece in running[: len(route)]]
-    kept += [None] * (len(route) - len(kept))
-    rest = iter(left.values())
-    return tuple(piece or next(rest) for piece in kept)
 
 
 def lost_links(routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:

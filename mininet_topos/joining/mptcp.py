@@ -22,6 +22,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from controller.api.certificates import Credentials
 from controller.api.client import DEFAULT_ADDRESS, Client, Unreachable
 from controller.errors import NotFound
 from controller.jobs.messages import Connected
@@ -113,7 +114,7 @@ def run(
     """Report the connections of this host's Multipath TCP sessions until it is stopped."""
     if lease_token_file is None and TOKEN_VARIABLE not in os.environ:
         raise typer.BadParameter(f"give --lease-token-file, or set {TOKEN_VARIABLE}")
-    with Client(api) as client:
+    with Client(api, credentials=Credentials.of_environment()) as client:
         while True:
             with suppress(NotFound, Unreachable):  # the job is not registered yet; the controller is being started
                 spec = client.get_job(job).spec

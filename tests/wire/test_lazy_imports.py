@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 
@@ -67,10 +68,10 @@ def call_all_raw(channel: grpc.Channel) -> None:
                 path = f"/{service.full_name}/{method.name}"
                 for data in (b"", b"\xff\xff"):
                     if method.server_streaming:
-                        stream = channel.unary_stream(path)(data, timeout=SECONDS)
+                        stream: Any = cast(Any, channel.unary_stream(path))(data, timeout=SECONDS)
                         stack.callback(stream.cancel)
                         with suppress(grpc.RpcError):
                             next(iter(stream))
                     else:
                         with suppress(grpc.RpcError):
-                            channel.unary_unary(path)(data, timeout=SECONDS)
+                            cast(Any, channel.unary_unary(path))(data, timeout=SECONDS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.errors import AlreadyExists, Exhausted, NotFound, WrongLeaseToken
+from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId, JobSpec
@@ -122,3 +122,13 @@ def test_a_former_owner_changes_nothing(registry: JobRegistry) -> None:
     ):
         with pytest.raises((NotFound, WrongLeaseToken)):
             change()
+
+
+def test_a_tenant_does_not_learn_the_names_of_others_jobs(registry: JobRegistry) -> None:
+    register(registry, spec(1), "blue")
+    same_pairs = spec(1).model_copy(update={"job_id": "other"})
+    for tenant, named in (("red", "a job of another tenant announces it"), ("blue", "job 'job1' announces it")):
+        with pytest.raises(Conflict, match=named):
+            register(registry, same_pairs, tenant)
+    with pytest.raises(Conflict, match="job 'job1' announces it"):
+        register(registry, same_pairs, "")

@@ -13,6 +13,7 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortR
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin, counting_rule, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
@@ -22,7 +23,6 @@ from controller.tables.running_routes import (
     RunningRoutes,
     confirmed_pins,
     confirmed_routes,
-    in_place,
     lost_links,
     parts_of,
     possible_links,
@@ -130,10 +130,10 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
     routes = RunningRoutes()
     for jobs, kept in (([job_of("job", 2)], 1), ([job_of("job", 1)], 0), ([], 0)):
         routes.replace({FLOW: split(FIRST, SECOND)})
-        routes.release(jobs)
+        routes.release({job.id: job for job in jobs})
         assert len(routes.routes) == kept
     routes.replace({FLOW: whole(FIRST)})
-    routes.release([job_of("job", 1)])
+    routes.release({job.id: job for job in [job_of("job", 1)]})
     assert routes.routes
 
 
