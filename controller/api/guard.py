@@ -19,8 +19,9 @@ from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
 from controller.errors import InvalidInput, SignalboxError, Unavailable
+from controller.log_limit import LimitedLog
 
-log = structlog.get_logger(__name__)
+log = LimitedLog(structlog.get_logger(__name__))
 
 ANSWER_S = 5.0
 """How long a call may take that needs no switch and no solver; less than clients wait."""
@@ -124,12 +125,12 @@ def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context]
         except NotImplementedError:
             await _abort(context, NotServed(f"{name} is not served yet"))
         except TimeoutError:
-            log.error("the control loop did not answer in time", method=name)
+            log.error("the control loop did not answer in time", method=name, peer=context.peer())
             await _abort(context, TooSlow("the controller did not answer in time"))
         except SignalboxError as error:
             await _abort(context, error)
         except Exception as error:
-            log.exception("request failed", method=name)
+            log.exception("request failed", method=name, peer=context.peer())
             await _abort(context, error)
 
     return guarded

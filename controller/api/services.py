@@ -36,7 +36,7 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Explain
+from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.status import JobStatus, Status, StatusBoard
 
@@ -111,13 +111,17 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
 
     async def _ask(self, message: Request) -> Any:
-        """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
-        caller has gone or the time of the call is over."""
+        """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
+        nothing is given up: its reply is cancelled. Changes happen once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: wake(loop, answered))
         self._put(message)
-        await self._wait(answered)
+        try:
+            await self._wait(answered)
+        finally:
+            if isinstance(message, Explain | WhatIf | Replan):
+                message.reply.cancel()  # does nothing to one that is there
         return message.reply.result()
 
     # ---- jobs
