@@ -75,6 +75,11 @@ def may_see(caller: Caller, tenant: str) -> bool:
     return caller.role is not Role.TENANT or caller.tenant == tenant
 
 
+def only_tenant(caller: Caller) -> str | None:
+    """The one whose jobs alone the caller may see; None: it may see all."""
+    return caller.tenant if caller.role is Role.TENANT else None
+
+
 def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
     """Those that the caller may hear of."""
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 from uuid import uuid4
 
 import grpc
@@ -46,6 +47,10 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 LONG_CALL_S = 150.0
 """For calls that wait for the solver and the switches, when that is more than the client's time-out."""
+
+RETRY_S = 0.2
+MAX_RETRY_S = 5.0
+"""Before a watch is opened again: after the first failure, and at most."""
 
 _RETRY = {
     "methodConfig": [
@@ -95,6 +100,37 @@ class Registered:
 
     job: pb.Job
     lease_token: str = field(repr=False)
+
+
+Watched = TypeVar("Watched", bound=Any)
+
+
+def resuming(
+    watch: Callable[[str], Generator[Watched, None, None]],
+    lost: Callable[[SignalboxError], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Generator[Watched, None, None]:
+    """The messages of a watch, opened again whenever the controller could not be reached: where it was, or with a
+    snapshot. ``watch``: opens it with a resume token, such as ``client.watch_jobs``. ``lost``: is called when it breaks
+    off. ``pause``: waits for so many seconds. Raises ``Unreachable`` and ``Unavailable`` only before the first
+    message, and every other error."""
+    token, failures = "", -1
+    while True:
+        stream = watch(token)
+        try:
+            for message in stream:
+                token, failures = message.resume_token or token, 0
+                yield message
+            return
+        except (Unreachable, Unavailable) as error:
+            if failures < 0:
+                raise
+            if failures == 0:
+                lost(error)
+            pause(min(RETRY_S * 2**failures, MAX_RETRY_S))
+            failures += 1
+        finally:
+            stream.close()
 
 
 class Client:
@@ -208,16 +244,17 @@ class Client:
         request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)
         self._call(self._jobs.ReportConnections, request)
 
-    def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:
-        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes. Close the iterator to
-        stop watching."""
-        stream = self._jobs.WatchRoutes(pb.WatchRoutesRequest(job_id=job_id), metadata=self._metadata)
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            self._raise(error)
-        finally:
-            stream.cancel()
+    # Watches go on until they are closed; ``resuming`` opens them again after the controller could not be reached.
+
+    def watch_routes(
+        self, job_id: JobId | str, resume_token: str = ""
+    ) -> Generator[pb.WatchRoutesResponse, None, None]:
+        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes."""
+        return self._watch(self._jobs.WatchRoutes, pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token))
+
+    def watch_jobs(self, resume_token: str = "") -> Generator[pb.WatchJobsResponse, None, None]:
+        """All jobs, then those that change or end."""
+        return self._watch(self._jobs.WatchJobs, pb.WatchJobsRequest(resume_token=resume_token))
 
     # ---- fabric, plan, status
 
@@ -233,6 +270,18 @@ class Client:
     def get_status(self) -> pb.GetStatusResponse:
         response: pb.GetStatusResponse = self._call(self._controller.GetStatus, pb.GetStatusRequest())
         return response
+
+    def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
+        """All switches, links and hosts, then those that change or go."""
+        return self._watch(self._controller.WatchFabric, pb.WatchFabricRequest(resume_token=resume_token))
+
+    def watch_plan(self, resume_token: str = "") -> Generator[pb.WatchPlanResponse, None, None]:
+        """The newest plan, and each that follows."""
+        return self._watch(self._controller.WatchPlan, pb.WatchPlanRequest(resume_token=resume_token))
+
+    def watch_alarms(self, resume_token: str = "") -> Generator[pb.WatchAlarmsResponse, None, None]:
+        """All alarms, then those that are raised or end."""
+        return self._watch(self._controller.WatchAlarms, pb.WatchAlarmsRequest(resume_token=resume_token))
 
     def replan(self) -> pb.ReplanResponse:
         """Plan now; returns when the plan was adopted or rejected."""
@@ -261,6 +310,15 @@ class Client:
         )
         response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
+
+    def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        stream = method(request, metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            self._raise(error)
+        finally:
+            stream.cancel()
 
     def _token(self, job_id: str, given: str | None) -> str:
         """Empty without any."""

@@ -29,7 +29,7 @@ from controller.api.mapping import (
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput
-from controller.fabric.topology import Fabric, Path
+from controller.fabric.topology import Fabric, Host, Link, Path, Switch
 from controller.jobs.collectives import check
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import Connected, IterationTime
@@ -253,8 +253,8 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
         switches=_switches(status),
         links=_links(status),
         hosts=[
-            message_of(pb.Host, h, mac=h.mac or "", switch=fabric.name(h.at.dpid))
-            for h in sorted(fabric.hosts.values(), key=lambda host: host.at)
+            host_message(host, fabric.name(host.at.dpid))
+            for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
         ],
     )
 
@@ -375,30 +375,42 @@ def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
     return fabric.path_names(path, source.at.dpid) if source else ()
 
 
+def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
+    """``known``: None before anything is."""
+    return message_of(
+        pb.Switch,
+        known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0),
+        dpid=switch.dpid,
+        name=switch.name,
+        ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
+    )
+
+
+def host_message(host: Host, switch: str) -> pb.Host:
+    """``switch``: name of the one that it is plugged into."""
+    return message_of(pb.Host, host, mac=host.mac or "", switch=switch)
+
+
+def link_message(link: Link, name: str, rate_bps: float = 0.0, background_bps: float = 0.0) -> pb.Link:
+    """``name``: with those of its switches."""
+    return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
+
+
 def _switches(status: Status) -> list[pb.Switch]:
-    unknown = SwitchStatus(in_sync=False, rules=0, foreign_rules=0)
     return [
-        message_of(
-            pb.Switch,
-            status.switches.get(dpid, unknown),
-            dpid=dpid,
-            name=switch.name,
-            ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
-        )
-        for dpid, switch in sorted(status.fabric.switches.items())
+        switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(status.fabric.switches.items())
     ]
 
 
 def _links(status: Status) -> list[pb.Link]:
     unknown = LinkStatus(bytes_total=0, rate_bps=0.0, background_bps=0.0)
+    figures = {link_id: status.links.get(link_id, unknown) for link_id in status.fabric.links}
     return [
-        message_of(
-            pb.Link,
-            status.links.get(link_id, unknown),
-            src=message_of(pb.PortRef, link.src),
-            dst=message_of(pb.PortRef, link.dst),
-            name=status.fabric.link_name(link_id),
-            capacity_bps=link.capacity_bps,
+        link_message(
+            link,
+            status.fabric.link_name(link_id),
+            figures[link_id].rate_bps,
+            figures[link_id].background_bps,
         )
         for link_id, link in sorted(status.fabric.links.items())
     ]

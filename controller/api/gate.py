@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -64,9 +64,17 @@ def _is_loopback(address: str) -> bool:
 
 class Gate:
     """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
-    token. ``board``: says whose a job is. To be used in the server's loop only."""
+    token. ``board``: says whose a job is. ``name_of``: who is behind a connection, from gRPC's name for it. To be
+    used in the server's loop only."""
 
-    def __init__(self, board: StatusBoard, identities: Identities | None, socket_role: SocketRole) -> None:
+    def __init__(
+        self,
+        board: StatusBoard,
+        identities: Identities | None,
+        socket_role: SocketRole,
+        name_of: Callable[[str], str] = str,
+    ) -> None:
+        self._name_of = name_of
         self._board = board
         self._identities = identities
         self._socket_role = socket_role
@@ -75,7 +83,16 @@ class Gate:
 
     def peer(self, context: Context) -> Peer:
         """Who makes the call."""
-        return peer_of(context.peer(), context.auth_context())
+        return peer_of(self._name_of(context.peer()), context.auth_context())
+
+    def name(self, context: Context) -> str:
+        """Of an authenticated caller; empty for others."""
+        if self._identities is None:
+            return ""
+        try:
+            return self._identify(self.peer(context), context).name
+        except Unauthenticated:
+            return ""
 
     def replace(self, identities: Identities | None) -> None:
         """From now on these count. Streams whose caller has become another one, or nobody, end."""

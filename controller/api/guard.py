@@ -19,8 +19,9 @@ from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
 from controller.errors import InvalidInput, SignalboxError, Unavailable
+from controller.log_limit import LimitedLog
 
-log = structlog.get_logger(__name__)
+log = LimitedLog(structlog.get_logger(__name__))
 
 ANSWER_S = 5.0
 """How long a call may take that needs no switch and no solver; less than clients wait."""
@@ -30,6 +31,9 @@ INSTALL_S = 120.0
 
 ANALYSIS_S = 140.0
 """How long an analysis may take, which needs many plans, with those that wait before it."""
+
+CANCELLED_WITHIN_S = 10.0
+"""gRPC cancels a call soon after its client has gone."""
 
 NO_RETRY = ("grpc-retry-pushback-ms", "-1")
 """gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
@@ -65,7 +69,7 @@ class GuardedServer:
         return kind(
             _guard(path.rpartition("/")[2], self._behind_gate(path, _decoded(path, method), streams), streams),
             request_deserializer=_lenient(handler.request_deserializer),
-            response_serializer=handler.response_serializer,
+            response_serializer=_unless_bytes(handler.response_serializer),
         )
 
 
@@ -91,6 +95,11 @@ def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return decoded
 
 
+def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Watches answer with bytes: what they send is encoded once for all watchers."""
+    return lambda answer: answer if isinstance(answer, bytes) else encode(answer)
+
+
 def _decoded(path: str, method: Handler) -> Handler:
     """Who may not call the method is told that first."""
 
@@ -110,15 +119,18 @@ def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context]
                 return await method(request, context)
         except grpc.aio.AbortError:
             raise
+        except grpc.aio.InternalError:  # it could not send, because the client has gone
+            await asyncio.sleep(CANCELLED_WITHIN_S)
+            raise
         except NotImplementedError:
             await _abort(context, NotServed(f"{name} is not served yet"))
         except TimeoutError:
-            log.error("the control loop did not answer in time", method=name)
+            log.error("the control loop did not answer in time", method=name, peer=context.peer())
             await _abort(context, TooSlow("the controller did not answer in time"))
         except SignalboxError as error:
             await _abort(context, error)
         except Exception as error:
-            log.exception("request failed", method=name)
+            log.exception("request failed", method=name, peer=context.peer())
             await _abort(context, error)
 
     return guarded

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
-from controller.api.access import CALLER, may_see, own_alarms, own_ends
+from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
@@ -24,7 +24,8 @@ from controller.api.mapping import duration
 from controller.api.pages import page, page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.errors import Gone, WrongLeaseToken
+from controller.api.watches import Watches
+from controller.errors import Gone, NotFound, WrongLeaseToken
 from controller.jobs.ends import not_found
 from controller.jobs.messages import (
     DeregisterJob,
@@ -35,7 +36,7 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Explain
+from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.status import JobStatus, Status, StatusBoard
 
@@ -57,6 +58,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._tokens = tokens
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
+        self._watches = Watches(board, self._job, self._ended)
 
     def stop_waiting(self) -> None:
         """End every call that waits, with ``Stopping``. For the server's own loop."""
@@ -88,6 +90,13 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             raise not_found(own_ends(caller, status.job_ends), JobId(job_id), uid, id_in_use=job is not None)
         return job
 
+    def _ended(self, job_id: str, uid: str) -> NotFound | None:
+        """How the registration ended; None while that is not certain."""
+        status = self._status
+        ends = own_ends(CALLER.get(), status.job_ends)
+        error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
+        return None if error.reason is Gone.NO_SUCH_JOB else error
+
     def _owner(self, job_id: str, lease_token: str) -> str | None:
         """The uid that the token is of; None without a token. Raises ``WrongLeaseToken`` for one that is none, and
         ``NotFound`` if there is no such job either."""
@@ -102,13 +111,17 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
 
     async def _ask(self, message: Request) -> Any:
-        """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
-        caller has gone or the time of the call is over."""
+        """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
+        nothing is given up: its reply is cancelled. Changes happen once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: wake(loop, answered))
         self._put(message)
-        await self._wait(answered)
+        try:
+            await self._wait(answered)
+        finally:
+            if isinstance(message, Explain | WhatIf | Replan):
+                message.reply.cancel()  # does nothing to one that is there
         return message.reply.result()
 
     # ---- jobs
@@ -175,30 +188,19 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802
-        """Each turn sends the newest routes: what a slow reader missed is not queued. Ends when the registration does
-        that the job had at first; while that is not certain, it waits."""
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        unsubscribe = self._board.subscribe(lambda: wake(loop, changed))
-        try:
-            sent: int | None = None
-            uid = self._job(request.job_id).uid
-            while True:
-                changed.clear()
-                status = self._status
-                job = status.jobs.get(JobId(request.job_id))
-                if job is None or job.uid != uid:
-                    error = not_found(
-                        own_ends(CALLER.get(), status.job_ends), JobId(request.job_id), uid, id_in_use=job is not None
-                    )
-                    if error.reason is not Gone.NO_SUCH_JOB:
-                        raise error
-                elif job.routes_generation != sent:
-                    sent = job.routes_generation
-                    await context.write(convert.routes_message(job, status.fabric))
-                await self._wait(changed)
-        finally:
-            unsubscribe()
+        await self._watches.routes.watch(request.job_id, request.resume_token, context.write, self._wait)
+
+    async def WatchJobs(self, request: pb.WatchJobsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.jobs.watch(request.resume_token, only_tenant(CALLER.get()), context.write, self._wait)
+
+    async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.plan.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WatchAlarms(self, request: pb.WatchAlarmsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.alarms.watch(request.resume_token, None, context.write, self._wait)
 
     # ---- fabric, plan, status
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from controller.commands import printing
 from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.output import Address, AsJson, console, fields, show
+from controller.commands.watch import watched
 from controller.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
 
@@ -95,8 +97,8 @@ def deregister_job(
 @commands.command("watch", cls=ControllerCommand)
 def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
-    with connect(address) as client, suppress(KeyboardInterrupt):
-        for response in client.watch_routes(job):
+    with connect(address) as client:
+        for response in watched(functools.partial(client.watch_routes, job)):
             found = fields(response)
             if as_json:
                 typer.echo(json.dumps(found))

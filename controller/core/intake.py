@@ -277,6 +277,8 @@ class Intake:
                 return commands(Reply(message.reply, len(new), after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
+            case Replan() | Explain() | WhatIf() if message.reply.cancelled():
+                return NOTHING  # it changes nothing, and nobody waits for it
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)

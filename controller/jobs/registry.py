@@ -43,7 +43,7 @@ from controller.jobs.messages import (
     Registration,
     SavedState,
 )
-from controller.jobs.quotas import refuse_over_quota
+from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links
 from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
@@ -133,8 +133,9 @@ class Known(NamedTuple):
 class JobRegistry:
     """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone."""
 
-    def __init__(self, max_jobs: int) -> None:
+    def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self._max_jobs = max_jobs
+        self._max_virtual_links = max_virtual_links
         self._leases: list[tuple[float, int, JobId, Vitals]] = []
         self._order = count()
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
@@ -149,7 +150,8 @@ class JobRegistry:
         between addresses that stay are kept.
 
         Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has the id,
-        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs`` and the quota.
+        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``,
+        ``max_virtual_links`` and the quota.
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if held is None:
@@ -329,6 +331,7 @@ class JobRegistry:
     def _accept(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
+        refuse_too_many_links(self._max_virtual_links, self.jobs.values(), registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s))
         refuse_over_quota(quota, self.jobs.values(), job, None)
         self._refuse_conflict(job)
@@ -372,6 +375,7 @@ class JobRegistry:
             job = replace(held, registration=registration, vitals=vitals)
         else:
             reports = _among(spec.addresses, reports) if spec.reports_connections else {}
+            refuse_too_many_links(self._max_virtual_links, self.jobs.values(), spec, held)
             new = self._job(registration, vitals)
             job = replace(new, dividing=replace(new.dividing, connections=_by_pair(reports.values())))
             refuse_over_quota(quota, self.jobs.values(), job, held)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import structlog
 from controller.api.client import Client
 from controller.cli import main
 from controller.config import ApiConfig
+from controller.jobs.spec import JobSpec
 from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
@@ -304,6 +306,39 @@ def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, s
             client.deregister_job("ring", force=True)
             assert watching.stderr.read() == "error: job 'ring' was deregistered\n"
         assert watching.returncode == 1
+
+
+@contextmanager
+def watching(api: Running, *what: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "controller", "watch", *what, "--address", api.addresses[0]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(api: Running, spec_file: Path) -> None:
+    spec = JobSpec.parse(json.loads(spec_file.read_text()))
+    with Client(api.addresses[0]) as client, watching(api, "jobs") as jobs:
+        assert jobs.stdout is not None
+        assert jobs.stderr is not None
+        assert jobs.stdout.readline()[10:] == "no jobs now\n"
+        client.register_job(spec)
+        assert jobs.stdout.readline()[10:] == "job ring: ecmp, 0 of 2 flows pinned, level 1.250, 0 iterations\n"
+        client.deregister_job("ring")
+        assert jobs.stdout.readline()[10:] == "job ring: deregistered\n"
+        jobs.send_signal(signal.SIGINT)
+        assert jobs.stderr.read() == ""
+
+
+@pytest.mark.parametrize("what", ["fabric", "alarms", "plan"])
+def test_watching_prints_an_object_per_message(api: Running, what: str) -> None:
+    with watching(api, what, "--json") as printing:
+        assert printing.stdout is not None
+        message = json.loads(printing.stdout.readline())
+        assert message["resume_token"]
+        assert message.get("snapshot") is (None if what == "plan" else True)
 
 
 def test_the_version_is_printed(signalbox: Signalbox) -> None:
