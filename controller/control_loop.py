@@ -124,7 +124,7 @@ class ControlLoop:
         elif not self.urgent:
             return []
         if s.sending.is_confirmed(now) and staged:
-            s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), d.jobs(), s.jobs)
+            s.sending.take_confirmed(d.confirmed(), d.jobs(), s.jobs)
         return sent
 
     def _save(self, now: float) -> list[Command]:

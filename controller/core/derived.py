@@ -15,7 +15,7 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm, AlarmKind
 from controller.config import Config
-from controller.core.sending import ConfirmedPins
+from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
 from controller.fabric.background import background
@@ -32,7 +32,7 @@ from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
+from controller.tables.running_routes import Pins, lost_links, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -63,8 +63,8 @@ class Derived:
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
-    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
-    ``confirmed_routes``: what switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed``: the
+    pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -97,10 +97,8 @@ class Derived:
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
         self.counted_links = Row(   possible_links,      lambda: (s.fabric, self.pins(), self.paths()))
-        self.confirmed_pins = Row(  ConfirmedPins(),     lambda: (s.fabric.hosts, s.wanted.pins, s.wanted.rules,
-                                                                  s.sync.installed))
-        self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, s.wanted.pins,
-                                                                  self.confirmed_pins()))
+        self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
+                                                                  s.wanted.rules, s.sync.installed))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,

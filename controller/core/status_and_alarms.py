@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from controller.alarms import Alarm, AlarmKind
 from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
+from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
 from controller.jobs.demand import Difference, JobDemand
@@ -53,7 +54,7 @@ def status(
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
         baseline_levels=s.cycle.baseline_levels,
-        pins=len(s.sending.pins),
+        pins=s.sending.pins,
         moved_flows_total=s.cycle.moved_flows_total,
         plans_total=s.cycle.plans_total,
         repair=s.cycle.repair,
@@ -105,7 +106,7 @@ class JobStatuses:
         jobs: Mapping[JobId, Job],
         missing: Mapping[JobId, tuple[str, ...]],
         hosts: Mapping[str, Host],
-        confirmed: Mapping[FlowId, Route],
+        confirmed: Mapping[str, Mapping[FlowId, Route]],
         generation: Mapping[JobId, int],
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
@@ -117,7 +118,7 @@ class JobStatuses:
             anew |= {job_id for job_id, job in jobs.items() if not other.isdisjoint(job.addresses)}
         for job_id in anew:
             job = jobs[job_id]
-            self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed)
+            self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed.get(job_id, NO_ROUTES))
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
         statuses = {
             job_id: _job_status(
