@@ -19,7 +19,7 @@ from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
 from controller.fabric.background import background
-from controller.fabric.link_load import Uses
+from controller.fabric.link_load import NO_USES, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.demand import MeasuredJobs
@@ -63,6 +63,7 @@ class Derived:
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
+    ``pins_due``: some jobs' turn comes with the next call.
     ``counted_links``: per rule that counts the links that its packets may use. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``alarms`` are without their times; ``status`` takes them dated."""
@@ -85,14 +86,17 @@ class Derived:
                                                                   s.fabric.hosts, s.load.measured.counted))
         self.uncounted_links = Row( UncountedLinks(),    lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(),
                                                                   self.paths()))
-        self.background = Row(      background,          lambda: (s.load.measured, self.uncounted_links(),
+        self.background = Row(      background,          lambda: (s.load.measured,
+                                                                  self.uncounted_links() if s.load.beyond else NO_USES,
                                                                   s.fabric.hosts))
         self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts, self.background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
-        self.pins = Row(            Pins(),              lambda: (s.fabric, self.with_rules(), s.routes.routes,
-                                                                  s.routes.orphans))
+        pins = Pins()
+        self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
+                                                                  s.routes.orphans, pins.turn))
+        self.pins_due = lambda: pins.due
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))

@@ -7,7 +7,7 @@ become ready, replies. Jobs whose confirmed routes change are measured anew. Pur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -53,7 +53,7 @@ class ConfirmedRoutes:
     def __init__(self) -> None:
         self._hosts: Mapping[str, Host] = {}
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
-        self._rules: dict[Dpid, tuple[_Flows, _Flows, frozenset[FlowKey]]] = {}
+        self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._name_of: dict[FlowKey, str] = {}
         self._keys: dict[str, tuple[FlowKey, ...]] = {}
         self._held: dict[str, int] = {}
@@ -98,23 +98,14 @@ class ConfirmedRoutes:
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
         """Keys of rules that are wanted otherwise, or held otherwise, than at the last call."""
+        before, self._rules = (
+            self._rules,
+            {dpid: (rules.flows, installed[dpid].flows) for dpid, rules in wanted.items() if dpid in installed},
+        )
         other: set[FlowKey] = set()
-        for dpid in [*self._rules]:
-            if dpid not in wanted or dpid not in installed:
-                other |= {*self._rules.pop(dpid)[0]}
-        for dpid, rules in wanted.items():
-            if dpid not in installed:
-                continue
-            now = rules.flows, installed[dpid].flows
-            before = self._rules.get(dpid)
-            if before and before[0] is now[0] and before[1] is now[1]:
-                continue
-            differing = _differing(*now)
-            if before:
-                other |= (before[2] ^ differing) | _differing(now[0], before[0]) | _differing(before[0], now[0])
-            else:
-                other |= now[0].keys()
-            self._rules[dpid] = *now, differing
+        for dpid in before.keys() | self._rules.keys():
+            old, new = before.get(dpid, _NEITHER), self._rules.get(dpid, _NEITHER)
+            other.update(_differing(old[0], new[0]), _differing(old[1], new[1]))
         return other
 
     def _confirmed(
@@ -144,12 +135,15 @@ def is_confirmed(pin: Pin, wanted: _Flows, installed: _Flows) -> bool:
     return rule is not None and rule.goto is None and installed.get(rule.key) == rule
 
 
-def _differing(flows: _Flows, others: _Flows) -> frozenset[FlowKey]:
-    """Keys of the rules that are not the same among the others."""
-    if flows is others:
-        return frozenset()
-    known = set(map(id, others.values()))
-    return frozenset(key for key, rule in flows.items() if id(rule) not in known and others.get(key) != rule)
+_NEITHER: tuple[_Flows, _Flows] = {}, {}
+
+
+def _differing(flows: _Flows, others: _Flows) -> Iterator[FlowKey]:
+    """Keys of the rules that are not the same objects on both sides."""
+    if flows is not others:
+        here, there = set(map(id, flows.values())), set(map(id, others.values()))
+        yield from [rule.key for rule in flows.values() if id(rule) not in there]
+        yield from [rule.key for rule in others.values() if id(rule) not in here]
 
 
 @dataclass(frozen=True, slots=True)

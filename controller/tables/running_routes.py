@@ -7,6 +7,7 @@ registered again are *orphans* and kept for one lease (docs/explanation/restart-
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain, takewhile
 from typing import Protocol
@@ -138,13 +139,18 @@ class PinSet(tuple[Pin, ...]):
         return found
 
 
+AT_ONCE = 256
+"""Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
+not be held while a plan for tens of thousands of flows comes into force."""
+
 OTHERS = ""
 """Pins of no registered job, and of pairs that are learnt."""
 
 
 class Pins:
     """Derives the pins of the announced flows, job by job: only of jobs that have changed, that share pairs with those,
-    or that have other routes than at the last call; of all jobs where links have changed."""
+    or that have other routes than at the last call; of all jobs where links have changed. ``turn``: another number
+    whenever a call is due although nothing has changed."""
 
     def __init__(self) -> None:
         self._announced = Announcements()
@@ -155,29 +161,51 @@ class Pins:
         self._links: Mapping[LinkId, Link] = {}
         self._back: dict[Path, Path] = {}
         self._of_job: dict[JobId, tuple[Pin, ...]] = {}
+        self._known_hosts: Mapping[str, Host] = {}
+        self._due: dict[JobId, None] = {}
+        self.turn = 0
         self._others = Memo(self._find_others)
 
-    def __call__(self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...]) -> PinSet:
+    @property
+    def due(self) -> bool:
+        """Some jobs have pins that do not follow from what was given at the last call: their turn comes with the next
+        ones."""
+        return bool(self._due)
+
+    def __call__(
+        self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
+    ) -> PinSet:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
-        are known."""
+        are known. Of ``AT_ONCE`` flows at most in one call, unless links or hosts have changed."""
         now = {job.id: job for job in jobs}
         touched = self._follow_jobs(now) | self._other_routes(routes)
         if fabric.hosts is not self._hosts:
             other, self._hosts = self._hosts.keys() ^ fabric.hosts.keys(), fabric.hosts
             if other:
                 touched |= {job.id for job in now.values() if any(s in other or d in other for s, d in job.pairs)}
+        at_once = AT_ONCE
+        if fabric.links is not self._links or fabric.hosts is not self._known_hosts:
+            self._known_hosts, at_once = fabric.hosts, math.inf
         if fabric.links is not self._links:
             touched = set(now)
             self._reverse(fabric, {path for job in now.values() for path in _paths(job, routes)})
-        for job_id in touched & now.keys():
-            job = now[job_id]
+        self._due.update(dict.fromkeys(touched))
+        for job_id in [*self._due]:
+            if at_once <= 0:
+                break
+            del self._due[job_id]
+            job = now.get(job_id)
+            if job is None:
+                continue
+            at_once -= len(job.pairs)
             for path in _paths(job, routes):
                 if path not in self._back and (back := reverse_path(fabric, path)):
                     self._back[path] = back
             self._of_job[job_id] = tuple(self._pins(job, routes))
+        self.turn += bool(self._due)
         learnt = tuple(job for job in now.values() if job.counted)
         others = self._others(orphans, learnt, fabric.hosts, self._announced.version)
-        return PinSet.joined({**{job_id: self._of_job[job_id] for job_id in now}, OTHERS: others})
+        return PinSet.joined({**{id_: self._of_job[id_] for id_ in now if id_ in self._of_job}, OTHERS: others})
 
     def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> set[JobId]:
         """The jobs that have changed, and those near them."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from controller.fabric.shortest_paths import CandidatePaths
-from controller.fabric.topology import Fabric
+from controller.fabric.topology import Dpid, Fabric
 from controller.jobs.messages import Connected
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
@@ -106,7 +106,7 @@ class Scene:
         self.routes = kept
 
 
-def derived(fabric: Fabric, pins: Pins, pipeline: Pipeline, scene: Scene) -> tuple[list[Pin], dict[int, RuleSet]]:
+def derived(fabric: Fabric, pins: Pins, pipeline: Pipeline, scene: Scene) -> tuple[list[Pin], dict[Dpid, RuleSet]]:
     routes: Routes = scene.routes
     found = pins(fabric, scene.jobs, routes, scene.orphans)
     return sorted(found, key=repr), dict(pipeline.desired(fabric, found, {}))
@@ -115,7 +115,7 @@ def derived(fabric: Fabric, pins: Pins, pipeline: Pipeline, scene: Scene) -> tup
 @pytest.mark.parametrize("seed", range(25))
 def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None:
     scene, pins, pipeline = Scene(seed), Pins(), Pipeline(SETTINGS)
-    before: dict[int, RuleSet] = {}
+    before: dict[Dpid, RuleSet] = {}
     for _ in range(STEPS):
         scene.step()
         found = derived(scene.fabric, pins, pipeline, scene)
