@@ -115,6 +115,7 @@ class ControlLoop:
             if s.phases.adopting:
                 s.wanted = s.wanted._replace(rules=self.derived.adopting_rules())
             else:
+                self.derived.next_pins()
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
                 s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)

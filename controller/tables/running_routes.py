@@ -150,7 +150,7 @@ OTHERS = ""
 class Pins:
     """Derives the pins of the announced flows, job by job: only of jobs that have changed, that share pairs with those,
     or that have other routes than at the last call; of all jobs where links have changed. ``turn``: another number
-    whenever a call is due although nothing has changed."""
+    whenever a call is due although nothing has changed; who calls counts it."""
 
     def __init__(self) -> None:
         self._announced = Announcements()
@@ -202,7 +202,6 @@ class Pins:
                 if path not in self._back and (back := reverse_path(fabric, path)):
                     self._back[path] = back
             self._of_job[job_id] = tuple(self._pins(job, routes))
-        self.turn += bool(self._due)
         learnt = tuple(job for job in now.values() if job.counted)
         others = self._others(orphans, learnt, fabric.hosts, self._announced.version)
         return PinSet.joined({**{id_: self._of_job[id_] for id_ in now if id_ in self._of_job}, OTHERS: others})
