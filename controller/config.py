@@ -232,7 +232,7 @@ class JobsConfig(_Section):
     ``max_learning_rules``: pairs of hosts that are counted at one time to learn what jobs send; 4,032 are all pairs of
     64 hosts."""
 
-    max_jobs: int = Field(default=1000, ge=1)
+    max_jobs: int = Field(default=2000, ge=1)
     max_virtual_links: int = Field(default=200_000, ge=1)
     orphan_lease_s: Seconds = 60.0
     max_learning_rules: int = Field(default=4032, ge=0)

@@ -42,6 +42,12 @@ class ControlLoop:
         return self.state.fabric
 
     @property
+    def unfinished(self) -> bool:
+        """Work is left that waits for nothing: ``handle`` is to be called again at once."""
+        phases = self.state.phases
+        return self.derived.pins_due() and not (phases.adopting or phases.urgent)
+
+    @property
     def urgent(self) -> bool:
         """Lost links are being answered: what can wait should."""
         return self.state.phases.urgent
@@ -109,9 +115,12 @@ class ControlLoop:
             if s.phases.adopting:
                 s.wanted = s.wanted._replace(rules=self.derived.adopting_rules())
             else:
+                self.derived.next_pins()
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
                 s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
+                if self.derived.pins_due():
+                    self._pending |= at_once(Work.RULES)
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
@@ -124,7 +133,7 @@ class ControlLoop:
         elif not self.urgent:
             return []
         if s.sending.is_confirmed(now) and staged:
-            s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), d.jobs(), s.jobs)
+            s.sending.take_confirmed(d.confirmed(), d.jobs(), s.jobs)
         return sent
 
     def _save(self, now: float) -> list[Command]:

@@ -39,7 +39,7 @@ from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.southbound.run_hub import SWITCH_INTERVAL_S
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
-from controller.tables.rules import RuleSet
+from controller.tables.rules import RuleSet, applied
 
 LINK_BPS = 100e9
 LONGEST = 12
@@ -103,6 +103,7 @@ class Switches:
 
     def __init__(self, fabric: Fabric) -> None:
         self._fabric = fabric
+        self._rules = dict.fromkeys(fabric.switches, RuleSet())
 
     def __call__(
         self, _: Config, put: Callable[[Any], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
@@ -118,8 +119,9 @@ class Switches:
         while (command := outbox.next()) is not None:
             match command:
                 case ReadRules(dpid):
-                    put(SwitchRules(dpid, RuleSet(), 0))
+                    put(SwitchRules(dpid, self._rules[dpid], 0))
                 case InstallStage(change_id, stage):
+                    self._rules |= {dpid: applied(self._rules[dpid], mods) for dpid, mods in stage.mods.items()}
                     put(StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult())))
 
 

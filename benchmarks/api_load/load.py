@@ -55,6 +55,7 @@ class Clients:
         ]
         self._reported: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
+        self._most = 0
 
     async def close(self) -> None:
         for channel in self._channels:
@@ -73,6 +74,7 @@ class Clients:
     async def load(self, calls_per_s: float, seconds: float, stop: asyncio.Event | None = None) -> Outcome:
         """Open loop: call n is due at n / ``calls_per_s``. Ends when all are answered, or at once with ``stop``."""
         outcome, tasks = Outcome(), set[asyncio.Task[None]]()
+        self._most = len(self.jobs)
         began = time.perf_counter()
         for due_s, kind in self._due(calls_per_s, seconds):
             if (wait_s := began + due_s - time.perf_counter()) > 0:
@@ -95,7 +97,7 @@ class Clients:
     async def _call(self, kind: str, due_at: float, outcome: Outcome) -> None:
         stub, _ = self._random.choice(self._stubs)
         if kind == "change":
-            kind = "deregister" if self._random.random() < 0.5 and self.jobs else "register"
+            kind = "deregister" if len(self.jobs) > self._most else "register"
         try:
             await self._send(kind, stub)
         except grpc.aio.AioRpcError as error:

@@ -15,11 +15,11 @@ from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm, AlarmKind
 from controller.config import Config
-from controller.core.sending import ConfirmedPins
+from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
 from controller.fabric.background import background
-from controller.fabric.link_load import Uses
+from controller.fabric.link_load import NO_USES, Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.demand import MeasuredJobs
@@ -32,7 +32,7 @@ from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
+from controller.tables.running_routes import Pins, PinSet, lost_links, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -63,8 +63,9 @@ class Derived:
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
-    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
-    ``confirmed_routes``: what switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
+    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed``: the
+    pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -85,22 +86,29 @@ class Derived:
                                                                   s.fabric.hosts, s.load.measured.counted))
         self.uncounted_links = Row( UncountedLinks(),    lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(),
                                                                   self.paths()))
-        self.background = Row(      background,          lambda: (s.load.measured, self.uncounted_links(),
+        self.background = Row(      background,          lambda: (s.load.measured,
+                                                                  self.uncounted_links() if s.load.beyond else NO_USES,
                                                                   s.fabric.hosts))
         self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts, self.background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
-        self.pins = Row(            Pins(),              lambda: (s.fabric, self.with_rules(), s.routes.routes,
-                                                                  s.routes.orphans))
+        pins = Pins()
+        self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
+                                                                  s.routes.orphans, pins.turn))
+        self.pins_due = lambda: pins.due
+
+        def next_pins() -> None:
+            pins.turn += pins.due
+
+        self.next_pins = next_pins
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
-        self.counted_links = Row(   possible_links,      lambda: (s.fabric, self.pins(), self.paths()))
-        self.confirmed_pins = Row(  ConfirmedPins(),     lambda: (s.fabric.hosts, s.wanted.pins, s.wanted.rules,
-                                                                  s.sync.installed))
-        self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, s.wanted.pins,
-                                                                  self.confirmed_pins()))
+        self.counted_links = Row(   CountedLinks(),      lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
+                                                                  self.paths()))
+        self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
+                                                                  s.wanted.rules, s.sync.installed))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
@@ -201,6 +209,30 @@ class Uncounted:
             self._of_job[job_id] = left
         unclaimed = {pin.flow.pair for pin in orphans if hosts.keys() >= set(pin.flow.pair)} - self._counted
         return frozenset[tuple[str, str]](unclaimed).union(*filter(None, self._of_job.values()))
+
+
+class CountedLinks:
+    """Derives per rule that counts the links that its packets may use, job by job: of those with other pins only, while
+    hosts and links stay."""
+
+    def __init__(self) -> None:
+        self._for: tuple[object, ...] = ()
+        self._known: dict[str, tuple[tuple[Pin, ...], Uses]] = {}
+
+    def __call__(
+        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
+    ) -> Uses:
+        if not all(a is b for a, b in zip_longest(self._for, (hosts, links))):
+            self._for, self._known = (hosts, links), {}
+        fabric, known = Fabric(links=links, hosts=hosts), self._known
+        self._known = {
+            name: known[name] if name in known and known[name][0] is of else (of, possible_links(fabric, of, paths))
+            for name, of in pins.of.items()
+        }
+        uses: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
+        for _, of_name in self._known.values():
+            uses.update(of_name)
+        return uses
 
 
 class UncountedLinks:

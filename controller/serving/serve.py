@@ -180,7 +180,7 @@ class _Driver:
             quiet = True
             garbage = _Garbage()
             while not self._stopping.is_set():
-                messages = self._waiting(tick_at - time.monotonic())
+                messages = self._waiting(0.0 if self.loop.unfinished else tick_at - time.monotonic())
                 now = time.monotonic()
                 if now >= tick_at:
                     tick_at = now + TICK_S
