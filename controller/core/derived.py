@@ -96,12 +96,12 @@ class Derived:
         pins = Pins()
         self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
-        self.pins_due = lambda: pins.due
+        self.pins_due: Callable[[], bool] = lambda: pins.due
 
         def next_pins() -> None:
             pins.turn += pins.due
 
-        self.next_pins = next_pins
+        self.next_pins: Callable[[], None] = next_pins
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from controller.errors import Conflict
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
-from controller.jobs.messages import Connected
+from controller.jobs.messages import Connected, RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routes, capacities, whole
@@ -47,7 +48,8 @@ class Scene:
             case 0 | 1:
                 self._register(f"job{draw.randrange(6)}")
             case 2 if self.registry.jobs:
-                self.registry.deregister(draw.choice(list(self.registry.jobs)))
+                job = draw.choice(list(self.registry.jobs.values()))
+                self.registry.deregister(job.id, job.uid, 0.0)
             case 3:
                 self._connect()
             case 4:
@@ -74,8 +76,8 @@ class Scene:
         )
         hosts = self.draw.sample(IPS, self.draw.randint(2, 6))
         try:
-            self.registry.register(ring_job(name, hosts, **more), 0.0)
-        except Exception:
+            self.registry.register(RegisterJob(ring_job(name, hosts, **more)), 0.0)
+        except Conflict:
             return
         if self.draw.random() < 0.3:
             self.counted[JobId(name)] = frozenset([tuple(self.draw.sample(IPS, 2))])  # type: ignore[list-item]
@@ -89,9 +91,9 @@ class Scene:
             ports = {number, number + 1}
             try:
                 self.registry.report_connections(
-                    job.id, src, frozenset(Connected(src, port, dst, 40_000 + port) for port in ports)
+                    job.id, src, frozenset(Connected(src, port, dst, 40_000 + port) for port in ports), job.uid
                 )
-            except Exception:
+            except Conflict:
                 return
 
     def _route(self) -> None:
@@ -139,10 +141,10 @@ def _copied(rules: RuleSet) -> RuleSet:
 
 def test_a_job_that_comes_makes_no_rule_of_another_job_anew() -> None:
     registry, pins, pipeline = JobRegistry(10), Pins(), Pipeline(SETTINGS)
-    registry.register(ring_job("a", IPS[:6]), 0.0)
+    registry.register(RegisterJob(ring_job("a", IPS[:6])), 0.0)
     before = pins(FABRIC, registry.jobs.values(), {}, ())
     rules = pipeline.desired(FABRIC, before, {})
-    registry.register(ring_job("b", IPS[1::4]), 0.0)
+    registry.register(RegisterJob(ring_job("b", IPS[1::4])), 0.0)
     after = pins(FABRIC, registry.jobs.values(), {}, ())
     assert after.of["a"] is before.of["a"]
     now = pipeline.desired(FABRIC, after, {})
