@@ -96,7 +96,7 @@ class Derived:
         pins = Pins()
         self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
-        self.pins_due = lambda: pins.due
+        self.pins_due: Callable[[], bool] = lambda: pins.due
 
         def next_pins() -> None:
             pins.turn += pins.due

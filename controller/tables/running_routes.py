@@ -183,7 +183,7 @@ class Pins:
             other, self._hosts = self._hosts.keys() ^ fabric.hosts.keys(), fabric.hosts
             if other:
                 touched |= {job.id for job in now.values() if any(s in other or d in other for s, d in job.pairs)}
-        at_once = AT_ONCE
+        at_once: float = AT_ONCE
         if fabric.links is not self._links or fabric.hosts is not self._known_hosts:
             self._known_hosts, at_once = fabric.hosts, math.inf
         if fabric.links is not self._links:
