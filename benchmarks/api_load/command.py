@@ -300,9 +300,8 @@ def rows_of(results: list[Result]) -> list[dict[str, str | float]]:
             "unary p99 ms": ms(result.unary, "p99"),
             "register p50 ms": ms(result.registration, "p50"),
             "register p99 ms": ms(result.registration, "p99"),
-            **{
-                f"handle {part} ms": (result.handle["handle_ms"] or {}).get(part, 0.0) for part in ("p50", "p99", "max")
-            },
+            **{f"handle {part} ms": of for part, of in (result.handle["handle_ms"] or {}).items()},
+            **{f"CPU {part} ms": of for part, of in (result.handle["handle_cpu_ms"] or {}).items()},
             "MB": f"{result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f}",
             "idle CPU %": result.idle_cpu_percent,
         }

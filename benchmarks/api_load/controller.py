@@ -46,16 +46,20 @@ LONGEST = 12
 
 
 class Call(TypedDict):
-    """One call of ``handle``: what it took in and gave out."""
+    """One call of ``handle``: what it took in and gave out. ``cpu_ms``: of its thread alone."""
 
     ms: float
+    cpu_ms: float
     messages: dict[str, int]
     commands: dict[str, int]
 
 
 class Measured(TypedDict):
+    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor."""
+
     calls: int
     handle_ms: dict[str, float] | None
+    handle_cpu_ms: dict[str, float] | None
     longest: list[Call]
 
 
@@ -64,33 +68,42 @@ class Clock:
 
     def __init__(self) -> None:
         self._ms: list[float] = []
+        self._cpu_ms: list[float] = []
         self._longest: list[tuple[float, int, Call]] = []
         self._order = count()
         handle = ControlLoop.handle
 
         def clocked(loop: ControlLoop, messages: Iterable[Message], now: float) -> list[Command]:
             taken = list(messages)
-            began = time.perf_counter()
+            began, cpu_began = time.perf_counter(), time.thread_time()
             commands = handle(loop, taken, now)
-            self._took(1000 * (time.perf_counter() - began), taken, commands)
+            cpu_ms = 1000 * (time.thread_time() - cpu_began)
+            self._took(1000 * (time.perf_counter() - began), cpu_ms, taken, commands)
             return commands
 
         ControlLoop.handle = clocked  # type: ignore
 
     def begin(self) -> None:
         """Forget what was measured so far."""
-        self._ms, self._longest = [], []
+        self._ms, self._cpu_ms, self._longest = [], [], []
 
-    def _took(self, ms: float, messages: list[Message], commands: list[Command]) -> None:
+    def _took(self, ms: float, cpu_ms: float, messages: list[Message], commands: list[Command]) -> None:
         self._ms.append(ms)
+        self._cpu_ms.append(cpu_ms)
         if len(self._longest) < LONGEST or ms > self._longest[-1][0]:
-            call = Call(ms=round(ms, 2), messages=_kinds(messages), commands=_kinds(commands))
+            call = Call(ms=round(ms, 2), cpu_ms=round(cpu_ms, 2), messages=_kinds(messages), commands=_kinds(commands))
             self._longest = sorted([*self._longest, (ms, -next(self._order), call)], key=lambda one: -one[0])[:LONGEST]
 
     def measured(self) -> Measured:
-        spread = Spread.of(self._ms)
         longest = [call for *_, call in self._longest]
-        return Measured(calls=len(self._ms), handle_ms=asdict(spread) if spread else None, longest=longest)
+        return Measured(
+            calls=len(self._ms), handle_ms=_spread(self._ms), handle_cpu_ms=_spread(self._cpu_ms), longest=longest
+        )
+
+
+def _spread(ms: list[float]) -> dict[str, float] | None:
+    spread = Spread.of(ms)
+    return asdict(spread) if spread else None
 
 
 def _kinds(things: Iterable[object]) -> dict[str, int]:
