@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,9 @@ MOST_S = 60.0
 LIMIT_MS = 100.0
 SWITCH_LIMIT_S = 1.0
 MEMORY_LIMIT_MB = 50.0
+
+_NUMBERS = count(1)
+"""Of jobs."""
 
 
 @dataclass
@@ -136,17 +140,15 @@ def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, sto
 
 
 def register(address: str, beside: Beside, stopping: threading.Event) -> None:
-    number = len(beside.acknowledged) + 1
     with Client(address) as client:
         while not stopping.wait(REGISTRATION_EVERY_S):
-            began = time.monotonic()
+            began, number = time.monotonic(), next(_NUMBERS)
             try:
                 client.register_job(job(f"job{number}", number))
                 beside.registrations_ms.append(1000 * (time.monotonic() - began))
                 beside.acknowledged.add(f"job{number}")
             except SignalboxError as error:
                 beside.errors[f"{type(error).__name__}: {error}"[:120]] += 1
-            number += 1
 
 
 def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:

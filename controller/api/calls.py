@@ -19,6 +19,7 @@ import grpc
 import structlog
 from grpc_status import rpc_status
 
+from controller.api import guard
 from controller.api.budget import Budget, Call, CallLimits
 from controller.api.connections import Connection
 from controller.api.errors import TooSlow, status_of
@@ -56,6 +57,7 @@ class Refusals:
             self._published = self._count.total()
             self._publish(dict(self._count))
         log.summarise()
+        guard.log.summarise()
 
 
 class Calls(grpc.aio.ServerInterceptor):
@@ -160,6 +162,7 @@ class Calls(grpc.aio.ServerInterceptor):
             self._refuse("calls", connection)
             await _abort(context, error)
         if connection:
+            structlog.contextvars.bind_contextvars(peer=connection.peer)  # of this call's log lines
             self._relay.connections.call_began(connection, time.monotonic())
 
         def ended(_context: Any) -> None:

@@ -125,12 +125,12 @@ def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context]
         except NotImplementedError:
             await _abort(context, NotServed(f"{name} is not served yet"))
         except TimeoutError:
-            log.error("the control loop did not answer in time", method=name, peer=context.peer())
+            log.error("the control loop did not answer in time", method=name)
             await _abort(context, TooSlow("the controller did not answer in time"))
         except SignalboxError as error:
             await _abort(context, error)
         except Exception as error:
-            log.exception("request failed", method=name, peer=context.peer())
+            log.exception("request failed", method=name)
             await _abort(context, error)
 
     return guarded

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -242,3 +242,12 @@ def test_a_client_that_goes_leaves_nothing_behind() -> None:
         with stub(api) as controller:
             controller.GetStatus(pb.GetStatusRequest(), wait_for_ready=True)
         wait_for(lambda: threading.active_count() < 50)
+
+
+def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_api() as api, stub(api) as controller:
+        controller.GetStatus(pb.GetStatusRequest())
+        api.control.board.publish(cast(Any, None))  # a fault of ours
+        with pytest.raises(grpc.RpcError, match="internal error"):
+            controller.GetStatus(pb.GetStatusRequest())
+    assert "peer=127.0.0.1:" in capsys.readouterr().out
