@@ -48,7 +48,7 @@ class RunningRoutes:
         self.routes: Routes = {}
         self.orphans: tuple[Pin, ...] = ()
         self._saved: Shares = dict(saved or {})
-        self._jobs: Mapping[JobId, PinnedJob] = {}
+        self._jobs: Mapping[JobId, PinnedJob] | None = None
         self._shares = Memo(_shares)
 
     @property
@@ -80,6 +80,8 @@ class RunningRoutes:
                 if len(route) >= len(claimed.get(flow, ())):  # else some of its switches are not there yet
                     claimed[flow] = route
         self.replace(claimed)
+        if self._jobs is not None:
+            self._jobs = {**self._jobs, job.id: job}
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
         return len(self.orphans) < len(before)
 
@@ -90,18 +92,19 @@ class RunningRoutes:
 
     def release(self, jobs: Mapping[JobId, PinnedJob], before: Mapping[JobId, PinnedJob] | None = None) -> None:
         """Keep only the routes that these jobs can have. Only flows of jobs that have come, gone or changed are looked
-        at. ``before``: the jobs that the routes were made for, None: those of the last call."""
+        at, at the first call all. ``before``: the jobs that the routes were made for, None: those of the last call, and
+        those that have claimed any since."""
         before, self._jobs = self._jobs if before is None else before, jobs
-        if before is jobs:
+        if before is jobs or not self.routes:
             return
-        left = [job for job_id, job in before.items() if jobs.get(job_id) is not job]
-        come = [job for job_id, job in jobs.items() if before.get(job_id) is not job]
+        if before is None:
+            left, come = list[PinnedJob](), [*jobs.values()]
+        else:
+            left = [job for job_id, job in before.items() if jobs.get(job_id) is not job]
+            come = [job for job_id, job in jobs.items() if before.get(job_id) is not job] if left else []
         most = dict(chain.from_iterable(map(_most_subflows, come)))
-        lost = {
-            flow
-            for flow, _ in chain.from_iterable(map(_most_subflows, left))
-            if len(self.routes.get(flow, ())) > most.get(flow, 0)
-        }
+        flows = self.routes if before is None else {flow for flow, _ in chain.from_iterable(map(_most_subflows, left))}
+        lost = {flow for flow in flows if len(self.routes.get(flow, ())) > most.get(flow, 0)}
         if lost:
             self.routes = {flow: route for flow, route in self.routes.items() if flow not in lost}
 

@@ -135,6 +135,20 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
     assert routes.routes
 
 
+def test_routes_that_a_job_has_claimed_go_with_it() -> None:
+    """Whether any were released before it came, or none."""
+    job, other, wanted = job_of("job", 4), job_of("other", 1), {FLOW: split(FIRST, SECOND)}
+    for earlier in ([], [{other.id: other}]):
+        routes = RunningRoutes()
+        routes.adopt(FABRIC, installed(job, wanted), [])
+        for jobs in earlier:
+            routes.release(jobs)
+        assert routes.claim(job)
+        assert FLOW in routes.routes
+        routes.release({other.id: other})
+        assert not routes.routes
+
+
 # ---- pins
 
 
