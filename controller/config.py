@@ -151,7 +151,7 @@ class ApiConfig(_TlsSection):
     max_streams: int = Field(default=4096, ge=1)
     max_client_streams: int = Field(default=1024, ge=1)
     max_calls_per_s: float = Field(default=1000.0, ge=1, allow_inf_nan=False)
-    max_client_calls_per_s: float = Field(default=500.0, ge=1, allow_inf_nan=False)
+    max_client_calls_per_s: float = Field(default=800.0, ge=1, allow_inf_nan=False)
     max_client_bytes_per_s: float = Field(default=8 * 1024 * 1024, ge=1024, allow_inf_nan=False)
     silent_s: Seconds = 5.0
     stalled_s: Seconds = 30.0

@@ -30,7 +30,7 @@ TLS_HANDSHAKE = b"\x16\x03"
 FRAME_HEAD = 9
 HEADERS = 1
 
-CALLS_AT_ONCE = 100
+CALLS_AT_ONCE = 200
 """Calls that a client may begin in a moment before it has to keep to its calls per second."""
 ACCEPTED_AT_ONCE = 32
 ACCEPT_PAUSE_S = 0.1
