@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 
 from controller import config
-from controller.commands import analysis, jobs, network, offline
+from controller.commands import analysis, jobs, network, offline, token, watch
 from controller.errors import InvalidInput, SignalboxError
-from controller.serving import preflight
+from controller.serving import exposure, preflight
 
 app = typer.Typer(
     help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
@@ -25,8 +25,10 @@ app = typer.Typer(
 )
 app.add_typer(jobs.commands, name="jobs")
 app.add_typer(network.commands)
+app.add_typer(watch.commands, name="watch")
 app.add_typer(offline.commands)
 app.add_typer(analysis.commands)
+app.add_typer(token.commands)
 
 
 def main() -> None:
@@ -81,13 +83,18 @@ def serve(
         typer.Option("--standby", metavar="", help="Wait while another controller uses state_dir, then take over."),
     ] = False,
 ) -> None:
-    """Run the controller until it is stopped (Ctrl-C or SIGTERM)."""
+    """Run the controller until it is stopped (Ctrl-C or SIGTERM).
+
+    SIGHUP has it read certificates, tokens and the log level again.
+    """
     settings = config.load(config_file)
     preflight.check(settings)
     if check:
         typer.echo("the configuration is valid")
+        for line in exposure.who_may(settings):
+            typer.echo(line)
         return
     # Ryu and the solver take a second to import, which no other command needs.
     from controller.serving.serve import serve as run
 
-    raise typer.Exit(run(settings, standby))
+    raise typer.Exit(run(settings, standby, config_file=config_file))

@@ -5,10 +5,12 @@ Unknown keys are errors and all errors are reported at once, each with its path.
 
 from __future__ import annotations
 
+import socket
 import tomllib
 from enum import StrEnum
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -37,15 +39,44 @@ class _Section(BaseModel):
 
 
 class TlsFiles(NamedTuple):
+    """``ca_certificates`` None: peers need no certificate."""
+
     certificate: Path
     private_key: Path
-    ca_certificates: Path
+    ca_certificates: Path | None
 
 
-class OpenFlowConfig(_Section):
-    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With ``certificate``,
-    ``private_key`` and ``ca_certificates`` (PEM files; all three or none) switches must use TLS and show a certificate
-    that one of the authorities signed."""
+class _TlsSection(_Section):
+    """A listener. With ``certificate`` and ``private_key`` (PEM files) peers must use TLS; with ``ca_certificates``
+    they must also show a certificate that one of these authorities signed."""
+
+    certificate: Path | None = None
+    private_key: Path | None = None
+    ca_certificates: Path | None = None
+    belong_together: ClassVar[tuple[str, ...]] = ("certificate", "private_key")
+    """All of them, or no TLS at all."""
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """None without TLS."""
+        if self.certificate and self.private_key:
+            return TlsFiles(self.certificate, self.private_key, self.ca_certificates)
+        return None
+
+    @model_validator(mode="after")
+    def _all_or_none(self) -> Self:
+        missing = [name for name in self.belong_together if getattr(self, name) is None]
+        if missing and any(getattr(self, name) for name in TlsFiles._fields):
+            *first, last = self.belong_together
+            message = "{first} and {last} belong together; missing: {missing}"
+            names = {"first": ", ".join(first), "last": last, "missing": ", ".join(missing)}
+            raise PydanticCustomError("tls", message, names)
+        return self
+
+
+class OpenFlowConfig(_TlsSection):
+    """Echo checks: a switch that misses ``echo_misses`` echoes in a row is disconnected. With TLS switches must show a
+    certificate."""
 
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
@@ -53,25 +84,7 @@ class OpenFlowConfig(_Section):
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0
     audit_interval_s: Seconds = 60.0
-    certificate: Path | None = None
-    private_key: Path | None = None
-    ca_certificates: Path | None = None
-
-    @property
-    def tls_files(self) -> TlsFiles | None:
-        """None without TLS."""
-        if self.certificate and self.private_key and self.ca_certificates:
-            return TlsFiles(self.certificate, self.private_key, self.ca_certificates)
-        return None
-
-    @model_validator(mode="after")
-    def _all_or_none(self) -> Self:
-        files = {name: getattr(self, name) for name in TlsFiles._fields}
-        missing = [name for name, path in files.items() if path is None]
-        if 0 < len(missing) < len(files):
-            message = "certificate, private_key and ca_certificates belong together; missing: {missing}"
-            raise PydanticCustomError("tls", message, {"missing": ", ".join(missing)})
-        return self
+    belong_together: ClassVar[tuple[str, ...]] = TlsFiles._fields
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -82,6 +95,12 @@ def host_and_port(address: str) -> tuple[str, int]:
     if int(port) > MAX_PORT:
         raise ValueError(f"ports end at {MAX_PORT}")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to it. Raises ``OSError`` when it has no address."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return all(ip_address(address[0]).is_loopback for *_, address in found)
 
 
 def _listen_address(text: str) -> str:
@@ -97,14 +116,28 @@ def _listen_address(text: str) -> str:
     return text
 
 
-class ApiConfig(_Section):
-    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``."""
+class SocketRole(StrEnum):
+    """What a caller is that comes through a Unix socket without a token."""
+
+    OPERATOR = "operator"
+    READER = "reader"
+    NONE = "none"
+
+
+class ApiConfig(_TlsSection):
+    """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``; TLS is for the first kind only. ``tokens``: a TOML
+    file of identities (``api.identities``). ``insecure``: listen beyond loopback although anyone who connects is an
+    operator or could read what others send."""
 
     listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
     max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    tokens: Path | None = None
+    insecure: bool = False
+    socket_mode: Annotated[str, Field(pattern="^0[0-7]{3}$")] = "0600"
+    socket_role: SocketRole = SocketRole.OPERATOR
 
 
-class MetricsConfig(_Section):
+class MetricsConfig(_TlsSection):
     host: str = "127.0.0.1"
     port: int = Field(default=9464, ge=0, le=65535)
 

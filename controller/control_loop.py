@@ -131,8 +131,8 @@ class ControlLoop:
         s = self.state
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
-        specs = tuple(job.spec for job in s.jobs.jobs.values())
-        state = SavedState(specs, s.strategy, s.routes.shares, s.demand.measured, s.jobs.connections)
+        jobs = tuple(job.registration for job in s.jobs.jobs.values())
+        state = SavedState(jobs, s.strategy, s.routes.shares, s.demand.measured, s.jobs.connections)
         return list(s.commits.begin(state, now))
 
     def _rules_due(self, now: float) -> bool:

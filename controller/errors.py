@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 if TYPE_CHECKING:
@@ -54,12 +55,29 @@ class InvalidInput(SignalboxError):
         )
 
 
+class Gone(StrEnum):
+    """Why there is no such job: the reasons of ``NOT_FOUND`` in the API's ``ErrorReason``, without its prefix."""
+
+    NO_SUCH_JOB = "NO_SUCH_JOB"
+    JOB_DEREGISTERED = "JOB_DEREGISTERED"
+    LEASE_RAN_OUT = "LEASE_RAN_OUT"
+    JOB_TAKEN_OVER = "JOB_TAKEN_OVER"
+
+
 class NotFound(SignalboxError):
-    """No such job, host or switch."""
+    """No such job, host or switch. ``reason``: of a job that has ended, how."""
+
+    def __init__(self, message: str, reason: Gone = Gone.NO_SUCH_JOB) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class AlreadyExists(SignalboxError):
-    """The job id is taken by a job with another spec."""
+    """Another registration has the job id."""
+
+
+class WrongLeaseToken(SignalboxError):
+    """The lease token is missing, or is not that of the job's registration."""
 
 
 class Conflict(SignalboxError):
@@ -82,6 +100,14 @@ class Unavailable(SignalboxError):
     def __init__(self, message: str, retry_s: float) -> None:
         super().__init__(message)
         self.retry_s = retry_s
+
+
+class Unauthenticated(SignalboxError):
+    """The caller has not said who it is, or not validly."""
+
+
+class NotAllowed(SignalboxError):
+    """The caller's role does not allow this."""
 
 
 MAX_SHOWN_CHARS = 60

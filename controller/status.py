@@ -17,6 +17,9 @@ from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.ends import EndReason as EndReason
+from controller.jobs.ends import JobEnd as JobEnd
+from controller.jobs.messages import Registration
 from controller.jobs.registry import Vitals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
@@ -36,7 +39,7 @@ class JobStatus:
     route that its switches confirmed, None under ECMP. ``routes_generation`` grows when they change. ``dividing``: what
     tells the subflows apart."""
 
-    spec: JobSpec
+    registration: Registration
     state: JobState
     missing_hosts: tuple[str, ...]
     vitals: Vitals
@@ -47,6 +50,19 @@ class JobStatus:
     routes: Mapping[FlowId, Route | None]
     routes_generation: int
     dividing: Dividing
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.registration.spec
+
+    @property
+    def uid(self) -> str:
+        return self.registration.uid
+
+    @property
+    def last_index(self) -> int:
+        """The highest that was reported, -1 before the first."""
+        return self.vitals.reported.last_index
 
     @property
     def lease_ends_at(self) -> float:
@@ -109,7 +125,8 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
+    """``job_ends``: the latest registrations that are over, oldest first. ``jobs_ended``: how many since the start.
+    ``demands``: what jobs really send. ``plan_reason``: what became of the newest plan, and why.
     ``plan_demand_source``: which bytes of each job it was made for. ``baseline_levels``: of other strategies on the
     plan's problem. ``repair``: the latest. ``repair_s``: from the moment that the controller knew of the loss until the
     switches had confirmed the repaired routes, None until then. ``counters_at``: monotonic seconds of the oldest
@@ -124,6 +141,8 @@ class Status:
     switches: Mapping[Dpid, SwitchStatus] = field(default_factory=dict)
     links: Mapping[LinkId, LinkStatus] = field(default_factory=dict)
     jobs: Mapping[JobId, JobStatus] = field(default_factory=dict)
+    job_ends: tuple[JobEnd, ...] = ()
+    jobs_ended: Mapping[EndReason, int] = field(default_factory=dict)
     demands: Mapping[JobId, JobDemand] = field(default_factory=dict)
     plan: Plan | None = None
     plan_installed: bool = False

@@ -86,7 +86,7 @@ def install(run: Run) -> None:
     known = len(run.observed.changes)
     called = time.monotonic()
     with run.client() as client, ThreadPoolExecutor(len(run.jobs)) as pool:
-        for job in pool.map(client.register_job, run.jobs):
+        for job in pool.map(lambda spec: client.register_job(spec).job, run.jobs):
             if job.missing_hosts:
                 raise StepFailed(f"{job.spec.job_id} misses {len(job.missing_hosts)} hosts")
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, NoReturn, Self
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Self, TypeVar
+from uuid import uuid4
 
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -17,6 +20,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from controller.api import convert
+from controller.api.certificates import NO_CREDENTIALS, Credentials
 from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -26,10 +30,14 @@ from controller.errors import (
     Conflict,
     Exhausted,
     FieldProblem,
+    Gone,
     InvalidInput,
+    NotAllowed,
     NotFound,
     SignalboxError,
+    Unauthenticated,
     Unavailable,
+    WrongLeaseToken,
 )
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
@@ -39,6 +47,10 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 
 LONG_CALL_S = 150.0
 """For calls that wait for the solver and the switches, when that is more than the client's time-out."""
+
+RETRY_S = 0.2
+MAX_RETRY_S = 5.0
+"""Before a watch is opened again: after the first failure, and at most."""
 
 _RETRY = {
     "methodConfig": [
@@ -60,12 +72,18 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
 }
 
 _REASONS = {
     "Connection refused": "no process listens there; is the controller running?",
     "No such file or directory": "there is no such socket; is it running?",
     "Permission denied": "this user may not open the socket",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
+    "Hostname Verification Check failed": "its certificate is not for this address",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "CERTIFICATE_REQUIRED": "it wants a client certificate",
     "lookup failed": "the name cannot be resolved",
     "DNS resolution failed": "the name cannot be resolved",
 }
@@ -76,15 +94,60 @@ class Unreachable(SignalboxError):
     """No answer from the address, or not in time."""
 
 
-class Client:
-    """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none."""
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """``lease_token``: whoever has it can renew, change and end the job."""
 
-    def __init__(self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0) -> None:
+    job: pb.Job
+    lease_token: str = field(repr=False)
+
+
+Watched = TypeVar("Watched", bound=Any)
+
+
+def resuming(
+    watch: Callable[[str], Generator[Watched, None, None]],
+    lost: Callable[[SignalboxError], None] = lambda _: None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Generator[Watched, None, None]:
+    """The messages of a watch, opened again whenever the controller could not be reached: where it was, or with a
+    snapshot. ``watch``: opens it with a resume token, such as ``client.watch_jobs``. ``lost``: is called when it breaks
+    off. ``pause``: waits for so many seconds. Raises ``Unreachable`` and ``Unavailable`` only before the first
+    message, and every other error."""
+    token, failures = "", -1
+    while True:
+        stream = watch(token)
+        try:
+            for message in stream:
+                token, failures = message.resume_token or token, 0
+                yield message
+            return
+        except (Unreachable, Unavailable) as error:
+            if failures < 0:
+                raise
+            if failures == 0:
+                lost(error)
+            pause(min(RETRY_S * 2**failures, MAX_RETRY_S))
+            failures += 1
+        finally:
+            stream.close()
+
+
+class Client:
+    """``address``: ``HOST:PORT`` or ``unix:PATH``. ``timeout_s``: for one call with its retries; streams have none.
+    ``credentials``: who this client is, and whom it trusts. Raises ``InvalidInput`` when they cannot be used.
+
+    It remembers the lease tokens of the jobs that it has registered, and uses them where a call is given none."""
+
+    def __init__(
+        self, address: str = DEFAULT_ADDRESS, timeout_s: float = 10.0, credentials: Credentials = NO_CREDENTIALS
+    ) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(
+        self._metadata = credentials.metadata(address)
+        self._channel = credentials.channel(
             address,
-            options=[
+            [
                 ("grpc.service_config", json.dumps(_RETRY)),
                 # A plan of a large fabric is larger than the 4 MiB that gRPC accepts by default.
                 ("grpc.max_receive_message_length", -1),
@@ -92,6 +155,8 @@ class Client:
                 ("grpc.max_reconnect_backoff_ms", 2000),
             ],
         )
+        self._tokens: dict[str, str] = {}
+        self._request_ids: dict[str, str] = {}
         self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -106,11 +171,20 @@ class Client:
 
     # ---- jobs
 
-    def register_job(self, spec: JobSpec) -> pb.Job:
-        """Announce a job; the same spec again renews its lease."""
-        request = pb.RegisterJobRequest(spec=convert.spec_message(spec))
+    def register_job(
+        self, spec: JobSpec, *, lease_token: str | None = None, request_id: str = "", take_over: bool = False
+    ) -> Registered:
+        """Announce a job; the same spec again, with its lease token or the same ``request_id``, renews its lease.
+        Without a ``request_id`` it is the same for all registrations of a job by this client. Raises ``AlreadyExists``
+        when the id belongs to another registration, which ``take_over`` ends, and ``Conflict``."""
+        request_id = request_id or self._request_ids.setdefault(spec.job_id, str(uuid4()))
+        token = self._token(spec.job_id, lease_token)
+        request = pb.RegisterJobRequest(
+            spec=convert.spec_message(spec), lease_token=token, request_id=request_id, take_over=take_over
+        )
         response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
-        return response.job
+        self._tokens[spec.job_id] = response.lease_token
+        return Registered(response.job, response.lease_token)
 
     def get_job(self, job_id: str) -> pb.Job:
         response: pb.GetJobResponse = self._call(self._jobs.GetJob, pb.GetJobRequest(job_id=job_id))
@@ -127,44 +201,60 @@ class Client:
                 return tuple(found)
             request.page_token = response.next_page_token
 
-    def update_job(self, spec: JobSpec, fields: Iterable[str] = ()) -> pb.Job:
+    def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
         """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
-        ``NotFound``, and ``Conflict`` as ``register_job``."""
+        ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as ``register_job``."""
         mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
-        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask)
+        token = self._token(spec.job_id, lease_token)
+        request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask, lease_token=token)
         response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
         return response.job
 
-    def deregister_job(self, job_id: str) -> None:
-        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id))
+    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False) -> None:
+        """End a job; again with the same token is no error. ``force``: without the token. Raises ``NotFound`` and
+        ``WrongLeaseToken``."""
+        token = self._token(job_id, lease_token)
+        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force))
 
-    def renew_lease(self, job_id: str) -> float:
-        """Returns the seconds left. Raises ``NotFound`` when the lease had run out."""
-        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, pb.RenewLeaseRequest(job_id=job_id))
+    def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
+        """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
+        ``WrongLeaseToken``."""
+        request = pb.RenewLeaseRequest(job_id=job_id, lease_token=self._token(job_id, lease_token))
+        response: pb.RenewLeaseResponse = self._call(self._jobs.RenewLease, request)
         return seconds(response.lease_left)
 
-    def report_iterations(self, job_id: str, iterations: Iterable[IterationTime]) -> None:
+    def report_iterations(
+        self, job_id: str, iterations: Iterable[IterationTime], lease_token: str | None = None
+    ) -> int:
+        """Returns how many of them are new: above all indices that were reported before."""
         messages = [message_of(pb.Iteration, iteration) for iteration in iterations]
-        self._call(self._jobs.ReportIterations, pb.ReportIterationsRequest(job_id=job_id, iterations=messages))
+        token = self._token(job_id, lease_token)
+        request = pb.ReportIterationsRequest(job_id=job_id, iterations=messages, lease_token=token)
+        response: pb.ReportIterationsResponse = self._call(self._jobs.ReportIterations, request)
+        return response.accepted
 
-    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
+    def report_connections(
+        self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str | None = None
+    ) -> None:
         """All connections that ``address`` has for the job; they replace those reported before."""
         messages = [
             pb.Connection(src=c.src_ip, src_port=c.src_port, dst=c.dst_ip, dst_port=c.dst_port) for c in connections
         ]
-        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages)
+        token = self._token(job_id, lease_token)
+        request = pb.ReportConnectionsRequest(job_id=job_id, address=address, connections=messages, lease_token=token)
         self._call(self._jobs.ReportConnections, request)
 
-    def watch_routes(self, job_id: JobId | str) -> Generator[pb.WatchRoutesResponse, None, None]:
-        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes. Close the iterator to
-        stop watching."""
-        stream = self._jobs.WatchRoutes(pb.WatchRoutesRequest(job_id=job_id))
-        try:
-            yield from stream
-        except grpc.RpcError as error:
-            self._raise(error)
-        finally:
-            stream.cancel()
+    # Watches go on until they are closed; ``resuming`` opens them again after the controller could not be reached.
+
+    def watch_routes(
+        self, job_id: JobId | str, resume_token: str = ""
+    ) -> Generator[pb.WatchRoutesResponse, None, None]:
+        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes."""
+        return self._watch(self._jobs.WatchRoutes, pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token))
+
+    def watch_jobs(self, resume_token: str = "") -> Generator[pb.WatchJobsResponse, None, None]:
+        """All jobs, then those that change or end."""
+        return self._watch(self._jobs.WatchJobs, pb.WatchJobsRequest(resume_token=resume_token))
 
     # ---- fabric, plan, status
 
@@ -180,6 +270,18 @@ class Client:
     def get_status(self) -> pb.GetStatusResponse:
         response: pb.GetStatusResponse = self._call(self._controller.GetStatus, pb.GetStatusRequest())
         return response
+
+    def watch_fabric(self, resume_token: str = "") -> Generator[pb.WatchFabricResponse, None, None]:
+        """All switches, links and hosts, then those that change or go."""
+        return self._watch(self._controller.WatchFabric, pb.WatchFabricRequest(resume_token=resume_token))
+
+    def watch_plan(self, resume_token: str = "") -> Generator[pb.WatchPlanResponse, None, None]:
+        """The newest plan, and each that follows."""
+        return self._watch(self._controller.WatchPlan, pb.WatchPlanRequest(resume_token=resume_token))
+
+    def watch_alarms(self, resume_token: str = "") -> Generator[pb.WatchAlarmsResponse, None, None]:
+        """All alarms, then those that are raised or end."""
+        return self._watch(self._controller.WatchAlarms, pb.WatchAlarmsRequest(resume_token=resume_token))
 
     def replan(self) -> pb.ReplanResponse:
         """Plan now; returns when the plan was adopted or rejected."""
@@ -209,9 +311,22 @@ class Client:
         response: pb.WhatIfResponse = self._call(self._controller.WhatIf, request, LONG_CALL_S)
         return response
 
+    def _watch(self, method: Callable[..., Any], request: Any) -> Generator[Any, None, None]:
+        stream = method(request, metadata=self._metadata)
+        try:
+            yield from stream
+        except grpc.RpcError as error:
+            self._raise(error)
+        finally:
+            stream.cancel()
+
+    def _token(self, job_id: str, given: str | None) -> str:
+        """Empty without any."""
+        return self._tokens.get(job_id, "") if given is None else given
+
     def _call(self, method: Callable[..., Any], request: Any, at_least_s: float = 0.0) -> Any:
         try:
-            return method(request, timeout=max(self._timeout_s, at_least_s))
+            return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
         except grpc.RpcError as error:
             self._raise(error)
 
@@ -223,6 +338,11 @@ class Client:
         retry_s = _retry_s(error)
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
             raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
+        reason = _reason(error)
+        if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
+            raise NotFound(text, Gone(reason)) from None
+        if reason == "WRONG_LEASE_TOKEN":
+            raise WrongLeaseToken(text) from None
         if code in _ERRORS:
             raise _ERRORS[code](text) from None
         if retry_s is not None:
@@ -257,6 +377,15 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
         if detail.Unpack(request):
             found += [FieldProblem(v.field, v.description) for v in request.field_violations]
     return tuple(found)
+
+
+def _reason(error: grpc.Call) -> str:
+    """Of the status's ``google.rpc.ErrorInfo``; empty without."""
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
 
 
 def _retry_s(error: grpc.Call) -> float | None:

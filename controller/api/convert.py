@@ -29,7 +29,7 @@ from controller.api.mapping import (
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput
-from controller.fabric.topology import Fabric, Path
+from controller.fabric.topology import Fabric, Host, Link, Path, Switch
 from controller.jobs.collectives import check
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import Connected, IterationTime
@@ -49,6 +49,14 @@ from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 MAX_REPORTED = 10_000
 """Iterations in one report."""
 
+MAX_INDEX = (1 << 63) - 1
+MAX_ITERATION_S = 7 * 86_400.0
+
+CLOCK_ERROR = 1e-6
+"""Relative: two times of one iteration may be rounded differently."""
+
+MAX_REQUEST_ID_CHARS = 128
+
 # ---- from the wire
 
 
@@ -63,6 +71,14 @@ def job_spec(message: pb.JobSpec) -> JobSpec:
         raise InvalidInput(tuple(map(_in_proto_words, error.problems))) from None
     InvalidInput.refuse(check(spec))
     return spec
+
+
+def request_id(request: pb.RegisterJobRequest) -> str:
+    """Raises ``InvalidInput`` for one that is too long."""
+    if len(request.request_id) > MAX_REQUEST_ID_CHARS:
+        message = f"at most {MAX_REQUEST_ID_CHARS} characters are allowed (given: {len(request.request_id)})"
+        raise InvalidInput.of("request_id", message)
+    return request.request_id
 
 
 def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
@@ -90,25 +106,30 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpe
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
-    """The reported iterations. Raises ``InvalidInput`` for times that are not positive, and for communication
-    that takes longer than its iteration."""
+    """The reported iterations. Raises ``InvalidInput`` for times that are not positive or longer than a week, for
+    communication that takes longer than its iteration, and for indices that do not ascend."""
     if len(request.iterations) > MAX_REPORTED:
         message = f"{len(request.iterations)} iterations in one report; at most {MAX_REPORTED} are allowed"
         raise InvalidInput.of("iterations", message)
     times = tuple(IterationTime(i.index, seconds(i.duration), seconds(i.communication)) for i in request.iterations)
+    before = (-1, *(time.index for time in times))
     InvalidInput.refuse(
         FieldProblem(f"iterations[{n}].{name}", problem)
         for n, time in enumerate(times)
-        for name, problem in _wrong_time(time)
+        for name, problem in _wrong_time(time, before[n])
     )
     return times
 
 
-def _wrong_time(time: IterationTime) -> Iterator[tuple[str, str]]:
+def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, str]]:
+    if time.index > MAX_INDEX:
+        yield "index", f"at most {MAX_INDEX} is allowed (given: {time.index})"
+    elif time.index <= index_before:
+        yield "index", f"must be more than the one before, {index_before} (given: {time.index})"
     for name, value_s in (("duration", time.duration_s), ("communication", time.communication_s)):
-        if value_s <= 0:
-            yield name, f"a time above 0 is needed (given: {value_s:g} s)"
-    if time.communication_s > time.duration_s > 0:
+        if not 0 < value_s <= MAX_ITERATION_S:
+            yield name, f"a time above 0 is needed, at most {MAX_ITERATION_S:g} s (given: {value_s:g} s)"
+    if time.communication_s > time.duration_s * (1 + CLOCK_ERROR) > 0:
         yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 
 
@@ -168,16 +189,16 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     return message_of(
         pb.Job,
         job,
-        uid=None,
-        tenant=None,
-        register_time=None,
+        uid=job.uid,
+        tenant=job.registration.tenant,
+        register_time=timestamp(job.registration.registered_at),
         lease_left=duration(job.lease_ends_at - now),
         virtual_links=len(job.routes),
         level=job.level or None,
         efficiency_predicted=job.efficiency_predicted or None,
         efficiency_measured=job.efficiency_measured or None,
         ideal_communication=_known(job.ideal_communication_s),
-        last_iteration_index=None,
+        last_iteration_index=job.last_index if job.last_index >= 0 else None,
         last_communication=_known(job.last_communication_s),
         demand=_demand(demand, with_pairs) if demand else None,
     )
@@ -232,8 +253,8 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
         switches=_switches(status),
         links=_links(status),
         hosts=[
-            message_of(pb.Host, h, mac=h.mac or "", switch=fabric.name(h.at.dpid))
-            for h in sorted(fabric.hosts.values(), key=lambda host: host.at)
+            host_message(host, fabric.name(host.at.dpid))
+            for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
         ],
     )
 
@@ -354,30 +375,42 @@ def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
     return fabric.path_names(path, source.at.dpid) if source else ()
 
 
+def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
+    """``known``: None before anything is."""
+    return message_of(
+        pb.Switch,
+        known or SwitchStatus(in_sync=False, rules=0, foreign_rules=0),
+        dpid=switch.dpid,
+        name=switch.name,
+        ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
+    )
+
+
+def host_message(host: Host, switch: str) -> pb.Host:
+    """``switch``: name of the one that it is plugged into."""
+    return message_of(pb.Host, host, mac=host.mac or "", switch=switch)
+
+
+def link_message(link: Link, name: str, rate_bps: float = 0.0, background_bps: float = 0.0) -> pb.Link:
+    """``name``: with those of its switches."""
+    return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
+
+
 def _switches(status: Status) -> list[pb.Switch]:
-    unknown = SwitchStatus(in_sync=False, rules=0, foreign_rules=0)
     return [
-        message_of(
-            pb.Switch,
-            status.switches.get(dpid, unknown),
-            dpid=dpid,
-            name=switch.name,
-            ports=[message_of(pb.Port, port) for _, port in sorted(switch.ports.items())],
-        )
-        for dpid, switch in sorted(status.fabric.switches.items())
+        switch_message(switch, status.switches.get(dpid)) for dpid, switch in sorted(status.fabric.switches.items())
     ]
 
 
 def _links(status: Status) -> list[pb.Link]:
     unknown = LinkStatus(bytes_total=0, rate_bps=0.0, background_bps=0.0)
+    figures = {link_id: status.links.get(link_id, unknown) for link_id in status.fabric.links}
     return [
-        message_of(
-            pb.Link,
-            status.links.get(link_id, unknown),
-            src=message_of(pb.PortRef, link.src),
-            dst=message_of(pb.PortRef, link.dst),
-            name=status.fabric.link_name(link_id),
-            capacity_bps=link.capacity_bps,
+        link_message(
+            link,
+            status.fabric.link_name(link_id),
+            figures[link_id].rate_bps,
+            figures[link_id].background_bps,
         )
         for link_id, link in sorted(status.fabric.links.items())
     ]

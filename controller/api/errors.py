@@ -6,6 +6,7 @@ details that the proto file promises for its code. Texts are shortened until the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,9 +23,12 @@ from controller.errors import (
     Exhausted,
     FieldProblem,
     InvalidInput,
+    NotAllowed,
     NotFound,
     SignalboxError,
+    Unauthenticated,
     Unavailable,
+    WrongLeaseToken,
 )
 
 DOMAIN = "signalbox"
@@ -57,8 +61,11 @@ _KINDS: dict[type[BaseException], _Kind] = {
     InvalidInput: _Kind(grpc.StatusCode.INVALID_ARGUMENT, pb.ERROR_REASON_INVALID_FIELD),
     NotFound: _Kind(grpc.StatusCode.NOT_FOUND, pb.ERROR_REASON_NO_SUCH_JOB),
     AlreadyExists: _Kind(grpc.StatusCode.ALREADY_EXISTS, pb.ERROR_REASON_JOB_EXISTS),
+    WrongLeaseToken: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_WRONG_LEASE_TOKEN),
     Conflict: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONFLICT),
     Exhausted: _Kind(grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_REASON_LIMIT_REACHED),
+    Unauthenticated: _Kind(grpc.StatusCode.UNAUTHENTICATED, pb.ERROR_REASON_UNAUTHENTICATED),
+    NotAllowed: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_NOT_ALLOWED),
     Unavailable: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NOT_SAVED),
     Stopping: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_STOPPING),
     TooSlow: _Kind(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_REASON_TOO_SLOW),
@@ -69,15 +76,27 @@ _KINDS: dict[type[BaseException], _Kind] = {
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """What an error that is not ours says stays in the log."""
-    code, reason = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    """What an error without an entry of its own says stays in the log."""
+    code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
         error = InvalidInput(_shown(error.problems))
     if isinstance(error, SignalboxError):
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
-    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=reason_name(reason)), *_details(error, text)]
+    name = error.reason.value if isinstance(error, NotFound) else reason_name(reason)
+    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=name), *_details(error, text)]
     return status_pb2.Status(code=code.value[0], message=text, details=map(_packed, details))
+
+
+def code_of(error: BaseException) -> grpc.StatusCode:
+    """Of the status that a call with this error ends with. A call that was cancelled has none that anybody reads."""
+    if isinstance(error, asyncio.CancelledError):
+        return grpc.StatusCode.CANCELLED
+    return _kind(error).code
+
+
+def _kind(error: BaseException) -> _Kind:
+    return next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
 
 
 def reason_name(reason: pb.ErrorReason) -> str:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
-from controller.errors import InvalidInput, SignalboxError
+from controller.errors import InvalidInput, SignalboxError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -31,22 +31,45 @@ INSTALL_S = 120.0
 ANALYSIS_S = 140.0
 """How long an analysis may take, which needs many plans, with those that wait before it."""
 
+CANCELLED_WITHIN_S = 10.0
+"""gRPC cancels a call soon after its client has gone."""
+
+NO_RETRY = ("grpc-retry-pushback-ms", "-1")
+"""gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Context], Any]
 
 
 class GuardedServer:
-    """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add."""
+    """Stands for the server towards the generated ``add_..._to_server`` functions, and guards what they add.
+    ``behind_gate``: what is to run for a method, from its full name, its handler, and whether it answers in a
+    stream."""
 
-    def __init__(self, server: grpc.aio.Server) -> None:
+    def __init__(self, server: grpc.aio.Server, behind_gate: Callable[[str, Handler, bool], Handler]) -> None:
         self._server = server
+        self._behind_gate = behind_gate
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
         """The same handlers come registered."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        guarded = {name: _guarded(name, handler) for name, handler in handlers.items()}
+        guarded = {name: self._guarded(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
+
+    def _guarded(self, path: str, handler: Any) -> Any:
+        """Of one request, with one response or a stream of them."""
+        streams = handler.response_streaming
+        kind, method = (
+            (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
+            if streams
+            else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
+        )
+        return kind(
+            _guard(path.rpartition("/")[2], self._behind_gate(path, method, streams), streams),
+            request_deserializer=_lenient(handler.request_deserializer),
+            response_serializer=_unless_bytes(handler.response_serializer),
+        )
 
 
 def limit_s(method: str) -> float:
@@ -61,20 +84,6 @@ class _Undecodable:
     into the log."""
 
 
-def _guarded(name: str, handler: Any) -> Any:
-    """Of one request, with one response or a stream of them."""
-    kind, method = (
-        (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
-        if handler.response_streaming
-        else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
-    )
-    return kind(
-        _guard(name, method, streams=handler.response_streaming),
-        request_deserializer=_lenient(handler.request_deserializer),
-        response_serializer=handler.response_serializer,
-    )
-
-
 def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def decoded(data: bytes) -> Any:
         try:
@@ -83,6 +92,11 @@ def _lenient(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             return _Undecodable()
 
     return decoded
+
+
+def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Watches answer with bytes: what they send is encoded once for all watchers."""
+    return lambda answer: answer if isinstance(answer, bytes) else encode(answer)
 
 
 def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context], Awaitable[Any]]:
@@ -94,6 +108,9 @@ def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context]
                 answer = method(request, context)
                 return await answer if inspect.isawaitable(answer) else answer
         except grpc.aio.AbortError:
+            raise
+        except grpc.aio.InternalError:  # it could not send, because the client has gone
+            await asyncio.sleep(CANCELLED_WITHIN_S)
             raise
         except NotImplementedError:
             await _abort(context, NotServed(f"{name} is not served yet"))
@@ -115,4 +132,7 @@ def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
 
 async def _abort(context: Context, error: Exception) -> NoReturn:
     status = rpc_status.to_status(status_of(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    trailers = status.trailing_metadata
+    if isinstance(error, Unavailable):
+        trailers = (*trailers, NO_RETRY)
+    await context.abort(status.code, status.details, trailers)

@@ -14,6 +14,7 @@ import stat
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,11 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from controller.api.certificates import Certificates
+from controller.api.gate import Gate
 from controller.api.guard import GuardedServer
+from controller.api.identities import READABLE_BY_OTHERS, Identities
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.services import Services, wake
@@ -32,9 +37,6 @@ from controller.status import StatusBoard
 
 log = structlog.get_logger(__name__)
 
-SOCKET_MODE = 0o660
-"""Owner and group of the controller may connect: a client that connects can change the fabric's routes."""
-
 LAST_STATUS_S = 0.2
 """How long a health watcher may take to receive that the server stops."""
 
@@ -42,11 +44,16 @@ _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_nam
 
 
 class ApiServer:
-    """``put`` takes a message for the control loop from any thread and never blocks."""
+    """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations.
+    Raises ``InvalidInput`` for certificates and tokens that cannot be read."""
 
-    def __init__(self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None]) -> None:
+    def __init__(
+        self, config: ApiConfig, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens
+    ) -> None:
         self._config = config
-        self._services = Services(board, put)
+        self._certificates = Certificates(config.tls_files)
+        self._gate = Gate(board, _identities(config), config.socket_role)
+        self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc-api", daemon=True)
@@ -67,6 +74,19 @@ class ApiServer:
         if self._thread.ident is not None:
             self._thread.join()
         self._loop.close()
+
+    def prepare(self, config: ApiConfig) -> Callable[[], None]:
+        """Reads certificates and tokens; what is returned makes them count from now on, from any thread. Raises
+        ``InvalidInput``."""
+        take_certificates = self._certificates.prepare(config.tls_files)
+        identities = _identities(config)
+
+        def take() -> None:
+            take_certificates()
+            with suppress(RuntimeError):  # the server has stopped
+                self._loop.call_soon_threadsafe(self._gate.replace, identities)
+
+        return take
 
     def _run(self) -> None:
         try:
@@ -90,7 +110,7 @@ class ApiServer:
                 ("grpc.keepalive_timeout_ms", 10_000),
             )
         )
-        guarded: Any = GuardedServer(server)
+        guarded: Any = GuardedServer(server, self._gate.behind)
         pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
@@ -100,7 +120,7 @@ class ApiServer:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         bound: list[str] = []
         try:
-            bound.extend(_bind(server, address) for address in self._config.listen)
+            bound.extend(_bind(server, address, self._config, self._certificates) for address in self._config.listen)
             await server.start()
             self._bound.set_result(tuple(bound))
             log.info("API listens", addresses=bound)
@@ -143,21 +163,29 @@ class _HealthService(health.aio.HealthServicer):
 # ---- addresses
 
 
-def _bind(server: grpc.aio.Server, address: str) -> str:
+def _bind(server: grpc.aio.Server, address: str, config: ApiConfig, certificates: Certificates) -> str:
     path = _socket_path(address)
     if path:
         _make_directory(path.parent)
         _remove_stale(path)
     else:
         _probe(address)
+    credentials = None if path else certificates.credentials
+    before = os.umask(READABLE_BY_OTHERS)  # until chmod nobody else may connect to the socket
     try:
-        port = server.add_insecure_port(address)
+        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
         raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {address}: {error}") from None
+    finally:
+        os.umask(before)
     if path:
-        path.chmod(SOCKET_MODE)
+        path.chmod(int(config.socket_mode, 8))
         return address
     return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _identities(config: ApiConfig) -> Identities | None:
+    return Identities.load(config.tokens) if config.tokens else None
 
 
 def _socket_path(address: str) -> Path | None:

@@ -15,13 +15,17 @@ from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
+from controller.api.access import CALLER, may_see, only_tenant, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.mapping import duration
 from controller.api.pages import page, page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.errors import NotFound
+from controller.api.watches import Watches
+from controller.errors import Gone, NotFound, WrongLeaseToken
+from controller.jobs.ends import not_found
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -45,13 +49,15 @@ def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
 
 
 class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
-    """``put`` takes a message for the control loop from any thread and never blocks."""
+    """``put`` takes a message for the control loop from any thread and never blocks. ``tokens``: of registrations."""
 
-    def __init__(self, board: StatusBoard, put: Callable[[Request], None]) -> None:
+    def __init__(self, board: StatusBoard, put: Callable[[Request], None], tokens: LeaseTokens) -> None:
         self._board = board
         self._put = put
+        self._tokens = tokens
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
+        self._watches = Watches(board, self._job, self._ended)
 
     def stop_waiting(self) -> None:
         """End every call that waits, with ``Stopping``. For the server's own loop."""
@@ -74,14 +80,33 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     def _status(self) -> Status:
         return self._board.status
 
-    def _job(self, job_id: str) -> JobStatus:
-        try:
-            return self._status.jobs[JobId(job_id)]
-        except KeyError:
-            raise NotFound(f"there is no job '{job_id}'") from None
+    def _job(self, job_id: str, uid: str | None = None) -> JobStatus:
+        """``uid``: of the registration that is meant; None: whichever there is. Raises ``NotFound`` with how it ended,
+        and for a job of another tenant."""
+        status, caller = self._status, CALLER.get()
+        job = status.jobs.get(JobId(job_id))
+        if job is None or uid not in (None, job.uid) or not may_see(caller, job.registration.tenant):
+            raise not_found(own_ends(caller, status.job_ends), JobId(job_id), uid, id_in_use=job is not None)
+        return job
 
-    def _message(self, job_id: str, with_pairs: bool = False) -> pb.Job:
-        job = self._job(job_id)
+    def _ended(self, job_id: str, uid: str) -> NotFound | None:
+        """How the registration ended; None while that is not certain."""
+        status = self._status
+        ends = own_ends(CALLER.get(), status.job_ends)
+        error = not_found(ends, JobId(job_id), uid, id_in_use=JobId(job_id) in status.jobs)
+        return None if error.reason is Gone.NO_SUCH_JOB else error
+
+    def _owner(self, job_id: str, lease_token: str) -> str | None:
+        """The uid that the token is of; None without a token. Raises ``WrongLeaseToken`` for one that is none, and
+        ``NotFound`` if there is no such job either."""
+        uid = self._tokens.uid(lease_token)
+        if lease_token and uid is None:
+            self._job(job_id)
+            raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'")
+        return uid
+
+    def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
+        job = self._job(job_id, uid)
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
 
     async def _ask(self, message: Request) -> Any:
@@ -97,8 +122,18 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     # ---- jobs
 
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
-        job_id: JobId = await self._ask(RegisterJob(convert.job_spec(request.spec)))
-        return pb.RegisterJobResponse(job=self._message(job_id))
+        caller = CALLER.get()
+        registration = RegisterJob(
+            convert.job_spec(request.spec),
+            owner=self._tokens.uid(request.lease_token),
+            take_over=request.take_over,
+            tenant=caller.tenant,
+            quota=caller.quota,
+            request_id=convert.request_id(request),
+        )
+        uid: str = await self._ask(registration)
+        job = self._message(request.spec.job_id, uid)
+        return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
         return pb.GetJobResponse(job=self._message(request.job_id, with_pairs=True))
@@ -106,53 +141,61 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
         size, after = page(request)
         now, status = time.monotonic(), self._status
-        ids = sorted(job_id for job_id in status.jobs if job_id > after)
+        caller = CALLER.get()
+        ids = sorted(
+            key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
+        )
         jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
         more = page_token(ids[size - 1]) if len(ids) > size else ""
         return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
-        spec, merged_with = convert.updated_spec(request, self._job(request.spec.job_id).spec)
-        job_id: JobId = await self._ask(UpdateJob(spec, merged_with))
-        return pb.UpdateJobResponse(job=self._message(job_id))
+        job_id = request.spec.job_id
+        owner = self._owner(job_id, request.lease_token)
+        spec, merged_with = convert.updated_spec(request, self._job(job_id).spec)
+        uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota))
+        return pb.UpdateJobResponse(job=self._message(job_id, uid))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
-        await self._ask(DeregisterJob(JobId(request.job_id)))
+        owner = None if request.force else self._owner(request.job_id, request.lease_token)
+        await self._ask(DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant))
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
-        left_s: float = await self._ask(RenewLease(JobId(request.job_id)))
+        owner = self._owner(request.job_id, request.lease_token)
+        left_s: float = await self._ask(RenewLease(JobId(request.job_id), owner))
         return pb.RenewLeaseResponse(lease_left=duration(left_s))
 
     async def ReportIterations(  # noqa: N802
         self, request: pb.ReportIterationsRequest, _: Context
     ) -> pb.ReportIterationsResponse:
-        await self._ask(ReportIterations(JobId(request.job_id), convert.iterations(request)))
-        return pb.ReportIterationsResponse()
+        owner = self._owner(request.job_id, request.lease_token)
+        times = convert.iterations(request)
+        accepted: int = await self._ask(ReportIterations(JobId(request.job_id), times, owner))
+        return pb.ReportIterationsResponse(accepted=accepted)
 
     async def ReportConnections(  # noqa: N802
         self, request: pb.ReportConnectionsRequest, _: Context
     ) -> pb.ReportConnectionsResponse:
-        report = ReportConnections(JobId(request.job_id), request.address, convert.connections(request))
-        await self._ask(report)
+        owner = self._owner(request.job_id, request.lease_token)
+        connections = convert.connections(request)
+        await self._ask(ReportConnections(JobId(request.job_id), request.address, connections, owner))
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802
-        """Each turn sends the newest routes: what a slow reader missed is not queued."""
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-        unsubscribe = self._board.subscribe(lambda: wake(loop, changed))
-        try:
-            sent: int | None = None
-            while True:
-                changed.clear()
-                status, job = self._status, self._job(request.job_id)
-                if job.routes_generation != sent:
-                    sent = job.routes_generation
-                    await context.write(convert.routes_message(job, status.fabric))
-                await self._wait(changed)
-        finally:
-            unsubscribe()
+        await self._watches.routes.watch(request.job_id, request.resume_token, context.write, self._wait)
+
+    async def WatchJobs(self, request: pb.WatchJobsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.jobs.watch(request.resume_token, only_tenant(CALLER.get()), context.write, self._wait)
+
+    async def WatchFabric(self, request: pb.WatchFabricRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.fabric.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WatchPlan(self, request: pb.WatchPlanRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.plan.watch(request.resume_token, None, context.write, self._wait)
+
+    async def WatchAlarms(self, request: pb.WatchAlarmsRequest, context: Context) -> None:  # noqa: N802
+        await self._watches.alarms.watch(request.resume_token, None, context.write, self._wait)
 
     # ---- fabric, plan, status
 

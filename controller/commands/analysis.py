@@ -19,7 +19,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.api.client import DEFAULT_ADDRESS
+from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, fields, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, OptionalFabricCommand, scheme_named
 from controller.jobs.spec import JobId
@@ -61,7 +62,11 @@ TimeLimit = Annotated[
 commands = typer.Typer()
 
 
-@commands.command("what-if", cls=OptionalFabricCommand)
+class _AskOrPlan(ControllerCommand, OptionalFabricCommand):
+    """Takes the options of both kinds of command."""
+
+
+@commands.command("what-if", cls=_AskOrPlan)
 def what_if(
     ctx: typer.Context,
     fail: Annotated[
@@ -82,7 +87,7 @@ def what_if(
     kinds = _kinds(fail)
     if options is None:
         _only_offline(time_limit=time_limit)
-        with waiting("the controller is planning"), Client(address) as client:
+        with waiting("the controller is planning"), connect(address) as client:
             found = fields(client.what_if(kinds, top, within))
     else:
         # The solver takes half a second to import, which no other command needs.
@@ -97,7 +102,7 @@ def what_if(
         raise typer.Exit(PARTLY_ROUTED)
 
 
-@commands.command("explain", cls=OptionalFabricCommand)
+@commands.command("explain", cls=_AskOrPlan)
 def explain(
     ctx: typer.Context,
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id; offline its file's name without .txt.")],
@@ -112,7 +117,7 @@ def explain(
     options: FabricOptions | None = ctx.obj
     if options is None:
         _only_offline(strategy=strategy, time_limit=time_limit)
-        with waiting("the controller is planning"), Client(address) as client:
+        with waiting("the controller is planning"), connect(address) as client:
             found = fields(client.explain(job))
     else:
         from controller.api.convert_analysis import explain_message

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from controller.api.client import DEFAULT_ADDRESS, Client
+from controller.api.client import DEFAULT_ADDRESS
 from controller.commands import printing
+from controller.commands.connecting import ControllerCommand, connect
+from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.output import Address, AsJson, console, fields, show
-from controller.errors import InvalidInput
+from controller.commands.watch import watched
+from controller.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
 
 commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
@@ -26,55 +30,95 @@ SpecFile = Annotated[
 JobIdArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 
 
-@commands.command("list")
+@commands.command("list", cls=ControllerCommand)
 def list_jobs(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List all jobs with their state and efficiency."""
-    with Client(address) as client:
+    with connect(address) as client:
         found = [fields(job) for job in client.list_jobs()]
     show({"jobs": found}, lambda: printing.jobs(found), as_json)
 
 
-@commands.command("show")
+@commands.command("show", cls=ControllerCommand)
 def show_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show one job: its state, what it announced and what is counted, lease and efficiency."""
-    with Client(address) as client:
+    with connect(address) as client:
         found = fields(client.get_job(job))
     show(found, lambda: printing.job(found), as_json)
 
 
-@commands.command("register")
-def register_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Announce the job that FILE describes. The same file again renews the job's lease."""
-    with _spec_in(file) as spec, Client(address) as client:
-        found = fields(client.register_job(spec))
+@commands.command("register", cls=ControllerCommand)
+def register_job(
+    file: SpecFile,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", metavar="", help="End the registration that has the job's id now, if any.")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Announce the job that FILE describes, and keep its lease token. The same file again renews the job's lease."""
+    with _spec_in(file) as spec, connect(address) as client:
+        with _advice(AlreadyExists, "--take-over ends it"):
+            registered = client.register_job(spec, lease_token=kept(spec.job_id), take_over=take_over)
+        keep(spec.job_id, registered.lease_token)
+    found = fields(registered.job)
     show(found, lambda: printing.registered(found), as_json)
 
 
-@commands.command("update")
+@commands.command("update", cls=ControllerCommand)
 def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Change a registered job to what FILE describes now. Flows that stay keep their routes until the next plan."""
-    with _spec_in(file) as spec, Client(address) as client:
-        found = fields(client.update_job(spec))
+    with _spec_in(file) as spec, connect(address) as client, _needs_token(spec.job_id):
+        found = fields(client.update_job(spec, lease_token=kept(spec.job_id)))
     show(found, lambda: printing.registered(found), as_json)
 
 
-@commands.command("deregister")
-def deregister_job(job: JobIdArgument, address: Address = DEFAULT_ADDRESS) -> None:
+@commands.command("renew", cls=ControllerCommand)
+def renew_lease(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Renew the lease of a job that was registered by this user on this machine."""
+    with connect(address) as client, _needs_token(job):
+        left_s = client.renew_lease(job, kept(job))
+    show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left", as_json)
+
+
+@commands.command("deregister", cls=ControllerCommand)
+def deregister_job(
+    job: JobIdArgument,
+    force: Annotated[
+        bool, typer.Option("--force", metavar="", help="Also a job that someone else has registered, or elsewhere.")
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
-    with Client(address) as client:
-        client.deregister_job(job)
+    with connect(address) as client, _advice(WrongLeaseToken, "--force does without"):
+        client.deregister_job(job, kept(job), force)
+    forget(job)
 
 
-@commands.command("watch")
+@commands.command("watch", cls=ControllerCommand)
 def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Print the job's routes now and whenever they change, until it goes (with --json one object per line)."""
-    with Client(address) as client, suppress(KeyboardInterrupt):
-        for response in client.watch_routes(job):
+    with connect(address) as client:
+        for response in watched(functools.partial(client.watch_routes, job)):
             found = fields(response)
             if as_json:
                 typer.echo(json.dumps(found))
             else:
                 console().print(printing.routes(found))
+
+
+def _needs_token(job_id: str) -> AbstractContextManager[None]:
+    """For commands that nothing but the job's lease token helps."""
+    where = path_of(job_id)
+    return _advice(WrongLeaseToken, f"it is looked for in {where}; signalbox jobs register --take-over FILE makes one")
+
+
+@contextmanager
+def _advice(kind: type[SignalboxError], what: str) -> Iterator[None]:
+    """Errors of this kind also say what helps."""
+    try:
+        yield
+    except kind as error:
+        raise kind(f"{error}; {what}") from None
 
 
 @contextmanager

@@ -13,28 +13,29 @@ from rich.live import Live
 
 from controller.api.client import DEFAULT_ADDRESS, Client
 from controller.commands import printing
+from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.output import Address, AsJson, console, fields, show, waiting
 from controller.config import Strategy
 
 commands = typer.Typer()
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def fabric(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the switches, links and hosts that were found."""
-    with Client(address) as client:
+    with connect(address) as client:
         found = fields(client.get_fabric())
     show(found, lambda: printing.fabric(found), as_json)
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def plan(
     now: Annotated[bool, typer.Option("--now", metavar="", help="Plan now, and wait for the result.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """Show the current plan with its certificate, and the route of every flow."""
-    with Client(address) as client:
+    with connect(address) as client:
         if now:
             with waiting("planning"):
                 found: Any = fields(client.replan())
@@ -45,7 +46,7 @@ def plan(
             show(found, lambda: printing.plan(found) if found else "There is no plan yet.", as_json)
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def status(
     watch: Annotated[
         bool,
@@ -59,7 +60,7 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show how the controller and its network are."""
-    with Client(address) as client:
+    with connect(address) as client:
         if not watch:
             found = fields(client.get_status())
             show(found, lambda: printing.status(found), as_json)
@@ -87,7 +88,7 @@ def _strategy(name: str) -> Strategy:
         raise typer.BadParameter(f"there is no strategy '{name}'; choose {', '.join(Strategy)}") from None
 
 
-@commands.command()
+@commands.command(cls=ControllerCommand)
 def strategy(
     name: Annotated[
         Strategy | None,
@@ -100,7 +101,7 @@ def strategy(
 
     ecmp: hash everything. planned: pin what was planned. shadow: plan, report what it would gain, install nothing.
     """
-    with Client(address) as client:
+    with connect(address) as client:
         if name is None:
             found = {"strategy": fields(client.get_status())["strategy"]}
             show(found, lambda: printing.word(found["strategy"]), as_json)

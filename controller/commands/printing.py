@@ -43,9 +43,9 @@ def jobs(found: Sequence[Fields]) -> RenderableType:
             job["virtual_links"],
             job["pinned"],
             _planned_for(job["demand"]),
-            _known(job["level"], ".3f"),
-            _known(job["efficiency_predicted"], ".1%"),
-            _known(job["efficiency_measured"], ".1%"),
+            known(job["level"], ".3f"),
+            known(job["efficiency_predicted"], ".1%"),
+            known(job["efficiency_measured"], ".1%"),
             job["iterations"],
             _seconds(job["lease_left_s"]),
         )
@@ -67,12 +67,12 @@ def job(found: Fields) -> RenderableType:
         "connections": "reported by the job" if spec["reports_connections"] else "not reported",
         "planned for": _planned_for(found["demand"]),
         "traffic": _traffic(found["demand"], observed=not (spec["collectives"] or spec["transfers"])),
-        "level": _known(found["level"], ".3f"),
-        "efficiency": f"{_known(found['efficiency_predicted'], '.1%')} predicted, "
-        f"{_known(found['efficiency_measured'], '.1%')} measured",
+        "level": known(found["level"], ".3f"),
+        "efficiency": f"{known(found['efficiency_predicted'], '.1%')} predicted, "
+        f"{known(found['efficiency_measured'], '.1%')} measured",
         **({"not predicted": found["prediction_withheld"]} if found["prediction_withheld"] else {}),
-        "communication": f"{_known(found['ideal_communication_s'], '.3f')} s ideal, "
-        f"{_known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
+        "communication": f"{known(found['ideal_communication_s'], '.3f')} s ideal, "
+        f"{known(found['last_communication_s'], '.3f')} s in the last of {found['iterations']} iterations",
     }
     shown: list[RenderableType] = [_facts(facts)]
     if found["demand"] and found["demand"]["pairs"]:
@@ -287,7 +287,7 @@ def _route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
         yield (*ends, f"{piece['share']:.1%}", ports, path) if split else (*ends, path)
 
 
-def _known(value: float | None, form: str) -> str:
+def known(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 

@@ -27,6 +27,7 @@ class _Held(NamedTuple):
     reply: Future[Any] | None
     value: object
     undo: Callable[[], None]
+    then: Callable[[], None]
 
 
 class Commits:
@@ -54,9 +55,16 @@ class Commits:
         """Some request is not on disk yet."""
         return bool(self._next or self._under_way)
 
-    def hold(self, reply: Future[Any] | None, value: object, undo: Callable[[], None]) -> None:
-        """A request was carried out: reply when it is on disk, else ``undo`` it. Without ``reply`` others reply."""
-        self._next.append(_Held(reply, value, undo))
+    def hold(
+        self,
+        reply: Future[Any] | None,
+        value: object,
+        undo: Callable[[], None],
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it. Without ``reply`` others
+        reply."""
+        self._next.append(_Held(reply, value, undo, then))
 
     def begin(self, state: SavedState, now: float) -> list[SaveState | Reply]:
         """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.
@@ -107,4 +115,6 @@ class Commits:
 
     def _answered(self) -> list[Reply]:
         held, self._under_way = self._under_way, []
+        for request in held:
+            request.then()
         return [Reply(request.reply, request.value) for request in held if request.reply]

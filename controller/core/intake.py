@@ -32,6 +32,7 @@ from controller.fabric.messages import (
     SwitchConnected,
     SwitchLeft,
 )
+from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -139,8 +140,8 @@ class Intake:
                 return commands(*self._state.commits.done(revision))
             case StateNotSaved(why):
                 return self._not_saved(why, now)
-            case Tick():
-                return self._tick(now)
+            case Tick(at):
+                return self._tick(now, at)
             case _ if isinstance(message, Request):
                 try:
                     return self._request(message, now)
@@ -261,17 +262,15 @@ class Intake:
                 return self._register(message, now)
             case UpdateJob():
                 return self._update(message, now)
-            case DeregisterJob(job_id, reply):
-                before = s.jobs.known(job_id)
-                s.jobs.deregister(job_id)
-                self._release_routes(now)
-                return self._changed(now) | self._reply_when_saved(reply, None, job_id, before)
-            case RenewLease(job_id, reply):
-                return commands(Reply(reply, s.jobs.renew(job_id, now), after_status=False))
-            case ReportIterations(job_id, iterations, reply):
-                s.jobs.report(job_id, iterations)
-                s.demand.reported(job_id, iterations, now)
-                return commands(Reply(reply, None, after_status=False))
+            case DeregisterJob():
+                return self._deregister(message, now)
+            case RenewLease():
+                left_s = s.jobs.renew(message.job_id, message.owner, now)
+                return commands(Reply(message.reply, left_s, after_status=False))
+            case ReportIterations():
+                new = s.jobs.report(message.job_id, message.owner, message.iterations)
+                s.demand.reported(message.job_id, new, now)
+                return commands(Reply(message.reply, len(new), after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
             case Replan(reply):
@@ -288,9 +287,17 @@ class Intake:
         s, spec = self._state, message.spec
         before = s.jobs.known(JobId(spec.job_id))
         s.demand.refuse_unlearnable(spec)
-        job = s.jobs.register(spec, now)
-        when_saved = self._reply_when_saved(message.reply, job.id, job.id, before)
-        if before.job:
+        job = s.jobs.register(message, now)
+        held = before.job
+        if held and held.uid != job.uid:
+            taken_over = s.jobs.ends.of(held.id, held.uid)
+            when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over)
+            if held.spec == spec:
+                return when_saved
+            self._release_routes(now)
+            return self._changed(now) | when_saved
+        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
+        if held:
             return when_saved
         s.demand.follow(s.jobs.jobs, now)
         claimed = s.strategy is Strategy.PLANNED and s.routes.claim(job)
@@ -304,9 +311,19 @@ class Intake:
         s, spec = self._state, message.spec
         before = s.jobs.known(JobId(spec.job_id))
         s.demand.refuse_unlearnable(spec)
-        job = s.jobs.update(spec, message.merged_with)
-        when_saved = self._reply_when_saved(message.reply, job.id, job.id, before)
+        job = s.jobs.update(spec, message.owner, message.merged_with, message.quota)
+        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
         if job is before.job:
+            return when_saved
+        self._release_routes(now)
+        return self._changed(now) | when_saved
+
+    def _deregister(self, message: DeregisterJob, now: float) -> Effects:
+        s, job_id = self._state, message.job_id
+        before = s.jobs.known(job_id)
+        end = s.jobs.deregister(job_id, message.owner, message.ended_at, message.force, message.tenant)
+        when_saved = self._reply_when_saved(message.reply, None, job_id, before, end)
+        if end is None:
             return when_saved
         self._release_routes(now)
         return self._changed(now) | when_saved
@@ -314,7 +331,7 @@ class Intake:
     def _connections(self, message: ReportConnections, now: float) -> Effects:
         s, job_id = self._state, message.job_id
         before = s.jobs.known(job_id)
-        job = s.jobs.report_connections(job_id, message.address, message.connections)
+        job = s.jobs.report_connections(job_id, message.address, message.connections, message.owner)
         when_saved = self._reply_when_saved(message.reply, None, job_id, before)
         if before.job and before.job.dividing == job.dividing:
             return when_saved
@@ -322,9 +339,14 @@ class Intake:
         s.routes.release(self._derived.jobs().values())
         return self._changed(now) | when_saved
 
-    def _reply_when_saved(self, reply: Future[Any], value: object, job_id: JobId, before: Known) -> Effects:
-        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it."""
-        self._state.commits.hold(reply, value, partial(self._state.jobs.restore, job_id, before))
+    def _reply_when_saved(
+        self, reply: Future[Any], value: object, job_id: JobId, before: Known, end: JobEnd | None = None
+    ) -> Effects:
+        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it.
+        ``end``: of a registration, certain when it is on disk."""
+        s = self._state
+        then = partial(s.jobs.ends.confirm, *filter(None, [end]))
+        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
         return at_once(Work.SAVE)
 
     def _not_saved(self, why: str, now: float) -> Effects:
@@ -360,13 +382,14 @@ class Intake:
 
     # ---- time
 
-    def _tick(self, now: float) -> Effects:
+    def _tick(self, now: float, at: float) -> Effects:
+        """``at``: now in seconds since 1970."""
         s = self._state
         effects = commands(*s.sync.tick(now))
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)
-        expired = s.jobs.expire(now)
+        expired = s.jobs.expire(now, at)
         if expired:
             self._release_routes(now)
             effects |= self._changed(now) | at_once(Work.SAVE)

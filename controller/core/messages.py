@@ -6,8 +6,9 @@ OpenFlow, gRPC or Ryu.
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
@@ -18,7 +19,10 @@ from controller.tables.messages import FromSwitches, ToSwitches
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Sent ten times a second; time-outs, leases and periodic work happen on it."""
+    """Sent ten times a second; time-outs, leases and periodic work happen on it. ``at``: seconds since 1970, only to
+    tell when something happened."""
+
+    at: float = field(default_factory=time.time, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from controller.core.phases import Adoption, Departures, LinkLosses, Phases
 from controller.core.planning_cycle import PlanningCycle
 from controller.core.refusals import Refusals
 from controller.core.sending import Sending
+from controller.errors import InvalidInput
 from controller.fabric.host_discovery import HostDiscovery
 from controller.fabric.link_load import LinkLoad, Uses
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
@@ -31,6 +32,9 @@ from controller.tables.switch_sync import SwitchSync
 
 UNKNOWN_PORT_BPS = 10e9
 """Of a port that does not say its speed."""
+
+MAX_NAMED = 16
+"""Saved jobs that cannot be accepted, in one message."""
 
 
 class Wanted(NamedTuple):
@@ -86,7 +90,8 @@ class State:
 
 
 def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> State:
-    """The state of a controller that has just started. ``now``: monotonic seconds."""
+    """The state of a controller that has just started. ``now``: monotonic seconds. Raises ``InvalidInput`` when jobs
+    that were saved cannot be accepted any more."""
     settings = TopologySettings(
         (config.discovery.hold_down_s, config.discovery.max_hold_down_s),
         config.discovery.edge_after_s,
@@ -95,12 +100,8 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
     topology = TopologyState(settings, declared)
     jobs = JobRegistry(config.jobs.max_jobs)
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
-    for spec in saved.specs:
-        jobs.register(spec, now)
-    for job_id, connections in saved.connections.items():
-        for address in {connection.src_ip for connection in connections}:
-            own = frozenset(connection for connection in connections if connection.src_ip == address)
-            jobs.report_connections(job_id, address, own)
+    if problems := jobs.take_saved(saved, now):
+        raise InvalidInput.of("state_dir", _refused(config, problems))
     demand.follow(jobs.jobs, now, saved.measured)
     routes = RunningRoutes(saved.shares)
     load = LinkLoad(config.counters.window_s, config.counters.noise_fraction, now)
@@ -125,6 +126,15 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         adoption=Adoption(config.discovery.adoption_patience_s, config.jobs.orphan_lease_s, is_restart, now),
         departures=Departures(),
         refusals=Refusals(),
+    )
+
+
+def _refused(config: Config, problems: list[str]) -> str:
+    more = f"; and {len(problems) - MAX_NAMED} more jobs" if len(problems) > MAX_NAMED else ""
+    return (
+        f"jobs that are saved in {config.state_dir} cannot be accepted: {'; '.join(problems[:MAX_NAMED])}{more}. "
+        f"Nothing was changed. Raise the limit (jobs.max_jobs is {config.jobs.max_jobs}), or start the version of "
+        "signalbox that saved them and deregister them there, or move the files away to start without jobs"
     )
 
 

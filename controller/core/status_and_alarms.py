@@ -47,6 +47,8 @@ def status(
         switches=_switches(s.sync, s.fabric),
         links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
+        job_ends=s.jobs.ends.certain,
+        jobs_ended=s.jobs.ends.totals,
         demands=s.demand.demands,
         plan=s.cycle.plan,
         plan_installed=s.cycle.adopted,
@@ -163,7 +165,7 @@ def _job_status(
     ideal_s = sum(times_s.values())
     allowed_s = sum(phase_level.get(p, 1.0) * t0 for p, t0 in times_s.items()) if phase_level else level * ideal_s
     return JobStatus(
-        spec=job.spec,
+        registration=job.registration,
         state=routed.state,
         missing_hosts=missing,
         vitals=job.vitals,

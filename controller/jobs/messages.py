@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -12,27 +14,82 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId, JobSpec
 
 
+def new_uid() -> str:
+    """Of a registration. The core makes none: they come with the messages."""
+    return str(uuid.uuid4())
+
+
 @dataclass(frozen=True, slots=True)
-class RegisterJob:
-    """Replies with the ``JobId``."""
+class Quota:
+    """What a tenant may have at a time; None where only the controller's own limits count."""
+
+    max_jobs: int | None = None
+    max_virtual_links: int | None = None
+
+
+NO_QUOTA = Quota()
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
+    of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
+    ``request_id``: the caller's own name for its request, empty without one."""
 
     spec: JobSpec
+    uid: str = field(default_factory=new_uid)
+    tenant: str = ""
+    registered_at: float = field(default_factory=time.time)
+    request_id: str = ""
+
+    @property
+    def job_id(self) -> JobId:
+        return JobId(self.spec.job_id)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterJob:
+    """Replies with the uid of the registration: a new one, or the one that is renewed. ``owner``: the uid that the
+    caller has the lease token of. ``tenant``: the caller's; empty for one that may act for all. ``quota``: of the
+    tenant. The others are those of ``Registration``, for a new one."""
+
+    spec: JobSpec
+    owner: str | None = None
+    take_over: bool = False
+    uid: str = field(default_factory=new_uid)
+    tenant: str = ""
+    registered_at: float = field(default_factory=time.time)
+    request_id: str = ""
+    quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
+
+    @property
+    def registration(self) -> Registration:
+        return Registration(self.spec, self.uid, self.tenant, self.registered_at, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
-    """Replies with the ``JobId``. ``spec``: the job's new one, whole. ``merged_with``: the job's spec that some of its
-    fields come from; None when all of them are new."""
+    """Replies with the uid of the registration. ``spec``: the job's new one, whole. ``merged_with``: the job's spec
+    that some of its fields come from; None when all of them are new. ``owner``: as below."""
 
     spec: JobSpec
     merged_with: JobSpec | None = None
+    owner: str | None = None
+    quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class DeregisterJob:
+    """``owner``, here and below: the uid that the caller has the lease token of. ``force``: without it, if the job is
+    of ``tenant`` or that is empty. ``ended_at``: seconds since 1970."""
+
     job_id: JobId
+    owner: str | None = None
+    force: bool = False
+    tenant: str = ""
+    ended_at: float = field(default_factory=time.time)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -41,6 +98,7 @@ class RenewLease:
     """Replies with the seconds left."""
 
     job_id: JobId
+    owner: str | None = None
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -53,8 +111,11 @@ class IterationTime:
 
 @dataclass(frozen=True, slots=True)
 class ReportIterations:
+    """Replies with how many of them are new."""
+
     job_id: JobId
     iterations: tuple[IterationTime, ...]
+    owner: str | None = None
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -74,6 +135,7 @@ class ReportConnections:
     job_id: JobId
     address: str
     connections: frozenset[Connected]
+    owner: str | None = None
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -83,7 +145,7 @@ class SavedState:
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
     their specs, and the connections that they have reported."""
 
-    specs: tuple[JobSpec, ...] = ()
+    jobs: tuple[Registration, ...] = ()
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)

@@ -1,12 +1,14 @@
 """What is saved as records, each under a kind and a key: what changes is written, not everything.
 
-In: two ``SavedState``. Out: the records that differ, as text that one version of the format defines; and back again.
+In: two ``SavedState``. Out: the records that differ, as text that one version of the format defines; and back again,
+from that version or an earlier one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -14,10 +16,16 @@ from typing import Any, NamedTuple
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.messages import Connected, SavedState
+from controller.jobs.messages import Connected, Registration, SavedState, new_uid
 from controller.jobs.spec import JobSpec
 
+FORMAT = 3
+"""Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner."""
+
 ROUNDING = 1e-9
+
+MAX_NAMED = 16
+"""Records that cannot be read, in one message."""
 
 
 class Kind(StrEnum):
@@ -36,10 +44,11 @@ class Key(NamedTuple):
 
 
 class Unreadable(ValueError):
-    """A record does not say what its kind says."""
+    """Records do not say what their kind says. ``problems``: one per record, which each names."""
 
-    def __init__(self, key: Key, why: object) -> None:
-        super().__init__(f"{key.kind} {key.key!r}: {why}".replace(" '':", ":"))
+    def __init__(self, problems: list[str]) -> None:
+        more = [f"and {len(problems) - MAX_NAMED} more"] if len(problems) > MAX_NAMED else []
+        super().__init__("; ".join(problems[:MAX_NAMED] + more))
 
 
 Changes = Mapping[Key, object]
@@ -64,7 +73,15 @@ def encode(key: Key, value: Any) -> str:
         case Kind.STRATEGY:
             return json.dumps(value)
         case Kind.JOB:
-            return str(value.model_dump_json())
+            return json.dumps(
+                {
+                    "spec": value.spec.model_dump(mode="json"),
+                    "uid": value.uid,
+                    "tenant": value.tenant,
+                    "registered_at": value.registered_at,
+                    "request_id": value.request_id,
+                }
+            )
         case Kind.CONNECTIONS:
             return json.dumps(sorted(value))
         case Kind.MEASURED:
@@ -73,18 +90,21 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps(value)
 
 
-def decode(records: Iterable[tuple[Key, str]]) -> SavedState:
-    """Raises ``Unreadable``."""
+def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedState:
+    """``version``: of the format that the records have. Raises ``Unreadable`` with all that are wrong."""
     found: dict[Kind, dict[Any, Any]] = {kind: {} for kind in Kind}
+    problems = []
     for key, text in records:
         try:
             name: Any = _pair(key.key) if key.kind is Kind.SHARES else key.key
-            found[key.kind][name] = _decoded(key.kind, json.loads(text))
+            found[key.kind][name] = _decoded(key, _upgraded(key, json.loads(text), version))
         except (ValueError, TypeError, KeyError, RecursionError, InvalidInput) as error:
-            raise Unreadable(key, error) from None
-    known = {job_id for job_id, spec in found[Kind.JOB].items() if spec.reports_connections}
+            problems.append(f"{key.kind} {key.key!r}: {error}".replace(" '':", ":"))
+    if problems:
+        raise Unreadable(problems)
+    known = {job_id for job_id, job in found[Kind.JOB].items() if job.spec.reports_connections}
     return SavedState(
-        specs=tuple(found[Kind.JOB].values()),
+        jobs=tuple(found[Kind.JOB].values()),
         strategy=found[Kind.STRATEGY].get(""),
         shares=found[Kind.SHARES],
         measured=found[Kind.MEASURED],
@@ -94,7 +114,7 @@ def decode(records: Iterable[tuple[Key, str]]) -> SavedState:
 
 def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.STRATEGY, {"": state.strategy} if state.strategy is not None else {}
-    yield Kind.JOB, {spec.job_id: spec for spec in state.specs}
+    yield Kind.JOB, {job.job_id: job for job in state.jobs}
     yield Kind.CONNECTIONS, state.connections
     yield Kind.MEASURED, state.measured
     yield Kind.SHARES, state.shares
@@ -105,18 +125,43 @@ def _text(name: str | tuple[str, str]) -> str:
     return name if isinstance(name, str) else " ".join(name)
 
 
-def _decoded(kind: Kind, data: Any) -> Any:
-    match kind:
+def _with_owner(key: Key, data: Any) -> Any:
+    """A job of format 2 was its spec. Nobody has a lease token of it: whoever announces it takes it over."""
+    if key.kind is not Kind.JOB:
+        return data
+    return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
+
+
+_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner}
+"""By format: a record of it as one of the format after it."""
+
+
+def _upgraded(key: Key, data: Any, version: int) -> Any:
+    for before in range(version, FORMAT):
+        data = _NEXT[before](key, data)
+    return data
+
+
+def _decoded(key: Key, data: Any) -> Any:
+    match key.kind:
         case Kind.STRATEGY:
             return Strategy(data)
         case Kind.JOB:
-            return JobSpec.parse(data)
+            return _registration(key.key, data)
         case Kind.CONNECTIONS:
             return frozenset(Connected(str(src), int(sport), str(dst), int(dport)) for src, sport, dst, dport in data)
         case Kind.MEASURED:
             return tuple(_link(*link) for link in data)
         case Kind.SHARES:
             return _shares(data)
+
+
+def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
+    spec = JobSpec.parse(data["spec"])
+    if spec.job_id != job_id:
+        raise ValueError(f"it is of job '{spec.job_id}'")
+    texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
+    return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2])
 
 
 def _pair(key: str) -> tuple[str, str]:

@@ -1,7 +1,10 @@
-"""The accepted jobs: their specs, virtual links, leases and reported times.
+"""The accepted jobs: their specs, owners, virtual links, leases and reported times.
 
-Owns which jobs there are. In: specs, heartbeats and reports, with ``now`` in monotonic seconds. Out: frozen ``Job``
-snapshots, or an error from ``controller.errors`` and no change. Knows nothing of hosts or routes.
+Owns which jobs there are, and how they ended. In: specs, heartbeats and reports, with ``now`` in monotonic seconds.
+Out: frozen ``Job`` snapshots, or an error from ``controller.errors`` and no change. Knows nothing of hosts or routes.
+
+A job belongs to one registration, which its uid names. A caller is known by the uid of the registration whose lease
+token it has (``owner``), and changes that one only.
 
 What a heartbeat or a report changes is in the job's ``Vitals``, and nothing is derived from those: neither gives the
 job, or the mapping of all jobs, another identity.
@@ -19,9 +22,27 @@ from itertools import chain, count
 from types import MappingProxyType
 from typing import NamedTuple
 
-from controller.errors import AlreadyExists, Conflict, Exhausted, FieldProblem, InvalidInput, NotFound
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    FieldProblem,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    WrongLeaseToken,
+)
 from controller.jobs.collectives import VirtualLink, virtual_links
-from controller.jobs.messages import Connected, IterationTime
+from controller.jobs.ends import EndReason, Ends, JobEnd
+from controller.jobs.messages import (
+    NO_QUOTA,
+    Connected,
+    IterationTime,
+    Quota,
+    RegisterJob,
+    Registration,
+    SavedState,
+)
 from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
@@ -36,11 +57,12 @@ MAX_NAMED = 4
 
 class Reported(NamedTuple):
     """``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them since the routes
-    last changed, oldest first."""
+    last changed, oldest first. ``last_index``: the highest, -1 before the first."""
 
     iterations: int = 0
     last_communication_s: float = 0.0
     recent_communication_s: tuple[float, ...] = ()
+    last_index: int = -1
 
     @property
     def mean_communication_s(self) -> float:
@@ -68,7 +90,7 @@ class Job:
     the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``vitals``: of this
     registration, shared by all snapshots of the job."""
 
-    spec: JobSpec
+    registration: Registration
     virtual_links: tuple[VirtualLink, ...]
     pairs: frozenset[Pair]
     vitals: Vitals = field(compare=False)
@@ -79,8 +101,16 @@ class Job:
     silent: bool = False
 
     @property
+    def spec(self) -> JobSpec:
+        return self.registration.spec
+
+    @property
     def id(self) -> JobId:
         return JobId(self.spec.job_id)
+
+    @property
+    def uid(self) -> str:
+        return self.registration.uid
 
     @cached_property
     def addresses(self) -> frozenset[str]:
@@ -100,87 +130,116 @@ class Known(NamedTuple):
 
 
 class JobRegistry:
-    """``jobs``: the accepted jobs, a snapshot that each change replaces."""
+    """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone."""
 
     def __init__(self, max_jobs: int) -> None:
         self._max_jobs = max_jobs
         self._leases: list[tuple[float, int, JobId, Vitals]] = []
         self._order = count()
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
+        self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
         self._reports: dict[JobId, Mapping[str, frozenset[Connected]]] = {}
         self._reported_by: dict[Connected, JobId] = {}
 
-    def register(self, spec: JobSpec, now: float) -> Job:
-        """Accept a job, or renew the lease of the one that has this spec already.
+    def register(self, request: RegisterJob, now: float) -> Job:
+        """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
+        repeats its request; or end that one and begin anew, if the caller takes it over. Connections that were reported
+        between addresses that stay are kept.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another spec has the id,
-        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``.
+        Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has the id,
+        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs`` and the quota.
         """
-        job_id = JobId(spec.job_id)
-        known = self.jobs.get(job_id)
-        if known:
-            if known.spec != spec:
-                raise AlreadyExists(f"job '{job_id}' is registered with another spec; deregister it first")
-            known.vitals.lease_ends_at = now + spec.lease_s
-            return known
-        if len(self.jobs) >= self._max_jobs:
-            raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
-        links = virtual_links(spec)
-        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
-        if not spec.reports_connections:
-            self._refuse_conflict(job_id, pairs)
-            self._announced_by.update(dict.fromkeys(pairs, job_id))
-        return self._put(Job(spec, links, pairs, Vitals(now + spec.lease_s), Dividing.of(spec)))
+        new, held = request.registration, self.jobs.get(request.registration.job_id)
+        if held is None:
+            return self._accept(new, now, request.quota)
+        ours = new.tenant in ("", held.registration.tenant)
+        mine = ours and (request.owner == held.uid or _same_request(held.registration, new))
+        if mine and held.spec == new.spec:
+            held.vitals.lease_ends_at = now + held.spec.lease_s
+            return held
+        if not request.take_over or not ours:
+            raise AlreadyExists(_taken(held.id, mine))
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota)
+        self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
+        return job
 
-    def update(self, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
+    def take_saved(self, saved: SavedState, now: float) -> list[str]:
+        """Accept the jobs of a restart, with full leases. Returns what cannot be accepted, in words that name the job;
+        then the registry is not to be used."""
+        problems = []
+        for registration in saved.jobs:
+            try:
+                self._accept(registration, now)
+                for address, connections in _by_source(saved.connections.get(registration.job_id, ())).items():
+                    self.report_connections(registration.job_id, address, connections, registration.uid)
+            except SignalboxError as error:
+                problems.append(f"job '{registration.job_id}': {error}")
+        return problems
+
+    def update(
+        self, spec: JobSpec, owner: str | None, merged_with: JobSpec | None = None, quota: Quota = NO_QUOTA
+    ) -> Job:
         """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
         are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, and ``Conflict`` as ``register``, and when
-        the job has another spec than ``merged_with`` by now.
+        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as
+        ``register``, and when the job has another spec than ``merged_with`` by now.
         """
-        job = self._get(job_id := JobId(spec.job_id))
+        job = self.owned(JobId(spec.job_id), owner)
         if merged_with not in (None, job.spec):
-            raise Conflict(f"job '{job_id}' was updated at the same time; nothing of this update was applied")
+            raise Conflict(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
         if spec == job.spec:
             return job
-        links = virtual_links(spec)
-        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
-        if not spec.reports_connections:
-            self._refuse_conflict(job_id, pairs)
-        reports = _among(spec.addresses, self._reports.get(job_id, {})) if spec.reports_connections else {}
-        dividing = replace(Dividing.of(spec), connections=_by_pair(reports.values()))
-        self._let_go(job)
-        self._hold(replace(job, spec=spec, virtual_links=links, pairs=pairs, dividing=dividing), reports)
-        self.reset_measured(job_id)
-        return self.jobs[job_id]
+        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota)
+        self.reset_measured(job.id)
+        return self.jobs[job.id]
 
-    def deregister(self, job_id: JobId) -> None:
-        """Raises ``NotFound``."""
-        self._remove([self._get(job_id)])
+    def deregister(
+        self, job_id: JobId, owner: str | None, ended_at: float, force: bool = False, tenant: str = ""
+    ) -> JobEnd | None:
+        """Returns the end, which is not certain yet, or None when the caller had deregistered its job already.
+        ``ended_at``: seconds since 1970. ``force``: whoever the owner is, if the job is of ``tenant`` or that is empty.
+        Raises ``NotFound`` and ``WrongLeaseToken``."""
+        job = self.jobs.get(job_id) if force else None
+        if job and tenant not in ("", job.registration.tenant):
+            raise NotFound(f"there is no job '{job_id}'")
+        if job is None:
+            before = self.ends.of(job_id, owner)
+            if before and before.reason is EndReason.DEREGISTERED:
+                return None
+            job = self.owned(job_id, owner)
+        self._remove([job])
+        end = JobEnd(job_id, job.uid, job.registration.tenant, EndReason.DEREGISTERED, ended_at)
+        self.ends.add(end)
+        return end
 
-    def renew(self, job_id: JobId, now: float) -> float:
-        """Returns the seconds left. Raises ``NotFound``."""
-        job = self._get(job_id)
+    def renew(self, job_id: JobId, owner: str | None, now: float) -> float:
+        """Returns the seconds left. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        job = self.owned(job_id, owner)
         job.vitals.lease_ends_at = now + job.spec.lease_s
         return job.spec.lease_s
 
-    def report(self, job_id: JobId, iterations: Iterable[IterationTime]) -> None:
-        """Take in how long iterations really took, in order. Raises ``NotFound``."""
-        vitals = self._get(job_id).vitals
-        times = tuple(iteration.communication_s for iteration in iterations)
-        if times:
-            before = vitals.reported
-            recent_s = (before.recent_communication_s + times)[-MEASURED_WINDOW:]
-            vitals.reported = Reported(before.iterations + len(times), times[-1], recent_s)
+    def report(
+        self, job_id: JobId, owner: str | None, iterations: Iterable[IterationTime]
+    ) -> tuple[IterationTime, ...]:
+        """Take in how long iterations really took, ordered by index. Returns those that are new: above all indices that
+        were reported before. Raises ``NotFound`` and ``WrongLeaseToken``."""
+        vitals = self.owned(job_id, owner).vitals
+        before = vitals.reported
+        new = tuple(iteration for iteration in iterations if iteration.index > before.last_index)
+        if new:
+            times_s = tuple(iteration.communication_s for iteration in new)
+            recent_s = (before.recent_communication_s + times_s)[-MEASURED_WINDOW:]
+            vitals.reported = Reported(before.iterations + len(new), times_s[-1], recent_s, new[-1].index)
+        return new
 
-    def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
+    def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
-        They carry bytes both ways. Raises ``NotFound``; ``Conflict`` when the job did not announce that it reports
-        them, and for a connection that another job has reported: all of them are refused then; ``InvalidInput`` for
-        addresses that are not the job's, and for too many."""
-        job = self._get(job_id)
+        They carry bytes both ways. Raises ``NotFound``; ``WrongLeaseToken``; ``Conflict`` when the job did not announce
+        that it reports them, and for a connection that another job has reported: all of them are refused then;
+        ``InvalidInput`` for addresses that are not the job's, and for too many."""
+        job = self.owned(job_id, owner)
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job_id}' was registered without reports_connections")
         ours, reports = job.spec.addresses, {**self._reports.get(job_id, {}), address: reported}
@@ -213,9 +272,9 @@ class JobRegistry:
         vitals = self._get(job_id).vitals
         vitals.reported = vitals.reported._replace(recent_communication_s=())
 
-    def expire(self, now: float) -> tuple[JobId, ...]:
+    def expire(self, now: float, ended_at: float) -> tuple[JobId, ...]:
         """Forget the jobs whose lease has ended; returns which, sorted. Looks only at leases that would have ended by
-        now without a heartbeat."""
+        now without a heartbeat. ``ended_at``: now in seconds since 1970."""
         ended = []
         while self._leases and self._leases[0][0] <= now:
             looked_at, _, job_id, vitals = heappop(self._leases)
@@ -231,6 +290,11 @@ class JobRegistry:
                 self._look_at_lease(job)
         if ended:
             self._remove(ended)
+            ran_out = EndReason.LEASE_RAN_OUT
+            ends = [JobEnd(job.id, job.uid, job.registration.tenant, ran_out, ended_at) for job in ended]
+            for end in ends:
+                self.ends.add(end)
+            self.ends.confirm(*ends)
         return tuple(sorted(job.id for job in ended))
 
     def _look_at_lease(self, job: Job) -> None:
@@ -240,11 +304,43 @@ class JobRegistry:
             vitals.looked_at = vitals.lease_ends_at
             heappush(self._leases, (vitals.looked_at, next(self._order), job.id, vitals))
 
+    def owned(self, job_id: JobId, owner: str | None) -> Job:
+        """The job, for the owner of its registration. Raises ``NotFound`` with how the caller's registration ended, or
+        the latest that the job had, and ``WrongLeaseToken``."""
+        job = self.jobs.get(job_id)
+        if job and job.uid == owner:
+            return job
+        if end := self.ends.of(job_id, owner):
+            raise end.error(id_in_use=job is not None)
+        if job:
+            what = "is not that of" if owner else "is missing; it is needed to change"
+            raise WrongLeaseToken(f"the lease token {what} job '{job_id}'")
+        if latest := self.ends.latest(job_id):
+            raise latest.error()
+        raise NotFound(f"there is no job '{job_id}'")
+
     def _get(self, job_id: JobId) -> Job:
         try:
             return self.jobs[job_id]
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
+
+    def _accept(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
+        if len(self.jobs) >= self._max_jobs:
+            raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
+        job = self._job(registration, Vitals(now + registration.spec.lease_s))
+        self._refuse_over_quota(quota, job)
+        self._refuse_conflict(job)
+        self._hold(job, {})
+        return job
+
+    @staticmethod
+    def _job(registration: Registration, vitals: Vitals) -> Job:
+        """Raises ``InvalidInput``."""
+        spec = registration.spec
+        links = virtual_links(spec)
+        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
+        return Job(registration, links, pairs, vitals, Dividing.of(spec))
 
     def _put(self, job: Job) -> Job:
         self.jobs = MappingProxyType({**self.jobs, job.id: job})
@@ -256,11 +352,32 @@ class JobRegistry:
         return Known(self.jobs.get(job_id), self._reports.get(job_id, {}))
 
     def restore(self, job_id: JobId, known: Known) -> None:
-        """Undo what was done to the job since then, and to no other job that this one excludes."""
+        """Undo what was done to the job since then, and to no other job that this one excludes. A job whose lease ran
+        out since then stays gone."""
         if job_id in self.jobs:
             self._remove([self.jobs[job_id]])
-        if known.job is not None:
-            self._hold(known.job, known.reports)
+        if known.job is None:
+            return
+        end = self.ends.of(job_id, known.job.uid)
+        if end and end.reason is EndReason.LEASE_RAN_OUT:
+            return
+        self.ends.take_back(known.job.uid)
+        self._hold(known.job, known.reports)
+
+    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota) -> Job:
+        """Put the same job in its place, with another spec or owner."""
+        spec, reports = registration.spec, self._reports.get(held.id, {})
+        if spec == held.spec:
+            job = replace(held, registration=registration, vitals=vitals)
+        else:
+            reports = _among(spec.addresses, reports) if spec.reports_connections else {}
+            new = self._job(registration, vitals)
+            job = replace(new, dividing=replace(new.dividing, connections=_by_pair(reports.values())))
+            self._refuse_over_quota(quota, job, held)
+            self._refuse_conflict(job)
+        self._let_go(held)
+        self._hold(job, reports)
+        return job
 
     def _remove(self, gone: Iterable[Job]) -> None:
         jobs = dict(self.jobs)
@@ -299,16 +416,54 @@ class JobRegistry:
             f"'{self._reported_by[_either_end(taken[0])]}' has reported it{more}"
         )
 
-    def _refuse_conflict(self, job_id: JobId, pairs: frozenset[Pair]) -> None:
-        taken = sorted(pair for pair in pairs if self._announced_by.get(pair, job_id) != job_id)
+    def _refuse_over_quota(self, quota: Quota, job: Job, held: Job | None = None) -> None:
+        """``held``: the job that this one replaces; it may always become smaller."""
+        if quota == NO_QUOTA:
+            return
+        tenant, wanted = job.registration.tenant, len(job.virtual_links)
+        others = [one for one in self.jobs.values() if one.registration.tenant == tenant and one is not held]
+        used = sum(len(one.virtual_links) for one in others)
+        if held is None and quota.max_jobs is not None and len(others) >= quota.max_jobs:
+            raise _over_quota(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs)
+        grows = held is None or wanted > len(held.virtual_links)
+        if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
+            uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
+            raise _over_quota(tenant, uses, "max_virtual_links", quota.max_virtual_links)
+
+    def _refuse_conflict(self, job: Job) -> None:
+        if job.dividing.owner:
+            return
+        taken = sorted(pair for pair in job.pairs if self._announced_by.get(pair, job.id) != job.id)
         if not taken:
             return
         src, dst = taken[0]
         more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
         raise Conflict(
-            f"job '{job_id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
+            f"job '{job.id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
             "jobs that report their connections may share pairs"
         )
+
+
+def _over_quota(tenant: str, uses: str, name: str, limit: int) -> Exhausted:
+    return Exhausted(f"tenant '{tenant}' has {uses}; its quota {name} is {limit}", f"tenant:{tenant}")
+
+
+def _same_request(held: Registration, new: Registration) -> bool:
+    """A repetition of the request that has made the registration."""
+    return bool(new.request_id) and (held.request_id, held.tenant) == (new.request_id, new.tenant)
+
+
+def _taken(job_id: JobId, mine: bool) -> str:
+    if mine:
+        return f"job '{job_id}' is registered with another spec; update it, or take it over"
+    return f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over"
+
+
+def _by_source(connections: Iterable[Connected]) -> dict[str, frozenset[Connected]]:
+    found: defaultdict[str, set[Connected]] = defaultdict(set)
+    for connection in connections:
+        found[connection.src_ip].add(connection)
+    return {address: frozenset(own) for address, own in found.items()}
 
 
 def _among(addresses: Set[str], reports: Mapping[str, frozenset[Connected]]) -> dict[str, frozenset[Connected]]:

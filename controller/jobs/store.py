@@ -29,12 +29,12 @@ import structlog
 
 from controller.errors import InvalidInput
 from controller.jobs.messages import SavedState
-from controller.jobs.records import Changes, Key, Kind, changes, decode, encode
+from controller.jobs.records import FORMAT, Changes, Key, Kind, changes, decode, encode
 
 log = structlog.get_logger(__name__)
 
-FORMAT = 2
-"""SQLite's ``user_version``. 1 was a JSON file."""
+OLDEST = 2
+"""Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
 
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
@@ -70,6 +70,7 @@ class StateStore:
         self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._revision = 0
+        self._loaded = SavedState(), FORMAT
 
     # ---- the directory
 
@@ -101,26 +102,46 @@ class StateStore:
     # ---- what is saved
 
     def load(self) -> SavedState:
-        """What was committed last; nothing in a new directory. Claims the directory, if that was not done before.
+        """What was committed last; nothing in a new directory. Claims the directory, if that was not done before, and
+        changes nothing else in it.
 
         Raises ``InvalidInput`` when another controller uses the directory, when it cannot be written, and when what is
-        there cannot be read: it is left as it is then."""
+        there cannot be read."""
         if self._path is None or self.directory is None:
             return SavedState()
         if not self.claim():
             who = f"another controller uses {self.directory} (process {self.owner()})"
             raise InvalidInput.of("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
         try:
-            if not self._path.exists():
-                _make(self._path, _of_first_format(self.directory / "state.json"))
-            saved, self._revision = _read(self._path)
-            database = _opened(self._path)
+            if self._path.exists():
+                saved, self._revision, found = _read(self._path)
+            else:
+                saved, found = _of_first_format(self.directory / "state.json"), 1
         except (sqlite3.Error, OSError, ValueError) as error:
             raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
-        log.info("state read", revision=self._revision, jobs=len(saved.specs))
+        self._loaded = saved, found
+        log.info("state read", revision=self._revision, jobs=len(saved.jobs))
+        return saved
+
+    def begin(self) -> None:
+        """Take commits from now on. To be called when what was loaded is accepted: it is written in today's format, if
+        it had an older one, which the version before cannot read. Raises ``InvalidInput`` when it cannot be written."""
+        if self._path is None or self.directory is None:
+            return
+        saved, found = self._loaded
+        try:
+            if not self._path.exists():
+                _make(self._path, saved)
+            database = _opened(self._path)
+            if OLDEST <= found < FORMAT:
+                self._revision = _upgrade(database, saved)
+            database.execute("SELECT number FROM revision").fetchone()  # opens the log and its index
+        except (sqlite3.Error, OSError) as error:
+            raise InvalidInput.of("state_dir", f"cannot write in {self.directory}: {error}") from None
+        if found < FORMAT and saved != SavedState():
+            log.info("the state of an older version was taken over", jobs=len(saved.jobs), revision=self._revision)
         self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
         self._thread.start()
-        return saved
 
     def commit(self, changed: Changes, done: Done) -> None:
         """Have the changes written; returns at once. Those that wait for the disk at the same time share a commit."""
@@ -157,7 +178,7 @@ class StateStore:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """For the store's thread. Raises ``sqlite3.Error``."""
+    """For the store's thread. Its files stay open, so that a commit needs no descriptor. Raises ``sqlite3.Error``."""
     database = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
@@ -179,14 +200,21 @@ def _make(path: Path, saved: SavedState) -> None:
             database.execute(f"PRAGMA user_version = {FORMAT}")
         if first := changes(SavedState(), saved):
             _write(database, [first])
-            log.info("the state of an older version was taken over", jobs=len(saved.specs))
     made.replace(path)
     _sync_directory(path.parent)
 
 
-def _read(path: Path) -> tuple[SavedState, int]:
-    """With the revision. A copy is read: reading a database can change it. Raises ``sqlite3.Error``, ``OSError`` and
-    ``ValueError``."""
+def _upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
+    """Write all jobs in today's format; returns the revision. Raises ``sqlite3.Error``: then nothing has changed."""
+    with _transaction(database):
+        revision = _put(database, changes(SavedState(), SavedState(saved.jobs)))
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+    return revision
+
+
+def _read(path: Path) -> tuple[SavedState, int, int]:
+    """With the revision and the format. A copy is read: reading a database can change it. Raises ``sqlite3.Error``,
+    ``OSError`` and ``ValueError``."""
     with tempfile.TemporaryDirectory(prefix="signalbox-state-") as scratch:
         for suffix in ("", "-wal"):
             file = path.with_name(path.name + suffix)
@@ -215,37 +243,43 @@ def _write(database: sqlite3.Connection, commits: Iterable[Changes]) -> int:
     for changed in commits:
         merged |= changed
     with _transaction(database):
-        revision, records, checksum = database.execute("SELECT number, records, checksum FROM revision").fetchone()
-        total = int.from_bytes(checksum)
-        for key, value in merged.items():
-            old = database.execute("SELECT checksum FROM record WHERE kind = ? AND key = ?", key).fetchone()
-            if old:
-                total ^= int.from_bytes(old[0])
-                records -= 1
-            if value is None:
-                database.execute("DELETE FROM record WHERE kind = ? AND key = ?", key)
-                continue
-            text = encode(key, value)
-            own = _checksum(*key, text)
-            total ^= int.from_bytes(own)
-            records += 1
-            database.execute(
-                "INSERT INTO record (kind, key, value, checksum) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
-                (*key, text, own),
-            )
-        sealed = _sealed(revision + 1, records, total)
-        database.execute("UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", sealed)
+        return _put(database, merged)
+
+
+def _put(database: sqlite3.Connection, merged: Changes) -> int:
+    """Within a transaction; returns the revision that it makes."""
+    revision, records, checksum = database.execute("SELECT number, records, checksum FROM revision").fetchone()
+    total = int.from_bytes(checksum)
+    for key, value in merged.items():
+        old = database.execute("SELECT checksum FROM record WHERE kind = ? AND key = ?", key).fetchone()
+        if old:
+            total ^= int.from_bytes(old[0])
+            records -= 1
+        if value is None:
+            database.execute("DELETE FROM record WHERE kind = ? AND key = ?", key)
+            continue
+        text = encode(key, value)
+        own = _checksum(*key, text)
+        total ^= int.from_bytes(own)
+        records += 1
+        database.execute(
+            "INSERT INTO record (kind, key, value, checksum) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET value = excluded.value, checksum = excluded.checksum",
+            (*key, text, own),
+        )
+    sealed = _sealed(revision + 1, records, total)
+    database.execute("UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", sealed)
     return int(revision) + 1
 
 
-def _checked(database: sqlite3.Connection) -> tuple[SavedState, int]:
-    """All records and the revision. Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it was written."""
+def _checked(database: sqlite3.Connection) -> tuple[SavedState, int, int]:
+    """All records, the revision and the format. Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it was
+    written."""
     found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
     if found["application"] != APPLICATION:
         raise ValueError("it is no state of signalbox")
-    if found["format"] != FORMAT:
-        raise ValueError(f"it has format {found['format']}, this version reads {FORMAT}")
+    if not OLDEST <= found["format"] <= FORMAT:
+        raise ValueError(f"it has format {found['format']}, this version reads {OLDEST} to {FORMAT}")
     damage = database.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if damage != "ok":
         raise ValueError(f"it is damaged: {damage}")
@@ -258,7 +292,8 @@ def _checked(database: sqlite3.Connection) -> tuple[SavedState, int]:
         total ^= int.from_bytes(own)
     if _sealed(number, len(rows), total) != (number, *revision):
         raise ValueError(f"it is damaged: the records are not those of revision {number}")
-    return decode((Key(Kind(kind), key), value) for kind, key, value, _ in rows), int(number)
+    records = ((Key(Kind(kind), key), value) for kind, key, value, _ in rows)
+    return decode(records, found["format"]), int(number), found["format"]
 
 
 def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:
@@ -287,7 +322,7 @@ def _of_first_format(path: Path) -> SavedState:
         data = json.loads(path.read_bytes())
         if data["format"] != 1:
             raise ValueError(f"it has format {data['format']}")
-        return decode((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data))
+        return decode(((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data)), OLDEST)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name}: {error}") from None
 
@@ -323,8 +358,8 @@ def _sync_directory(directory: Path) -> None:
 def _lock(state_dir: Path, wait: bool) -> int | None:
     """The descriptor of a lock, which ends with the process; None when another process holds it."""
     try:
-        state_dir.mkdir(parents=True, exist_ok=True)
-        lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(state_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise InvalidInput.of("state_dir", f"cannot write in {state_dir}: {error.strerror or error}") from None
     try:

@@ -18,7 +18,7 @@ from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import LinkId, PortRef
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.planning.plan import Plan
-from controller.status import JobState, JobStatus, LinkStatus, Status, SwitchStatus
+from controller.status import EndReason, JobState, JobStatus, LinkStatus, Status, SwitchStatus
 
 BITS_PER_BYTE = 8
 VERSION = version("signalbox")
@@ -160,6 +160,11 @@ def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
         yield (state,), states[state]
 
 
+def _jobs_ended(snapshot: Snapshot) -> Iterator[Sample]:
+    for reason in EndReason:
+        yield (reason.value,), snapshot.status.jobs_ended.get(reason, 0)
+
+
 def _plan_duration(snapshot: Snapshot) -> Iterator[Sample]:
     if snapshot.status.plan:
         times = snapshot.status.plan.times
@@ -255,6 +260,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     # jobs
     Family("signalbox_jobs", "Jobs by state.", _jobs, ("state",)),
+    Family("signalbox_jobs_ended_total", "Registrations of jobs that are over.", _jobs_ended, ("reason",)),
     _per_job("signalbox_job_flows", "Virtual links of the job.", lambda j: len(j.routes)),
     _per_job("signalbox_job_pinned_flows", "Virtual links of the job that are pinned to a path.", lambda j: j.pinned),
     _per_job("signalbox_job_subflows", "Subflows of the job's pinned virtual links.", lambda j: j.subflows),

@@ -1,19 +1,23 @@
 """What Prometheus reads, over HTTP: the metrics of ``families``, computed from the published ``Status`` at scrape time.
 
-In: the ``StatusBoard``. Out: ``/metrics``.
+In: the ``StatusBoard``; the certificate when TLS is configured. Out: ``/metrics``.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Thread
-from wsgiref.simple_server import WSGIServer
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from controller.config import MetricsConfig
@@ -21,6 +25,12 @@ from controller.errors import InvalidInput
 from controller.fabric.topology import Fabric, LinkId
 from controller.observability.families import FAMILIES, LinkLabels, Snapshot
 from controller.status import StatusBoard
+from controller.tls import TlsContext
+
+log = structlog.get_logger(__name__)
+
+SILENT_S = 10.0
+"""A client that is silent for so long is dropped."""
 
 
 class StatusCollector(Collector):
@@ -68,11 +78,41 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
     return links
 
 
-class MetricsServer:
-    """Serves ``/metrics`` in separate threads, with the process's memory and CPU time."""
+class _Server(ThreadingWSGIServer):
+    """A thread per connection. The library's own TLS shakes hands where connections are accepted: one silent client
+    would keep all others out."""
 
-    def __init__(self, config: MetricsConfig, board: StatusBoard) -> None:
+    tls: TlsContext
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        context = self.tls.current
+        request.settimeout(SILENT_S)
+        if context is not None:
+            try:
+                request = context.wrap_socket(request, server_side=True)
+            except OSError as error:
+                request.close()
+                log.debug("metrics client refused", peer=client_address[0], why=str(error))
+                return
+        super().process_request_thread(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Clients that go while they are answered are no event; the default prints a traceback for each."""
+        log.debug("metrics client failed", peer=client_address[0], exc_info=True)
+
+
+class _Handler(WSGIRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Scrapes are no events."""
+
+
+class MetricsServer:
+    """Serves ``/metrics`` in separate threads, with the process's memory and CPU time. ``tls``: for connections that
+    come."""
+
+    def __init__(self, config: MetricsConfig, board: StatusBoard, tls: TlsContext | None = None) -> None:
         self._config = config
+        self._tls = tls or TlsContext("metrics", config.tls_files)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._registry.register(StatusCollector(board))
@@ -82,10 +122,15 @@ class MetricsServer:
         """Returns the port that is listened on. Raises ``InvalidInput`` when the address cannot be had."""
         host, port = self._config.host, self._config.port
         try:
-            server, thread = start_http_server(port, addr=host, registry=self._registry)
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            listener = type("Server", (_Server,), {"address_family": found[0][0], "tls": self._tls})
+            app = make_wsgi_app(self._registry)
+            server: WSGIServer = make_server(str(found[0][4][0]), port, app, listener, handler_class=_Handler)
         except OSError as error:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None
+        thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+        thread.start()
         self._running = server, thread
         return server.server_port
 

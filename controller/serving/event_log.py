@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from controller.alarms import Alarm, AlarmKind, text
+from controller.jobs.ends import ends_since
 from controller.status import Status
 
 Event = tuple[str, dict[str, Any]]
@@ -77,14 +78,15 @@ def _switch_events(before: Status, after: Status) -> Iterator[Event]:
 
 
 def _job_events(before: Status, after: Status) -> Iterator[Event]:
+    for end in ends_since(before.job_ends, after.job_ends):
+        yield "job ended", {"job": end.job_id, "uid": end.uid, "reason": end.reason.value}
     if after.jobs is before.jobs:
         return
     for job_id, job in after.jobs.items():
         known = before.jobs.get(job_id)
         if known is job:
             continue
-        if known is None or known.state != job.state:
-            routes = f"{job.pinned} of {len(job.routes)}"
-            yield "job" if known else "job registered", {"job": job_id, "state": job.state, "pinned": routes}
-    for job_id in before.jobs.keys() - after.jobs.keys():
-        yield "job gone", {"job": job_id}
+        same = known is not None and known.uid == job.uid
+        if known is None or not same or known.state != job.state:
+            details = {"job": job_id, "state": job.state, "pinned": f"{job.pinned} of {len(job.routes)}"}
+            yield ("job", details) if same else ("job registered", details | {"uid": job.uid})

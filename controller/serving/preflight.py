@@ -11,14 +11,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from controller import tls
+from controller.api.identities import Identities
 from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
-from controller.serving import inventory
-from controller.southbound import tls
+from controller.serving import exposure, inventory
+from controller.serving.reload import TLS_SECTIONS
 
 
 def check(config: Config) -> None:
-    """Resolve the addresses, read the inventory and certificates, try the directories. Raises ``InvalidInput``."""
+    """Resolve the addresses, read inventory, tokens and certificates, try the directories. Raises ``InvalidInput``."""
     InvalidInput.refuse(_problems(config))
 
 
@@ -26,10 +28,11 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     if config.state_dir:
         yield from _cannot_write("state_dir", config.state_dir)
     yield from _cannot_resolve("openflow.host", config.openflow.host)
-    try:
-        tls.server_context(config.openflow)
-    except InvalidInput as error:
-        yield from error.problems
+    for section in TLS_SECTIONS:
+        try:
+            tls.server_context(section, getattr(config, section).tls_files)
+        except InvalidInput as error:
+            yield from error.problems
     yield from _cannot_resolve("metrics.host", config.metrics.host)
     for i, address in enumerate(config.api.listen):
         where = f"api.listen[{i}]"
@@ -37,6 +40,12 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
             yield from _cannot_write(where, Path(address.removeprefix("unix:")).parent)
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
+    yield from exposure.problems(config.api)
+    try:
+        if config.api.tokens:
+            Identities.load(config.api.tokens)
+    except InvalidInput as error:
+        yield from error.within("api.tokens").problems
     try:
         inventory.load(config.fabric.inventory)
     except InvalidInput as error:

@@ -14,14 +14,18 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import structlog
 
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import Config
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message, Reply, Tick
+from controller.errors import InvalidInput
 from controller.jobs.messages import RenewLease, ReportIterations, SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
 from controller.observability import logs
@@ -30,13 +34,15 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan
 from controller.planning.worker import PlanningWorker
-from controller.serving import inventory
+from controller.serving import exposure, inventory
 from controller.serving.event_log import ALARM, events
+from controller.serving.reload import Hangups, Prepare, hangups, reloading
 from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
 from controller.status import StatusBoard
 from controller.tables.messages import Counters, ToSwitches
+from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
 
@@ -57,10 +63,28 @@ THRESHOLDS = (5_000, 20, 20)
 """Of the interpreter's own collections, per generation."""
 
 
-def serve(config: Config, standby: bool = False, planning_worker: type[PlanningWorker] = PlanningWorker) -> int:
+def serve(
+    config: Config,
+    standby: bool = False,
+    planning_worker: type[PlanningWorker] = PlanningWorker,
+    config_file: Path | None = None,
+) -> int:
     """Run the controller until SIGTERM or SIGINT. ``standby``: wait first, as long as another controller uses the state
-    directory. ``planning_worker``: what plans; a benchmark passes its own. Returns the exit status; raises
-    ``InvalidInput`` for a bad inventory and ``OSError`` when an address cannot be listened on."""
+    directory. ``planning_worker``: what plans; a benchmark passes its own. ``config_file``: read again on SIGHUP.
+    Returns the exit status; raises ``InvalidInput`` for what files are wrong, and ``OSError`` when an address cannot be
+    listened on."""
+    with hangups() as received:
+        return _serve(config, standby, planning_worker, config_file, received)
+
+
+def _serve(
+    config: Config,
+    standby: bool,
+    planning_worker: type[PlanningWorker],
+    config_file: Path | None,
+    received: Hangups,
+) -> int:
+    InvalidInput.refuse(exposure.problems(config.api))
     logs.configure(json=config.log.json_lines, level=config.log.level)
     store = StateStore(config.state_dir)
     if standby:
@@ -79,26 +103,38 @@ def serve(config: Config, standby: bool = False, planning_worker: type[PlanningW
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+    tokens = LeaseTokens.of(config.state_dir)
+    store.begin()
     board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
-    api = ApiServer(config.api, board, inbox.put)
-    metrics = MetricsServer(config.metrics, board)
+    api = ApiServer(config.api, board, inbox.put, tokens)
+    openflow_tls = TlsContext("openflow", config.openflow.tls_files)
+    metrics_tls = TlsContext("metrics", config.metrics.tls_files)
+    metrics = MetricsServer(config.metrics, board, metrics_tls)
+    reloaded: tuple[Prepare, ...] = (
+        lambda new: openflow_tls.prepare(new.openflow.tls_files),
+        lambda new: metrics_tls.prepare(new.metrics.tls_files),
+        lambda new: api.prepare(new.api),
+        lambda new: partial(logs.configure, json=new.log.json_lines, level=new.log.level),
+    )
     try:
         driver.start()
         addresses = api.start()
         metrics_port = metrics.start()
-        run_hub(
-            config,
-            inbox.put,
-            outbox,
-            on_ready=lambda: log.info(
-                "ready",
-                openflow=f"{config.openflow.host}:{config.openflow.port}",
-                api=" ".join(addresses),
-                metrics=f"{config.metrics.host}:{metrics_port}",
-                strategy=loop.state.strategy.value,
-            ),
-        )
+        with reloading(received, config_file, config, reloaded):
+            run_hub(
+                config,
+                inbox.put,
+                outbox,
+                openflow_tls,
+                on_ready=lambda: log.info(
+                    "ready",
+                    openflow=f"{config.openflow.host}:{config.openflow.port}",
+                    api=" ".join(addresses),
+                    metrics=f"{config.metrics.host}:{metrics_port}",
+                    strategy=loop.state.strategy.value,
+                ),
+            )
     finally:
         api.stop()
         metrics.stop()

@@ -7,7 +7,6 @@ messages.
 from __future__ import annotations
 
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +19,7 @@ from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
 from controller.southbound.connection import Connection
 from controller.southbound.framework import Events, HubSocket, Outbox, green_socket, pause, spawn
+from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
 
@@ -61,7 +61,7 @@ class Listener:
         self,
         sock: Any,
         openflow: OpenFlowConfig,
-        tls: ssl.SSLContext | None,
+        tls: TlsContext,
         put: Callable[[ConnectionRefused], None],
         outbox: Outbox,
     ) -> None:
@@ -99,7 +99,7 @@ class Listener:
             host, port = address[:2]
             peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             connection = Connection(
-                HubSocket(sock), peer, self._openflow, self._tls, self._events, self._refused, self._ignored
+                HubSocket(sock), peer, self._openflow, self._tls.current, self._events, self._refused, self._ignored
             )
             self._make_room()
             self._in_handshake[connection] = None

@@ -6,20 +6,18 @@ In: the configuration, commands through the ``Outbox``. Out: messages for the co
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 
 import structlog
 
-from controller.config import Config
+from controller.config import Config, is_loopback
 from controller.southbound.framework import AppManager, Outbox, cfg, ofp_handler
 from controller.southbound.listener import Listener, listen
-from controller.southbound.tls import server_context
 from controller.tables.messages import FromSwitches
+from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
 
@@ -30,16 +28,19 @@ answered within 0.7 ms; with Python's default of 5 ms it is 5.3 ms."""
 
 
 def run_hub(
-    config: Config, put: Callable[[FromSwitches], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
+    config: Config,
+    put: Callable[[FromSwitches], None],
+    outbox: Outbox,
+    tls: TlsContext,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Speaks OpenFlow until ``outbox.stop()``, SIGTERM or SIGINT. Call it once, in the main thread.
 
     ``put`` is called in the hub with every message for the control loop and must not block; ``on_ready`` once, when
-    switches can connect. Raises ``ListenError``, ``InvalidInput`` (certificates), or the exception of a handler.
+    switches can connect. ``tls``: for connections that come. Raises ``ListenError``, or the exception of a handler.
     """
-    tls = server_context(config.openflow)
     listener = Listener(listen(config.openflow), config.openflow, tls, put, outbox)
-    if tls is None and not is_loopback(config.openflow.host):
+    if tls.current is None and not is_loopback(config.openflow.host):
         log.warning("OpenFlow is open to the network without TLS: any machine that reaches it can pose as a switch")
     cfg.CONF(args=[], project="signalbox", default_config_files=[], default_config_dirs=[])
     # The framework's own server shares its port, fails at the second TLS connection, and errors of peers end it.
@@ -61,12 +62,6 @@ def run_hub(
             app.disconnect()
             apps.close()
             outbox.close()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to it. Raises ``OSError`` when it has no address."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return all(ip_address(address[0]).is_loopback for *_, address in found)
 
 
 class _NoServer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -25,8 +26,19 @@ from controller.fabric.messages import (
 )
 from controller.fabric.topology import Dpid, PortNo, PortRef
 from controller.fabric.topology_state import DeclaredHost
-from controller.jobs.messages import SavedState, SaveState, StateNotSaved, StateSaved
-from controller.jobs.spec import JobSpec
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+    SavedState,
+    SaveState,
+    StateNotSaved,
+    StateSaved,
+    UpdateJob,
+)
+from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.planner import plan, repair_first
 from controller.planning.problem import FlowId
@@ -113,11 +125,27 @@ class FakeFabric:
             self.send(Tick())
 
     def send(self, message: Message) -> None:
-        """Hand over a message and everything that follows from it."""
-        inbox = deque([message])
+        """Hand over a message and everything that follows from it. A request for a job comes from its owner, if it
+        names none."""
+        inbox = deque([self._from_owner(message)])
         while inbox:
             for command in self.loop.handle([inbox.popleft()], self.now):
                 inbox.extend(self._carry_out(command))
+
+    def _from_owner(self, message: Message) -> Message:
+        match message:
+            case RegisterJob(owner=None, spec=spec) | UpdateJob(owner=None, spec=spec):
+                job = self.loop.state.jobs.jobs.get(JobId(spec.job_id))
+            case (
+                DeregisterJob(owner=None, job_id=job_id)
+                | RenewLease(owner=None, job_id=job_id)
+                | ReportIterations(owner=None, job_id=job_id)
+                | ReportConnections(owner=None, job_id=job_id)
+            ):
+                job = self.loop.state.jobs.jobs.get(job_id)
+            case _:
+                return message
+        return replace(message, owner=job.uid) if job else message
 
     def _carry_out(self, command: Command) -> list[Message]:
         match command:

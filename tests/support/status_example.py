@@ -9,12 +9,13 @@ from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.messages import Registration
 from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
 from controller.planning.problem import FlowId, whole
-from controller.status import JobStatus, LinkStatus, Repair, Status, SwitchStatus
+from controller.status import EndReason, JobEnd, JobStatus, LinkStatus, Repair, Status, SwitchStatus
 
 LEAF1, LEAF2, SPINE = Dpid(1), Dpid(2), Dpid(101)
 UP1 = LinkId(LEAF1, PortNo(2))
@@ -58,7 +59,7 @@ def job(job_id: str, *, pinned: bool) -> JobStatus:
     )
     path = (UP1, LinkId(SPINE, PortNo(2)))
     return JobStatus(
-        spec=spec,
+        registration=Registration(spec, uid="0", registered_at=1e9),
         state="pinned" if pinned else "pending",
         missing_hosts=() if pinned else ("10.0.2.1",),
         vitals=Vitals(60.0, Reported(5, 2.6, (2.4, 2.6)) if pinned else Reported()),
@@ -115,6 +116,8 @@ def status(of: Fabric | None = None) -> Status:
         },
         links={UP1: LinkStatus(1_000_000, 4e6, 8e5), HOST_UP: LinkStatus(2_000_000, 4e6, 0.0)},
         jobs={JobId("llama"): job("llama", pinned=True), JobId("bert"): job("bert", pinned=False)},
+        job_ends=(JobEnd(JobId("gpt"), "1", "", EndReason.TAKEN_OVER, 1e9),),
+        jobs_ended={EndReason.TAKEN_OVER: 1},
         demands={JobId("llama"): demand()},
         plan=plan(),
         plan_demand_source={JobId("llama"): DemandSource.MEASURED},

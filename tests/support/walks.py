@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -75,7 +74,7 @@ def walks() -> dict[str, dict[str, list[str]]]:
     fabric.run(5)
     spec = ring_job("ring", RING, lease_s=600)
     with tracing() as registered:
-        fabric.send(RegisterJob(spec, Future()))
+        fabric.send(RegisterJob(spec))
         while PLANNER not in registered.passed:
             fabric.run(0.1)
     fabric.run(15)

@@ -13,6 +13,7 @@ import pytest
 
 from controller.api.client import Client
 from controller.api.convert_analysis import explain_message, what_if_message
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.server import ApiServer
 from controller.cli import main
@@ -80,7 +81,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def address(loop: Loop) -> Iterator[str]:
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put)
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), loop.put, LeaseTokens.of(None))
     try:
         yield server.start()[0]
     finally:

@@ -22,6 +22,7 @@ from grpc_status import rpc_status
 
 from controller.api import convert, guard
 from controller.api.client import Client, Unreachable
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.mapping import message_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
@@ -33,6 +34,8 @@ from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
 from controller.status import StatusBoard
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
+
+TOKENS = LeaseTokens.of(None)
 
 
 def ring(job_id: str = "ring", endpoints: tuple[str, ...] = (H1, H2), size: int = 1000, **more: Any) -> JobSpec:
@@ -117,7 +120,7 @@ def reason(error: grpc.Call) -> str:
 
 
 def test_a_registered_job_is_described_and_listed(client: Client) -> None:
-    job = client.register_job(ring())
+    job = client.register_job(ring()).job
     assert (job.spec.job_id, job.state, job.virtual_links, job.pinned) == ("ring", pb.JOB_STATE_ECMP, 2, 0)
     assert 25 < job.lease_left.seconds + 1 <= 30
     assert client.get_job("ring").spec == job.spec
@@ -131,7 +134,7 @@ def test_registering_the_same_spec_again_is_no_error_and_one_job(client: Client)
 
 
 def test_hosts_that_are_not_found_leave_the_job_pending_and_are_named(client: Client) -> None:
-    job = client.register_job(ring(endpoints=(H1, "10.0.8.8", "10.0.9.9")))
+    job = client.register_job(ring(endpoints=(H1, "10.0.8.8", "10.0.9.9"))).job
     assert job.state == pb.JOB_STATE_PENDING
     assert list(job.missing_hosts) == ["10.0.8.8", "10.0.9.9"]
 
@@ -163,7 +166,7 @@ def test_leases_are_renewed_and_jobs_deregistered(client: Client) -> None:
 
 
 def test_an_update_changes_the_fields_that_it_names(client: Client) -> None:
-    before = client.register_job(ring())
+    before = client.register_job(ring()).job
     job = client.update_job(ring(size=7, max_subflows=4, lease_s=99), ["max_subflows", "lease_s"])
     expected = pb.JobSpec()
     expected.CopyFrom(before.spec)
@@ -253,7 +256,7 @@ def test_two_clients_see_the_same_jobs(api: Running, client: Client) -> None:
     with Client(api.addresses[0]) as other:
         client.register_job(ring())
         assert other.get_job("ring").spec == client.get_job("ring").spec
-        other.deregister_job("ring")
+        other.deregister_job("ring", force=True)
     assert client.list_jobs() == ()
 
 
@@ -375,7 +378,7 @@ def test_long_lists_of_short_things_are_refused(jobs: Any, spec: pb.JobSpec) -> 
 
 
 def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) -> None:
-    before = client.register_job(ring())
+    before = client.register_job(ring()).job
     refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[])))
     with pytest.raises(AlreadyExists):
         client.register_job(ring(size=9))
@@ -402,7 +405,7 @@ def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
 def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "ANSWER_S", 0.05)
     inbox: queue.Queue[Any] = queue.Queue()
-    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put)
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put, TOKENS)
     try:
         (address,) = server.start()
         with Client(address) as client, pytest.raises(Unreachable, match="did not answer in time"):
@@ -495,7 +498,7 @@ def test_watching_sends_the_routes_now_and_on_each_change_and_ends_with_the_job(
     assert not second.routes[1].pinned
 
     client.deregister_job("ring")
-    with pytest.raises(NotFound, match="there is no job 'ring'"):
+    with pytest.raises(NotFound, match="job 'ring' was deregistered"):
         next(watch)
 
 
@@ -633,7 +636,7 @@ def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
     path = tmp_path / "api.sock"
     with running_api("127.0.0.1:0", f"unix:{path}") as api:
         assert api.addresses[1] == f"unix:{path}"
-        assert stat.S_IMODE(path.stat().st_mode) == 0o660
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with Client(api.addresses[0]) as tcp, Client(api.addresses[1]) as unix:
             tcp.register_job(ring())
             assert unix.get_job("ring").spec.job_id == "ring"
@@ -647,7 +650,7 @@ def test_the_directory_of_a_socket_is_made(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_made_is_an_error_at_start(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    server = ApiServer(ApiConfig(listen=(f"unix:{tmp_path}/file/api.sock",)), StatusBoard(), lambda _: None)
+    server = ApiServer(ApiConfig(listen=(f"unix:{tmp_path}/file/api.sock",)), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(OSError, match=f"cannot make {tmp_path}/file for the API's socket: "):
         server.start()
     server.stop()
@@ -664,7 +667,7 @@ def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
 def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'api.sock'}"
     with running_api(address), Client(address) as client:
-        second = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None)
+        second = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None, TOKENS)
         with pytest.raises(OSError, match="another process does"):
             second.start()
         second.stop()
@@ -674,7 +677,7 @@ def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
 def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("keep me")
-    server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None)
+    server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(OSError, match="not a socket"):
         server.start()
     server.stop()
@@ -682,14 +685,14 @@ def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_an_error_at_start(api: Running) -> None:
-    second = ApiServer(ApiConfig(listen=(api.addresses[0],)), StatusBoard(), lambda _: None)
+    second = ApiServer(ApiConfig(listen=(api.addresses[0],)), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(OSError, match=f"cannot listen on {api.addresses[0]}: Address already in use"):
         second.start()
     second.stop()
 
 
 def test_stopping_a_server_that_never_started_is_nothing() -> None:
-    ApiServer(ApiConfig(), StatusBoard(), lambda _: None).stop()
+    ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS).stop()
 
 
 def test_nobody_at_the_address_is_unreachable() -> None:

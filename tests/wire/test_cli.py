@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import signal
 import subprocess
 import sys
@@ -12,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from controller.api.client import Client
 from controller.cli import main
+from controller.config import ApiConfig
+from controller.jobs.spec import JobSpec
+from tests.support.wire.certificates import Authority
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
 SPEC = {
@@ -51,6 +56,21 @@ class Result:
 
 
 Signalbox = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def no_audit_lines() -> Iterator[None]:
+    """Server and command are in one process here, and the server's lines would be in the command's output."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where lease tokens are kept."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state/signalbox/leases"
 
 
 @pytest.fixture
@@ -105,6 +125,49 @@ def test_a_job_is_updated_from_its_file(signalbox: Signalbox, spec_file: Path) -
     assert signalbox("jobs", "register", spec_file).status == 1
     assert signalbox("jobs", "update", spec_file, "--json").json["spec"]["max_subflows"] == 4
     assert "into 4 subflows" in signalbox("jobs", "update", spec_file).out
+
+
+def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
+    signalbox: Signalbox, spec_file: Path, leases: Path
+) -> None:
+    registered = signalbox("jobs", "register", spec_file, "--json")
+    token = (leases / "ring.token").read_text().strip()
+    assert token.startswith(registered.json["uid"])
+    assert (leases / "ring.token").stat().st_mode & 0o777 == 0o600
+    assert leases.stat().st_mode & 0o777 == 0o700
+    shown = [registered, signalbox("jobs", "show", "ring", "--json"), signalbox("jobs", "register", spec_file)]
+    assert not any(token in result.out + result.err for result in shown)
+    assert signalbox("jobs", "renew", "ring").out == "60 s left\n"
+    assert signalbox("jobs", "renew", "ring", "--json").json == {"job_id": "ring", "lease_left_s": 60.0}
+    assert signalbox("jobs", "deregister", "ring").status == 0
+    assert list(leases.iterdir()) == []
+
+
+def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_file: Path, leases: Path) -> None:
+    first = signalbox("jobs", "register", spec_file, "--json").json["uid"]
+    (leases / "ring.token").unlink()
+    missing = "error: the lease token is missing; it is needed to change job 'ring'; "
+    look = f"it is looked for in {leases}/ring.token; signalbox jobs register --take-over FILE makes one\n"
+    assert signalbox("jobs", "renew", "ring") == Result(1, "", missing + look)
+    assert signalbox("jobs", "update", spec_file) == Result(1, "", missing + look)
+    assert signalbox("jobs", "deregister", "ring") == Result(1, "", missing + "--force does without\n")
+    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over; --take-over ends it\n")
+    (leases / "ring.token").write_text("forged\n")
+    assert "the lease token is not that of job 'ring'" in signalbox("jobs", "renew", "ring").err
+    second = signalbox("jobs", "register", "--take-over", spec_file, "--json").json["uid"]
+    assert first != second
+    assert signalbox("jobs", "renew", "ring").status == 0
+    (leases / "ring.token").unlink()
+    assert signalbox("jobs", "deregister", "--force", "ring") == Result(0, "", "")
+    assert signalbox("jobs", "renew", "ring") == Result(1, "", "error: job 'ring' was deregistered\n")
+
+
+def test_a_job_id_names_a_file_in_the_folder_whatever_it_is(signalbox: Signalbox, leases: Path) -> None:
+    leases.mkdir(parents=True)
+    (leases.parent / "other.token").write_text("not to be read")
+    assert signalbox("jobs", "renew", "../other").err == "error: there is no job '../other'\n"
+    assert signalbox("jobs", "deregister", "../other", "--force").status == 1
+    assert (leases.parent / "other.token").exists()
 
 
 def test_json_has_snake_case_names_and_defaults(signalbox: Signalbox, spec_file: Path) -> None:
@@ -239,9 +302,38 @@ def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, s
             assert watching.stderr is not None
             first = json.loads(watching.stdout.readline())
             assert [route["pinned"] for route in first["routes"]] == [False, False]
-            client.deregister_job("ring")
-            assert watching.stderr.read() == "error: there is no job 'ring'\n"
+            client.deregister_job("ring", force=True)
+            assert watching.stderr.read() == "error: job 'ring' was deregistered\n"
         assert watching.returncode == 1
+
+
+def watching(api: Running, *what: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "controller", "watch", *what, "--address", api.addresses[0]]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(api: Running, spec_file: Path) -> None:
+    spec = JobSpec.parse(json.loads(spec_file.read_text()))
+    with Client(api.addresses[0]) as client, watching(api, "jobs") as jobs:
+        assert jobs.stdout is not None
+        assert jobs.stderr is not None
+        assert jobs.stdout.readline()[10:] == "no jobs now\n"
+        client.register_job(spec)
+        assert jobs.stdout.readline()[10:] == "job ring: ecmp, 0 of 2 flows pinned, level 1.250, 0 iterations\n"
+        client.deregister_job("ring")
+        assert jobs.stdout.readline()[10:] == "job ring: ended\n"
+        jobs.send_signal(signal.SIGINT)
+        assert jobs.stderr.read() == ""
+
+
+@pytest.mark.parametrize("what", ["fabric", "alarms", "plan"])
+def test_watching_prints_an_object_per_message(api: Running, what: str) -> None:
+    with watching(api, what, "--json") as printing:
+        assert printing.stdout is not None
+        message = json.loads(printing.stdout.readline())
+        assert message["resume_token"]
+        assert message.get("snapshot") is (None if what == "plan" else True)
+        printing.send_signal(signal.SIGINT)
 
 
 def test_the_version_is_printed(signalbox: Signalbox) -> None:
@@ -271,13 +363,55 @@ def test_a_configuration_is_checked_without_serving(signalbox: Signalbox, tmp_pa
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     good.write_text('[api]\nlisten = ["127.0.0.1:0"]\n')
     bad.write_text('[api]\nlisten = ["here"]\nport = 1\n')
-    assert signalbox("serve", "--check", "--config", good) == Result(0, "the configuration is valid\n", "")
+    assert signalbox("serve", "--check", "--config", good) == Result(
+        0,
+        "the configuration is valid\n"
+        "API 127.0.0.1:0: any program on this machine is an operator\n"
+        "metrics 127.0.0.1:9464: any program on this machine can read them\n"
+        "OpenFlow 127.0.0.1:6653: any program on this machine is taken for a switch\n",
+        "",
+    )
     result = signalbox("serve", "--check", "--config", bad)
     assert result.status == 1
     assert result.err.splitlines() == [
         f"error: {bad}: api.listen[0]: must be HOST:PORT or unix:PATH; this is neither (given: 'here')",
-        f"error: {bad}: api.port: unknown field; known are listen, max_message_bytes",
+        f"error: {bad}: api.port: unknown field; known are {', '.join(ApiConfig.model_fields)}",
     ]
+
+
+def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Signalbox, tmp_path: Path) -> None:
+    made = signalbox("token", "ci", "--role", "reader")
+    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    tokens.touch(0o600)
+    tokens.write_text(made.err)
+    token_file.write_text(made.out)
+    assert made.out.strip() not in made.err
+    with running_api(tokens=tokens) as api:
+        at = ("--address", api.addresses[0])
+        assert signalbox("status", *at).err == "error: a token or a client certificate is needed\n"
+        assert signalbox("status", *at, "--token-file", token_file).status == 0
+        denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
+        assert denied == Result(1, "", "error: the role 'reader' may not call this\n")
+
+
+def test_who_the_client_is_can_be_in_the_environment(
+    signalbox: Signalbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = signalbox("token", "ci", "--tenant", "blue")
+    tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
+    tokens.touch(0o600)
+    tokens.write_text(made.err)
+    token_file.write_text(made.out)
+    ours = Authority(tmp_path, "ours")
+    server = ours.sign("controller", also="IP:127.0.0.1")
+    with running_api(certificate=server.certificate, private_key=server.private_key, tokens=tokens) as api:
+        monkeypatch.setenv("SIGNALBOX_ADDRESS", api.addresses[0])
+        monkeypatch.setenv("SIGNALBOX_TLS_CA", str(ours.certificate))
+        monkeypatch.setenv("SIGNALBOX_TOKEN_FILE", str(token_file))
+        assert signalbox("jobs", "list").status == 0
+        assert signalbox("what-if").err == "error: the role 'tenant' may not call this\n"
+        monkeypatch.delenv("SIGNALBOX_TLS_CA")
+        assert signalbox("jobs", "list").status == 1
 
 
 def test_what_cannot_work_here_is_found_without_serving(signalbox: Signalbox, tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from controller.status import Status, StatusBoard
 from mininet_topos.controller_process import free_port
 from tests.support import status_example as example
 from tests.support.dashboard import dashboard_expressions
+from tests.support.wire.certificates import Authority, Certificate
 
 ANY_PORT = MetricsConfig(port=0)
 
@@ -73,6 +76,56 @@ def test_stopping_frees_the_port_and_may_be_done_twice(board: StatusBoard) -> No
     again = MetricsServer(MetricsConfig(port=port), board)
     assert again.start() == port
     again.stop()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"), "ours")
+
+
+@contextmanager
+def secured(authority: Authority, board: StatusBoard, mutual: bool) -> Iterator[int]:
+    """The port of a server with TLS."""
+    own = authority.sign("metrics", also="IP:127.0.0.1")
+    authorities = authority.certificate if mutual else None
+    files = {"certificate": own.certificate, "private_key": own.private_key, "ca_certificates": authorities}
+    server = MetricsServer(MetricsConfig(port=0, **files), board)
+    yield server.start()
+    server.stop()
+
+
+def get_over_tls(port: int, authority: Authority, shown: Certificate | None = None) -> str:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    if shown:
+        context.load_cert_chain(*shown)
+    with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", timeout=10, context=context) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_metrics_over_tls_are_for_whoever_trusts_the_certificate(board: StatusBoard, authority: Authority) -> None:
+    with secured(authority, board, mutual=False) as port:
+        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority)
+        with pytest.raises(OSError):
+            get(f"http://127.0.0.1:{port}/metrics")
+
+
+def test_with_authorities_a_scrape_needs_a_certificate(board: StatusBoard, authority: Authority) -> None:
+    other = Authority(authority.certificate.parent, "other")
+    with secured(authority, board, mutual=True) as port:
+        for shown in (None, other.sign("prometheus"), authority.sign_expired("prometheus")):
+            with pytest.raises(OSError):
+                get_over_tls(port, authority, shown)
+        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority, authority.sign("prometheus"))
+
+
+def test_a_client_that_does_not_shake_hands_keeps_no_other_out(board: StatusBoard, authority: Authority) -> None:
+    with (
+        secured(authority, board, mutual=False) as port,
+        socket.create_connection(("127.0.0.1", port)),
+        socket.create_connection(("127.0.0.1", port)),
+    ):
+        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority)
 
 
 class Prometheus:

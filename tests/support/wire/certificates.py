@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
+
 
 class Certificate(NamedTuple):
     certificate: Path
@@ -20,16 +22,37 @@ class Authority:
         self._name = name
         self.certificate, self._key = self._make(name, "/CN=authority")
 
-    def sign(self, name: str, password: str | None = None) -> Certificate:
-        """``password``: encrypts the private key."""
-        signing = ["-CA", str(self.certificate), "-CAkey", str(self._key), "-addext", "basicConstraints=CA:FALSE"]
-        return self._make(f"{self._name}-{name}", f"/CN={name}", *signing, password=password)
+    def sign(self, name: str, password: str | None = None, also: str = "", file: str = "") -> Certificate:
+        """``name``: the common name. ``password``: encrypts the private key. ``also``: alternative names, such as
+        ``IP:127.0.0.1``. ``file``: what its files are called."""
+        signing = [*self._signing, "-addext", "basicConstraints=CA:FALSE"]
+        if also:
+            signing += ["-addext", f"subjectAltName={also}"]
+        return self._make(f"{self._name}-{file or name}", f"/CN={name}", *signing, password=password)
+
+    def sign_expired(self, name: str) -> Certificate:
+        """It was valid until a day ago."""
+        made = self._files(f"{self._name}-{name}-expired")
+        request = made.certificate.with_suffix(".csr")
+        _openssl("req", "-new", *_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", made.private_key, "-out", request)
+        days = ["-set_serial", "7", "-days", "-1"]
+        _openssl("x509", "-req", "-in", request, *self._signing, *days, "-out", made.certificate)
+        return made
+
+    @property
+    def _signing(self) -> list[str]:
+        return ["-CA", str(self.certificate), "-CAkey", str(self._key)]
+
+    def _files(self, name: str) -> Certificate:
+        return Certificate(self._directory / f"{name}.pem", self._directory / f"{name}.key")
 
     def _make(self, file: str, subject: str, *options: str, password: str | None = None) -> Certificate:
-        made = Certificate(self._directory / f"{file}.pem", self._directory / f"{file}.key")
-        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-        files = ["-keyout", str(made.private_key), "-out", str(made.certificate)]
+        made = self._files(file)
         secret = ["-passout", f"pass:{password}"] if password else ["-nodes"]
-        command = ["openssl", "req", "-x509", *curve, *secret, "-days", "2", "-subj", subject, *files, *options]
-        subprocess.run(command, check=True, capture_output=True)
+        files = ["-keyout", str(made.private_key), "-out", str(made.certificate)]
+        _openssl("req", "-x509", *_KEY, *secret, "-days", "2", "-subj", subject, *files, *options)
         return made
+
+
+def _openssl(*words: str | Path) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from controller.alarms import Alarm, AlarmKind
+from controller.api.lease_tokens import LeaseTokens
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.core.messages import Message
@@ -114,20 +115,25 @@ class ControlStandIn:
     def answer(self, message: Any) -> object:
         now = time.monotonic()
         match message:
-            case RegisterJob(spec=spec):
-                return self.registry.register(spec, now).id
-            case UpdateJob(spec=spec, merged_with=merged_with):
-                return self.registry.update(spec, merged_with).id
-            case DeregisterJob(job_id=job_id):
-                self.registry.deregister(job_id)
-            case RenewLease(job_id=job_id):
-                return self.registry.renew(job_id, now)
-            case ReportIterations(job_id=job_id, iterations=iterations):
+            case RegisterJob():
+                held = self.registry.jobs.get(JobId(message.spec.job_id))
+                uid = self.registry.register(message, now).uid
+                if held and (end := self.registry.ends.of(held.id, held.uid)):
+                    self.registry.ends.confirm(end)
+                return uid
+            case UpdateJob(spec=spec, merged_with=merged_with, owner=owner, quota=quota):
+                return self.registry.update(spec, owner, merged_with, quota).uid
+            case DeregisterJob(job_id=job_id, owner=owner, ended_at=ended_at, force=force, tenant=tenant):
+                if end := self.registry.deregister(job_id, owner, ended_at, force, tenant):
+                    self.registry.ends.confirm(end)
+            case RenewLease(job_id=job_id, owner=owner):
+                return self.registry.renew(job_id, owner, now)
+            case ReportIterations(job_id=job_id, owner=owner, iterations=iterations):
                 if any(i.index == 666 for i in iterations):
                     raise ZeroDivisionError("a defect of the loop")
-                self.registry.report(job_id, iterations)
-            case ReportConnections(job_id=job_id, address=address, connections=connections):
-                self.registry.report_connections(job_id, address, connections)
+                return len(self.registry.report(job_id, owner, iterations))
+            case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections):
+                self.registry.report_connections(job_id, address, connections, owner)
             case Replan():
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)
@@ -142,7 +148,7 @@ class ControlStandIn:
         routes = {flow: self.routes.get(flow) for flow in flows}
         pinned = all(path is not None for path in routes.values())
         return JobStatus(
-            spec=job.spec,
+            registration=job.registration,
             state="pending" if missing else "pinned" if pinned else "ecmp",
             missing_hosts=missing,
             vitals=job.vitals,
@@ -158,7 +164,7 @@ class ControlStandIn:
     def publish(self) -> None:
         jobs = {job_id: self.job_status(job) for job_id, job in self.registry.jobs.items()}
         self.demand.follow(self.registry.jobs, time.monotonic())
-        self.status = replace(self.status, jobs=jobs, demands=self.demand.demands)
+        self.status = replace(self.status, jobs=jobs, job_ends=self.registry.ends.certain, demands=self.demand.demands)
         self.board.publish(self.status)
 
     def put(self, message: Message | Callable[[], None]) -> None:
@@ -188,7 +194,7 @@ def running_api(*listen: str, **config: Any) -> Iterator[Running]:
     control = ControlStandIn(board)
     thread = threading.Thread(target=control.run, name="control-stand-in")
     thread.start()
-    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put)
+    server = ApiServer(ApiConfig(listen=listen or ("127.0.0.1:0",), **config), board, control.put, LeaseTokens.of(None))
     try:
         yield Running(server.start(), control, server)
     finally:

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 from controller.config import Config
 from controller.core.messages import Command, Message
+from controller.tls import TlsContext
 
 Found = TypeVar("Found")
 DEADLINE_S = 30.0
@@ -38,7 +39,8 @@ def _serve(config: Config, pipe: Connection, framework: Framework | None) -> Non
                 return
 
     threading.Thread(target=forward, daemon=True).start()
-    run_hub(config, pipe.send, outbox, on_ready=lambda: pipe.send("ready"))
+    tls = TlsContext("openflow", config.openflow.tls_files)
+    run_hub(config, pipe.send, outbox, tls, on_ready=lambda: pipe.send("ready"))
 
 
 class Southbound:

@@ -13,7 +13,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
-from controller.jobs.messages import IterationTime
+from controller.jobs.messages import IterationTime, Registration
 from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
@@ -90,7 +90,7 @@ def job_status(**changes: Any) -> JobStatus:
         }
     )
     fields: dict[str, Any] = {
-        "spec": spec,
+        "registration": Registration(spec, "uid-1", "red", 1e9),
         "state": "ecmp",
         "missing_hosts": (),
         "vitals": Vitals(160.0, Reported(3, 5.0, (4.0,))),

@@ -43,6 +43,10 @@ def answers(fabric: FakeFabric) -> list[Any]:
     return values
 
 
+def uid(fabric: FakeFabric, job_id: str) -> str:
+    return fabric.status.jobs[JobId(job_id)].uid
+
+
 def alarms(fabric: FakeFabric) -> set[AlarmKind]:
     return {alarm.kind for alarm in fabric.status.alarms}
 
@@ -63,9 +67,9 @@ def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(
     fabric.run(6)
     assert not alarms(fabric), "it was tried again"
     fabric.send(RegisterJob(ring_job("job", HOSTS, lease_s=600)))
-    assert answers(fabric) == [JobId("job")]
+    assert answers(fabric) == [uid(fabric, "job")]
     fabric.run(1)
-    assert fabric.saved.specs
+    assert fabric.saved.jobs
     assert not alarms(fabric)
 
 
@@ -83,7 +87,7 @@ def test_a_job_whose_end_cannot_be_saved_keeps_its_routes(fabric: FakeFabric) ->
     fabric.disk_error = ""
     fabric.send(DeregisterJob(JobId("job")))
     assert answers(fabric) == [None]
-    assert not fabric.saved.specs
+    assert not fabric.saved.jobs
 
 
 def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> None:
@@ -99,8 +103,8 @@ def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> Non
     assert (job.spec, job.state, len(job.routes)) == (before, "pinned", 4)
     fabric.disk_error = ""
     fabric.send(UpdateJob(after))
-    assert answers(fabric) == [JobId("job")]
-    assert fabric.saved.specs == (after,)
+    assert answers(fabric) == [uid(fabric, "job")]
+    assert [job.spec for job in fabric.saved.jobs] == [after]
 
 
 def test_a_strategy_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:
@@ -129,7 +133,7 @@ def test_connections_that_cannot_be_saved_are_those_before(fabric: FakeFabric) -
     fabric.disk_error = ""
     fabric.send(RegisterJob(other))
     fabric.send(ReportConnections(JobId("other"), HOSTS[0], second))
-    assert answers(fabric) == [JobId("other"), None], "what was refused is free"
+    assert answers(fabric) == [uid(fabric, "other"), None], "what was refused is free"
 
 
 def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: FakeFabric) -> None:
@@ -137,10 +141,10 @@ def test_what_no_request_waits_for_is_written_when_the_disk_is_back(fabric: Fake
     fabric.disk_error = FULL
     fabric.run(8)
     assert not fabric.status.jobs
-    assert fabric.saved.specs
+    assert fabric.saved.jobs
     fabric.disk_error = ""
     fabric.run(6)
-    assert not fabric.saved.specs
+    assert not fabric.saved.jobs
     assert not alarms(fabric)
 
 
@@ -171,13 +175,13 @@ def test_replies_wait_for_the_disk_and_nothing_else_does() -> None:
     assert fabric.status.jobs[JobId("job1")].state == "pinned", "routes do not wait"
     assert len(fabric.waiting) == 1
     fabric.answer()
-    assert answers(fabric) == [JobId("job1")]
+    assert answers(fabric) == [uid(fabric, "job1")]
     assert len(fabric.waiting) == 1, "those that came meanwhile share a commit"
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
     fabric.run(3)
     assert AlarmKind.STATE_NOT_SAVED in alarms(fabric), "a disk that does not answer"
     fabric.answer()
-    assert answers(fabric) == [JobId("job2"), JobId("job3")]
+    assert answers(fabric) == [uid(fabric, "job2"), uid(fabric, "job3")]
     fabric.run(0.5)
     assert AlarmKind.STATE_NOT_SAVED not in alarms(fabric)
 

@@ -82,7 +82,7 @@ def test_an_update_keeps_the_routes_of_flows_that_stay_until_the_next_plan(fabri
     fabric.run(3)
     job = fabric.status.jobs[JobId("job0")]
     assert (job.state, len(job.routes), job.spec) == ("pinned", 3, ring_job("job0", shorter))
-    assert fabric.saved.specs[0] == job.spec
+    assert fabric.saved.jobs[0].spec == job.spec
     assert fabric.status.demands[JobId("job0")].declared.keys() == {flow.pair for flow in job.routes}
 
 

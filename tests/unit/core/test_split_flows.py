@@ -185,7 +185,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
 ) -> None:
     paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
     level = 1 / fabric.status.network_efficiency
-    fabric.saved = SavedState(fabric.saved.specs, fabric.saved.strategy)
+    fabric.saved = SavedState(fabric.saved.jobs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
     while fabric.status.adopting:
@@ -199,7 +199,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
 
 def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
     before = routes_of(fabric)
-    spec = fabric.saved.specs[0]
+    spec = fabric.saved.jobs[0].spec
     fabric.saved = SavedState((), None, fabric.saved.shares)
     fabric.forget_mods()
     fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=30)}))

@@ -17,7 +17,7 @@ from controller.fabric.link_load import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand
-from controller.jobs.messages import Connected, IterationTime
+from controller.jobs.messages import Connected, IterationTime, RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Pair
@@ -55,7 +55,7 @@ class Cluster:
         self.now = 1000.0
         self.demand = MeasuredDemand(INTERVAL_S, max_rules)
         for one in specs:
-            self.registry.register(one, self.now)
+            self.registry.register(RegisterJob(one), self.now)
         self.demand.follow(self.registry.jobs, self.now)
         self.reports = reports
         self.bursts = bursts
@@ -74,7 +74,8 @@ class Cluster:
 
     def connect(self, src: str, dst: str, port: int = 1000) -> None:
         """The job reports this connection as all that ``src`` has."""
-        job = self.registry.report_connections(self.job, src, frozenset({Connected(src, port, dst, 2000)}))
+        reported = frozenset({Connected(src, port, dst, 2000)})
+        job = self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
         self.demand.connections_changed(job, self.now)
 
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
@@ -289,7 +290,7 @@ def test_many_jobs_are_judged_in_batches() -> None:
     demand, registry = MeasuredDemand(INTERVAL_S, 4032), JobRegistry(3 * BATCH)
     for number in range(3 * BATCH):
         ips = [f"10.{number}.0.{host}" for host in (1, 2)]
-        registry.register(JobSpec.parse({**spec(ips).model_dump(), "job_id": f"job{number}"}), 0.0)
+        registry.register(RegisterJob(JobSpec.parse({**spec(ips).model_dump(), "job_id": f"job{number}"})), 0.0)
     demand.follow(registry.jobs, 0.0)
     for at in (2.0, 4.0, 6.0):
         for number, job in enumerate(registry.jobs.values()):
@@ -488,7 +489,7 @@ def test_a_job_on_many_hosts_is_not_spelt_out_pair_by_pair() -> None:
         tracemalloc.start()
         if announced:
             cluster.demand.refuse_unlearnable(one)
-            cluster.registry.register(one, cluster.now)
+            cluster.registry.register(RegisterJob(one), cluster.now)
             cluster.demand.follow(cluster.registry.jobs, cluster.now)
             cluster.suspicious = frozenset(rails[0])
             cluster.train(10, {})
@@ -565,7 +566,7 @@ def test_what_other_jobs_sent_before_is_not_a_new_jobs() -> None:
     cluster = Cluster(JobSpec.parse({**spec(FOUR, []).model_dump(), "job_id": "earlier"}))
     cluster.job = JobId("earlier")
     cluster.train(600, RIGHT)
-    cluster.registry.register(spec(FOUR, []), cluster.now)
+    cluster.registry.register(RegisterJob(spec(FOUR, [])), cluster.now)
     cluster.demand.follow(cluster.registry.jobs, cluster.now)
     cluster.job = JobId("job")
     demand = cluster.train(20, {**RIGHT, **ACROSS})
@@ -576,9 +577,9 @@ def test_what_its_rules_counted_before_a_job_came_back_is_not_what_it_sends() ->
     """A training program that starts again registers again at once, before its rules have gone."""
     cluster = Cluster(spec(FOUR, []))
     cluster.train(600, RIGHT)
-    cluster.registry.deregister(JobId("job"))
+    cluster.registry.deregister(JobId("job"), None, 0.0, force=True)
     cluster.demand.follow(cluster.registry.jobs, cluster.now)
-    cluster.registry.register(spec(FOUR, []), cluster.now)
+    cluster.registry.register(RegisterJob(spec(FOUR, [])), cluster.now)
     cluster.demand.follow(cluster.registry.jobs, cluster.now)
     assert alike(shares(cluster.train(20, ACROSS)), ACROSS)
 

@@ -6,6 +6,7 @@ import pytest
 
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
+from controller.jobs.messages import RegisterJob
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
@@ -38,7 +39,7 @@ def test_only_what_links_decide_is_predicted(library: str, algorithm: str, ranks
         }
     )
     jobs = JobRegistry(1)
-    jobs.register(spec, 0.0)
+    jobs.register(RegisterJob(spec), 0.0)
     [job] = jobs.jobs.values()
     assert (prediction_withheld(job) == "") == predicted
 
@@ -48,10 +49,8 @@ def test_what_was_announced_says_nothing_of_a_job_that_was_found_to_send_between
     ips = [f"10.0.{number}.1" for number in range(4)]
     groups = [{"name": "all", "ranks": [0, 1, 2, 3]}]
     tree = [{"algorithm": "broadcast", "groups": ["all"], "bytes_per_iteration": 480_000}]
-    jobs.register(
-        JobSpec.parse({"job_id": "job", "endpoints": ips, "groups": groups, "collectives": tree, "library": "gloo"}),
-        0.0,
-    )
+    spec = {"job_id": "job", "endpoints": ips, "groups": groups, "collectives": tree, "library": "gloo"}
+    jobs.register(RegisterJob(JobSpec.parse(spec)), 0.0)
     ring = tuple(VirtualLink(a, b, 0, 480_000) for a, b in zip(ips, ips[1:] + ips[:1], strict=True))
     demand = JobDemand(DemandSource.MEASURED, ring, {})
     [announced], [measured] = jobs.jobs.values(), MeasuredJobs()(jobs.jobs, {JobId("job"): demand}).values()

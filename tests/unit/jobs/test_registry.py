@@ -1,8 +1,9 @@
 import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
-from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.registry import MEASURED_WINDOW, JobRegistry, Vitals
+from controller.jobs.ends import JobEnd
+from controller.jobs.messages import Connected, IterationTime, RegisterJob
+from controller.jobs.registry import MEASURED_WINDOW, Job, JobRegistry, Vitals
 from controller.jobs.spec import JobId, JobSpec
 
 
@@ -25,14 +26,47 @@ def registry() -> JobRegistry:
 
 
 A = JobId("a")
+WALL = 1e9
 
 
-def times(*communication_s: float) -> tuple[IterationTime, ...]:
-    return tuple(IterationTime(i, 2 * s, s) for i, s in enumerate(communication_s))
+# ---- as the owner of the job would
+
+
+def register(registry: JobRegistry, spec: JobSpec, now: float) -> Job:
+    return registry.register(RegisterJob(spec, owner(registry, JobId(spec.job_id))), now)
+
+
+def renew(registry: JobRegistry, job_id: JobId, now: float) -> float:
+    return registry.renew(job_id, owner(registry, job_id), now)
+
+
+def report(registry: JobRegistry, job_id: JobId, iterations: tuple[IterationTime, ...]) -> tuple[IterationTime, ...]:
+    return registry.report(job_id, owner(registry, job_id), iterations)
+
+
+def update(registry: JobRegistry, spec: JobSpec, merged_with: JobSpec | None = None) -> Job:
+    return registry.update(spec, owner(registry, JobId(spec.job_id)), merged_with)
+
+
+def report_connections(registry: JobRegistry, job_id: JobId, address: str, reported: frozenset[Connected]) -> Job:
+    return registry.report_connections(job_id, address, reported, owner(registry, job_id))
+
+
+def deregister(registry: JobRegistry, job_id: JobId) -> JobEnd | None:
+    return registry.deregister(job_id, owner(registry, job_id), WALL)
+
+
+def owner(registry: JobRegistry, job_id: JobId) -> str | None:
+    job = registry.jobs.get(job_id)
+    return job.uid if job else None
+
+
+def times(*communication_s: float, first: int = 0) -> tuple[IterationTime, ...]:
+    return tuple(IterationTime(i, 2 * s, s) for i, s in enumerate(communication_s, first))
 
 
 def test_a_registered_job_has_its_virtual_links_and_lease(registry: JobRegistry) -> None:
-    job = registry.register(ring(), now=100.0)
+    job = register(registry, ring(), now=100.0)
     assert registry.jobs == {A: job}
     assert {(v.src_ip, v.dst_ip): v.bytes for v in job.virtual_links} == {
         ("10.0.0.1", "10.0.0.2"): 1200,
@@ -43,23 +77,23 @@ def test_a_registered_job_has_its_virtual_links_and_lease(registry: JobRegistry)
 
 
 def test_registering_the_same_spec_again_renews_and_keeps_what_was_measured(registry: JobRegistry) -> None:
-    registry.register(ring(), now=0.0)
-    registry.report(A, times(1.0))
-    again = registry.register(ring(), now=30.0)
+    register(registry, ring(), now=0.0)
+    report(registry, A, times(1.0))
+    again = register(registry, ring(), now=30.0)
     assert (again.vitals.lease_ends_at, again.vitals.reported.iterations, len(registry.jobs)) == (90.0, 1, 1)
 
 
 def test_another_spec_under_a_taken_id_changes_nothing(registry: JobRegistry) -> None:
-    job = registry.register(ring(), now=0.0)
-    with pytest.raises(AlreadyExists, match="job 'a' is registered with another spec"):
-        registry.register(ring(hosts=(4, 5)), now=1.0)
+    job = register(registry, ring(), now=0.0)
+    with pytest.raises(AlreadyExists, match="job 'a' is registered with another spec; update it, or take it over"):
+        register(registry, ring(hosts=(4, 5)), now=1.0)
     assert registry.jobs == {A: job}
 
 
 def test_a_taken_pair_is_a_conflict_that_names_both_jobs_and_the_pair(registry: JobRegistry) -> None:
-    registry.register(ring("a", (1, 2, 3)), now=0.0)
+    register(registry, ring("a", (1, 2, 3)), now=0.0)
     with pytest.raises(Conflict) as error:
-        registry.register(ring("b", (2, 3, 4)), now=0.0)
+        register(registry, ring("b", (2, 3, 4)), now=0.0)
     assert str(error.value) == (
         "job 'b' cannot announce 10.0.0.2 > 10.0.0.3: job 'a' announces it; "
         "jobs that report their connections may share pairs"
@@ -68,48 +102,48 @@ def test_a_taken_pair_is_a_conflict_that_names_both_jobs_and_the_pair(registry: 
 
 
 def test_jobs_may_share_hosts_when_they_share_no_pair(registry: JobRegistry) -> None:
-    registry.register(ring("a", (1, 2, 3)), now=0.0)
-    registry.register(ring("b", (3, 2, 1)), now=0.0)
+    register(registry, ring("a", (1, 2, 3)), now=0.0)
+    register(registry, ring("b", (3, 2, 1)), now=0.0)
     assert len(registry.jobs) == 2
 
 
 def test_pairs_are_free_again_after_deregistration(registry: JobRegistry) -> None:
-    registry.register(ring("a"), now=0.0)
-    registry.deregister(A)
-    registry.register(ring("b"), now=0.0)
+    register(registry, ring("a"), now=0.0)
+    deregister(registry, A)
+    register(registry, ring("b"), now=0.0)
     assert set(registry.jobs) == {"b"}
 
 
 def test_the_limit_of_jobs_does_not_stop_renewals(registry: JobRegistry) -> None:
     for n, name in enumerate("abc"):
-        registry.register(ring(name, (10 * n + 1, 10 * n + 2)), now=0.0)
+        register(registry, ring(name, (10 * n + 1, 10 * n + 2)), now=0.0)
     with pytest.raises(Exhausted, match="3 jobs"):
-        registry.register(ring("d", (91, 92)), now=0.0)
-    assert registry.register(ring("a", (1, 2)), now=5.0).vitals.lease_ends_at == 65.0
+        register(registry, ring("d", (91, 92)), now=0.0)
+    assert register(registry, ring("a", (1, 2)), now=5.0).vitals.lease_ends_at == 65.0
 
 
 def test_a_spec_without_known_virtual_links_is_refused(registry: JobRegistry) -> None:
     collectives = [{"algorithm": "all_to_all", "groups": ["dp"] * 2, "bytes_per_iteration": 1}]
     with pytest.raises(InvalidInput, match="group 'dp' appears 2 times"):
-        registry.register(ring(collectives=collectives), now=0.0)
+        register(registry, ring(collectives=collectives), now=0.0)
     assert not registry.jobs
 
 
 def test_a_lease_ends_exactly_when_it_says(registry: JobRegistry) -> None:
-    registry.register(ring(), now=0.0)
-    assert registry.renew(A, now=50.0) == 60.0
-    assert registry.expire(109.9) == ()
-    assert registry.expire(110.0) == (A,)
+    register(registry, ring(), now=0.0)
+    assert renew(registry, A, now=50.0) == 60.0
+    assert registry.expire(109.9, WALL) == ()
+    assert registry.expire(110.0, WALL) == (A,)
     assert not registry.jobs
-    registry.register(ring("b"), now=111.0)
+    register(registry, ring("b"), now=111.0)
 
 
 def test_heartbeats_and_reports_change_no_snapshot(registry: JobRegistry) -> None:
-    job = registry.register(ring(), now=0.0)
+    job = register(registry, ring(), now=0.0)
     jobs = registry.jobs
-    registry.renew(A, now=1.0)
-    registry.register(ring(), now=2.0)
-    registry.report(A, times(1.0))
+    renew(registry, A, now=1.0)
+    register(registry, ring(), now=2.0)
+    report(registry, A, times(1.0))
     registry.reset_measured(A)
     assert registry.jobs is jobs
     assert registry.jobs[A] is job
@@ -119,35 +153,35 @@ def test_heartbeats_and_reports_change_no_snapshot(registry: JobRegistry) -> Non
 def test_only_leases_that_would_have_ended_without_heartbeats_are_looked_at() -> None:
     registry = JobRegistry(max_jobs=100)
     for n in range(100):
-        registry.register(ring(f"job{n}", (2 * n, 2 * n + 1)), now=float(n))
+        register(registry, ring(f"job{n}", (2 * n, 2 * n + 1)), now=float(n))
     looked: list[Vitals] = []
     registry._look_at_lease = lambda job: looked.append(job.vitals)  # type: ignore[method-assign]
     for n in range(100):
-        registry.renew(JobId(f"job{n}"), now=59.0)
-    assert registry.expire(59.9) == ()
+        renew(registry, JobId(f"job{n}"), now=59.0)
+    assert registry.expire(59.9, WALL) == ()
     assert not looked
-    assert registry.expire(61.0) == ()
+    assert registry.expire(61.0, WALL) == ()
     assert looked == [registry.jobs[JobId("job0")].vitals, registry.jobs[JobId("job1")].vitals]
 
 
 def test_a_lease_that_begins_again_is_looked_at_once(registry: JobRegistry) -> None:
     for now in range(5):
-        registry.register(ring(), now=float(now))
+        register(registry, ring(), now=float(now))
         before = registry.known(A)
-        registry.deregister(A)
+        deregister(registry, A)
         registry.restore(A, before)
-        registry.renew(A, now=float(now))
+        renew(registry, A, now=float(now))
         if now < 4:
-            registry.deregister(A)
-    assert registry.expire(63.9) == ()
-    assert registry.expire(64.0) == (A,)
-    assert registry.expire(1000.0) == ()
+            deregister(registry, A)
+    assert registry.expire(63.9, WALL) == ()
+    assert registry.expire(64.0, WALL) == (A,)
+    assert registry.expire(1000.0, WALL) == ()
 
 
 def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(registry: JobRegistry) -> None:
-    registry.register(ring(), now=0.0)
-    registry.report(A, times(*[9.0] * 4))
-    registry.report(A, times(*[1.0] * (MEASURED_WINDOW - 1), 3.0))
+    register(registry, ring(), now=0.0)
+    report(registry, A, times(*[9.0] * 4))
+    report(registry, A, times(*[1.0] * (MEASURED_WINDOW - 1), 3.0, first=4))
     reported = registry.jobs[A].vitals.reported
     assert reported.iterations == MEASURED_WINDOW + 4
     assert reported.last_communication_s == 3.0
@@ -155,21 +189,21 @@ def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(registry: Jo
 
 
 def test_changed_routes_start_the_measurement_again(registry: JobRegistry) -> None:
-    registry.register(ring(), now=0.0)
+    register(registry, ring(), now=0.0)
     vitals = registry.jobs[A].vitals
-    registry.report(A, times(5.0))
+    report(registry, A, times(5.0))
     registry.reset_measured(A)
     assert vitals.reported.mean_communication_s == 0.0
     assert vitals.reported.iterations == 1
-    registry.report(A, times(2.0))
+    report(registry, A, times(2.0, first=1))
     assert vitals.reported.mean_communication_s == 2.0
 
 
 def test_unknown_jobs_are_not_found(registry: JobRegistry) -> None:
     for call in (
-        lambda: registry.deregister(A),
-        lambda: registry.renew(A, 0.0),
-        lambda: registry.report(A, ()),
+        lambda: deregister(registry, A),
+        lambda: renew(registry, A, 0.0),
+        lambda: report(registry, A, ()),
         lambda: registry.reset_measured(A),
     ):
         with pytest.raises(NotFound, match="there is no job 'a'"):
@@ -177,9 +211,9 @@ def test_unknown_jobs_are_not_found(registry: JobRegistry) -> None:
 
 
 def test_a_snapshot_does_not_change_under_its_reader(registry: JobRegistry) -> None:
-    registry.register(ring(), now=0.0)
+    register(registry, ring(), now=0.0)
     before = registry.jobs
-    registry.deregister(A)
+    deregister(registry, A)
     assert set(before) == {A}
 
 
@@ -187,67 +221,67 @@ def test_a_snapshot_does_not_change_under_its_reader(registry: JobRegistry) -> N
 
 
 def test_an_update_changes_the_spec_and_keeps_the_lease_and_the_count_of_iterations(registry: JobRegistry) -> None:
-    registry.register(ring(), now=0.0)
-    registry.report(A, times(1.0, 2.0))
-    job = registry.update(ring(hosts=(1, 2, 4), lease_s=600))
+    register(registry, ring(), now=0.0)
+    report(registry, A, times(1.0, 2.0))
+    job = update(registry, ring(hosts=(1, 2, 4), lease_s=600))
     assert {pair for pair in job.pairs if "10.0.0.4" in pair} == {("10.0.0.2", "10.0.0.4"), ("10.0.0.4", "10.0.0.1")}
     assert registry.jobs == {A: job}
-    assert registry.expire(59.0) == ()
-    assert registry.expire(60.0) == (A,), "the next heartbeat would have taken the new lease"
+    assert registry.expire(59.0, WALL) == ()
+    assert registry.expire(60.0, WALL) == (A,), "the next heartbeat would have taken the new lease"
 
 
 def test_an_update_frees_pairs_and_takes_others(registry: JobRegistry) -> None:
-    registry.register(ring("a", (1, 2, 3)), now=0.0)
-    registry.update(ring("a", (1, 2, 4)))
-    registry.register(ring("b", (2, 3)), now=0.0)
+    register(registry, ring("a", (1, 2, 3)), now=0.0)
+    update(registry, ring("a", (1, 2, 4)))
+    register(registry, ring("b", (2, 3)), now=0.0)
     with pytest.raises(Conflict, match="'b' announces it"):
-        registry.update(ring("a", (1, 2, 3)))
-    registry.deregister(A)
-    registry.register(ring("c", (1, 2, 4)), now=0.0)
+        update(registry, ring("a", (1, 2, 3)))
+    deregister(registry, A)
+    register(registry, ring("c", (1, 2, 4)), now=0.0)
 
 
 def test_an_update_that_is_refused_changes_nothing(registry: JobRegistry) -> None:
-    registry.register(ring("a", (1, 2)), now=0.0)
-    registry.register(ring("b", (3, 4)), now=0.0)
+    register(registry, ring("a", (1, 2)), now=0.0)
+    register(registry, ring("b", (3, 4)), now=0.0)
     before = dict(registry.jobs)
     with pytest.raises(Conflict, match=r"'a' cannot announce 10\.0\.0\.3 > 10\.0\.0\.4: job 'b' announces it"):
-        registry.update(ring("a", (1, 3, 4)))
+        update(registry, ring("a", (1, 3, 4)))
     with pytest.raises(NotFound):
-        registry.update(ring("nobody"))
+        update(registry, ring("nobody"))
     assert registry.jobs == before
-    registry.register(ring("c", (1, 3)), now=0.0)
+    register(registry, ring("c", (1, 3)), now=0.0)
 
 
 def test_an_update_that_was_merged_with_another_spec_is_a_conflict(registry: JobRegistry) -> None:
     first, second = ring(), ring(max_subflows=2)
-    registry.register(first, now=0.0)
-    registry.update(second, merged_with=first)
+    register(registry, first, now=0.0)
+    update(registry, second, merged_with=first)
     with pytest.raises(Conflict, match="at the same time"):
-        registry.update(ring(max_subflows=4), merged_with=first)
+        update(registry, ring(max_subflows=4), merged_with=first)
     assert registry.jobs[A].spec == second
 
 
 def test_connections_between_addresses_that_stay_stay_reported(registry: JobRegistry) -> None:
     one, two, three = (f"10.0.0.{n}" for n in (1, 2, 3))
     kept, lost = Connected(one, 5000, two, 6000), Connected(one, 5001, three, 6000)
-    registry.register(ring(reports_connections=True), now=0.0)
-    registry.report_connections(A, one, frozenset({kept, lost}))
-    registry.report_connections(A, three, frozenset({Connected(three, 6000, one, 5001)}))
-    job = registry.update(ring(hosts=(1, 2), reports_connections=True))
+    register(registry, ring(reports_connections=True), now=0.0)
+    report_connections(registry, A, one, frozenset({kept, lost}))
+    report_connections(registry, A, three, frozenset({Connected(three, 6000, one, 5001)}))
+    job = update(registry, ring(hosts=(1, 2), reports_connections=True))
     assert registry.connections == {A: {kept}}
     assert set(job.dividing.connections) == {(one, two), (two, one)}
-    registry.register(ring("b", reports_connections=True), now=0.0)
-    registry.report_connections(JobId("b"), one, frozenset({lost}))
-    assert registry.update(ring(hosts=(1, 2))).dividing.connections == {}
+    register(registry, ring("b", reports_connections=True), now=0.0)
+    report_connections(registry, JobId("b"), one, frozenset({lost}))
+    assert update(registry, ring(hosts=(1, 2))).dividing.connections == {}
     assert registry.connections == {"b": {lost}}
 
 
 def test_an_update_is_taken_back_like_everything_else(registry: JobRegistry) -> None:
-    registry.register(ring(hosts=(1, 2)), now=0.0)
+    register(registry, ring(hosts=(1, 2)), now=0.0)
     before, known = dict(registry.jobs), registry.known(A)
-    registry.update(ring(hosts=(3, 4)))
+    update(registry, ring(hosts=(3, 4)))
     registry.restore(A, known)
     assert registry.jobs == before
-    registry.register(ring("b", (3, 4)), now=0.0)
+    register(registry, ring("b", (3, 4)), now=0.0)
     with pytest.raises(Conflict):
-        registry.register(ring("c", (1, 2)), now=0.0)
+        register(registry, ring("c", (1, 2)), now=0.0)

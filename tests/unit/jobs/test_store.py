@@ -6,6 +6,8 @@ import os
 import random
 import shutil
 import sqlite3
+import uuid
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
@@ -15,8 +17,9 @@ import pytest
 
 from controller.config import Strategy
 from controller.errors import InvalidInput
+from controller.jobs import store as store_module
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.messages import Connected, SavedState
+from controller.jobs.messages import Connected, Registration, SavedState
 from controller.jobs.records import changes
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.store import StateStore
@@ -34,6 +37,10 @@ def spec(job_id: str) -> JobSpec:
     )
 
 
+def job(job_id: str, **more: str) -> Registration:
+    return Registration(spec(job_id), f"{job_id}-1", registered_at=1e9, **more)
+
+
 NOTHING = SavedState()
 
 
@@ -48,6 +55,7 @@ def written(directory: Path, *states: SavedState) -> None:
     """One commit per state."""
     store = StateStore(directory)
     before = store.load()
+    store.begin()
     for state in states:
         assert isinstance(commit(store, before, state), int)
         before = state
@@ -76,7 +84,7 @@ def full() -> SavedState:
         }
     )
     return SavedState(
-        (spec("b"), spec("a"), transfers),
+        (job("b"), job("a", tenant="red", request_id="once"), Registration(transfers, "c-1", "", 1e9)),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
         {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9))},
@@ -91,7 +99,7 @@ def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
     before = full()
-    after = SavedState(before.specs[1:], None, {}, {}, before.connections)
+    after = SavedState(before.jobs[1:], None, {}, {}, before.connections)
     changed = changes(before, after)
     assert {(key.kind, key.key): value for key, value in changed.items()} == {
         ("job", "b"): None,
@@ -105,9 +113,10 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
 
 
 def test_revisions_are_counted_and_go_on_after_a_restart(tmp_path: Path) -> None:
-    written(tmp_path, SavedState((spec("a"),)), SavedState((spec("a"), spec("b"))))
+    written(tmp_path, SavedState((job("a"),)), SavedState((job("a"), job("b"))))
     store = StateStore(tmp_path)
     saved = store.load()
+    store.begin()
     assert commit(store, saved, SavedState()) == 3
     store.close()
 
@@ -117,10 +126,10 @@ def test_nothing_saved_is_no_jobs(tmp_path: Path) -> None:
 
 
 def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
-    written(tmp_path, full())
-    assert {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir() if "state" in path.name} == {
-        "state.db": 0
-    }
+    directory = tmp_path / "made"
+    written(directory, full())
+    assert directory.stat().st_mode & 0o077 == 0
+    assert {path.name: path.stat().st_mode & 0o077 for path in directory.iterdir()} == {"state.db": 0, "lock": 0}
 
 
 # ---- states of older versions
@@ -135,14 +144,79 @@ def test_a_json_state_is_taken_over_and_left_as_it_is(tmp_path: Path) -> None:
         '"lease_s": 7.5}], "shares": [["10.0.0.1", "10.0.0.2", 0.25, 0.75]]}'
     )
     (tmp_path / "state.json").write_text(text)
-    expected = SavedState((spec("a"),), Strategy.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
-    assert read(tmp_path) == expected
+    found = read(tmp_path)
+    (owned,) = found.jobs
+    assert uuid.UUID(owned.uid)
+    registration = Registration(spec("a"), owned.uid, "", owned.registered_at)
+    assert found == SavedState((registration,), Strategy.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"], "reading changes nothing"
+    written(tmp_path)
+    (kept,), (again,) = read(tmp_path).jobs, read(tmp_path).jobs
+    assert kept == again, "it has one owner from now on"
     assert (tmp_path / "state.json").read_text() == text
     written(tmp_path, NOTHING)
     assert read(tmp_path) == NOTHING, "it is taken over once"
 
 
+FORMAT_2 = {
+    ("job", "b"): spec("b").model_dump_json(),
+    ("strategy", ""): '"shadow"',
+    ("job", "a"): spec("a").model_dump_json(),
+    ("shares", "10.0.0.1 10.0.0.2"): "[0.25, 0.75]",
+    ("measured", "a"): '[["10.0.0.1", "10.0.0.2", 0, 7]]',
+}
+
+
+def write_format_2(directory: Path, records: Mapping[tuple[str, str], str]) -> None:
+    """As the version before wrote it, in two commits."""
+    database = sqlite3.connect(directory / "state.db", isolation_level=None)
+    with closing(database):
+        database.execute("PRAGMA journal_mode = WAL")
+        for statement in store_module.TABLES.split(";")[:-1]:
+            database.execute(statement)
+        total = 0
+        for (kind, key), value in records.items():
+            own = store_module._checksum(kind, key, value)
+            total ^= int.from_bytes(own)
+            insert = "INSERT INTO record (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
+            database.execute(insert, (kind, key, value, own))
+        revision = store_module._sealed(2, len(records), total)
+        database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", revision)
+        database.execute(f"PRAGMA application_id = {store_module.APPLICATION}")
+        database.execute("PRAGMA user_version = 2")
+
+
+def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Path) -> None:
+    write_format_2(tmp_path, FORMAT_2)
+    before = (tmp_path / "state.db").read_bytes()
+    found = read(tmp_path)
+    assert (tmp_path / "state.db").read_bytes() == before, "reading changes nothing"
+    assert [job.spec for job in found.jobs] == [spec("b"), spec("a")]
+    assert len({uuid.UUID(job.uid) for job in found.jobs}) == 2
+    links = {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7),)}
+    assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)}, links)
+    written(tmp_path)
+    kept = read(tmp_path)
+    assert [job.spec for job in kept.jobs] == [spec("b"), spec("a")]
+    assert kept == read(tmp_path), "each has one uid from now on"
+    store = StateStore(tmp_path)
+    before_last = store.load()
+    store.begin()
+    assert commit(store, before_last, NOTHING) == 4, "the migration was the third"
+    store.close()
+
+
 # ---- what cannot be read
+
+
+def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp_path: Path) -> None:
+    bad = spec("c").model_dump_json().replace("all_to_all", "telepathy")
+    other = spec("e").model_dump_json()
+    write_format_2(tmp_path, FORMAT_2 | {("job", "c"): bad, ("job", "d"): other})
+    before = (tmp_path / "state.db").read_bytes()
+    with pytest.raises(InvalidInput, match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': it is of job 'e'"):
+        read(tmp_path)
+    assert (tmp_path / "state.db").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -174,8 +248,8 @@ def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, na
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
-        database.execute("PRAGMA user_version = 3")
-    with pytest.raises(InvalidInput, match="it has format 3, this version reads 2"):
+        database.execute("PRAGMA user_version = 4")
+    with pytest.raises(InvalidInput, match="it has format 4, this version reads 2 to 3"):
         read(tmp_path)
 
 
@@ -201,8 +275,8 @@ def states(count: int) -> list[SavedState]:
     draw = random.Random(5)
     found = [NOTHING]
     for number in range(count):
-        specs = [one for one in found[-1].specs if draw.random() > 0.2]
-        found.append(SavedState((*specs, spec(f"job{number}")), draw.choice(list(Strategy))))
+        jobs = [one for one in found[-1].jobs if draw.random() > 0.2]
+        found.append(SavedState((*jobs, job(f"job{number}")), draw.choice(list(Strategy))))
     return found
 
 
@@ -239,6 +313,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedSt
     commits = states(30)
     store = StateStore(original)
     store.load()
+    store.begin()
     for number, (before, after) in enumerate(pairwise(commits)):
         commit(store, before, after)
         if number == len(commits) // 2:
@@ -255,9 +330,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedSt
 def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
     store = StateStore(tmp_path)
     before = store.load()
+    store.begin()
     done: list[Future[int | OSError]] = []
     for number in range(200):
-        after = SavedState((*before.specs, spec(f"job{number}")))
+        after = SavedState((*before.jobs, job(f"job{number}")))
         done.append(Future())
         store.commit(changes(before, after), done[-1].set_result)
         before = after

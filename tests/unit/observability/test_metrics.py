@@ -87,6 +87,8 @@ def test_an_unknown_value_has_no_series(scrape: Scrape) -> None:
 
 
 def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrape) -> None:
+    assert scrape.value("signalbox_jobs_ended_total", reason="taken_over") == 1
+    assert scrape.value("signalbox_jobs_ended_total", reason="lease_ran_out") == 0
     states = {series["state"] for series in scrape.series("signalbox_jobs")}
     assert states == {"pending", "ecmp", "partly_pinned", "pinned"}
     assert scrape.value("signalbox_jobs", state="pending") == 1

@@ -8,6 +8,7 @@ import pytest
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.planning.problem import (
     MIN_CAPACITY_FRACTION,
@@ -30,7 +31,7 @@ FLOW = FlowId(RING[0], RING[1])
 
 
 def job_of(job_id: str = "ring", ips: list[str] = RING, max_subflows: int = 1) -> Job:
-    return JobRegistry(10).register(ring_job(job_id, ips, max_subflows=max_subflows), 0.0)
+    return JobRegistry(10).register(RegisterJob(ring_job(job_id, ips, max_subflows=max_subflows)), 0.0)
 
 
 def by_id(flows: tuple[Flow, ...]) -> dict[FlowId, Flow]:

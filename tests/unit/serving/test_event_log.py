@@ -35,4 +35,4 @@ def test_a_life_in_lines() -> None:
     cut = fabric.status
     assert "links lost" in told(planned, cut)
     fabric.run(100)
-    assert "job gone" in told(cut, fabric.status)
+    assert "job ended" in told(cut, fabric.status)

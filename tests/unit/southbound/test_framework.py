@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
+from controller.config import is_loopback
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid
 from controller.southbound.framework import CHOICE, Outbox, chosen
-from controller.southbound.run_hub import is_loopback
 from controller.tables.messages import ReadRules
 
 

@@ -10,6 +10,7 @@ import pytest
 from controller.fabric.link_load import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.scenarios.fabrics import leaf_spine
@@ -46,7 +47,7 @@ FIRST, SECOND, THIRD = paths()
 
 def job_of(job_id: str, max_subflows: int = 2) -> Job:
     """Announces both directions between the two hosts."""
-    return JobRegistry(10).register(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows), 0.0)
+    return JobRegistry(10).register(RegisterJob(ring_job(job_id, [*FLOW.pair], max_subflows=max_subflows)), 0.0)
 
 
 def split(*paths: Path, shares: tuple[float, ...] = EVEN) -> Route:
@@ -142,7 +143,7 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     """They fail over like the flow itself, and return to their cables with it."""
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
-    one_way = replace(JobRegistry(10).register(spec, 0.0), pairs=frozenset([FLOW.pair]))
+    one_way = replace(JobRegistry(10).register(RegisterJob(spec), 0.0), pairs=frozenset([FLOW.pair]))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
     before = derive(FABRIC, [one_way], routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}

@@ -1,0 +1,101 @@
+"""The certificates of gRPC: the server's, which can be replaced while it runs, and what a client proves itself with.
+
+In: files. Out: gRPC's credentials of either side, and the metadata that carries a client's token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from controller.config import TlsFiles, host_and_port, is_loopback
+from controller.errors import FieldProblem, InvalidInput
+from controller.tls import server_context
+
+
+class Certificates:
+    """Of the server. ``credentials``: None without TLS. Raises ``InvalidInput`` with the problem of every file."""
+
+    def __init__(self, files: TlsFiles | None) -> None:
+        self._newest = self._in_use = _configuration(files)
+        self.credentials: grpc.ServerCredentials | None = None
+        if files and self._newest:
+            needed = files.ca_certificates is not None
+            # The stubs leave out that None means: no change.
+            changed: Any = self._changed
+            self.credentials = grpc.dynamic_ssl_server_credentials(self._newest, changed, needed)
+
+    def prepare(self, files: TlsFiles | None) -> Callable[[], None]:
+        """Reads the files; what is returned has new connections use them, from any thread. Raises ``InvalidInput``."""
+        return partial(setattr, self, "_newest", _configuration(files))
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """gRPC asks before each handshake, in threads of its own. None: nothing has changed."""
+        newest = self._newest
+        if newest is self._in_use:
+            return None
+        self._in_use = newest
+        return newest
+
+
+def _configuration(files: TlsFiles | None) -> grpc.ServerCertificateConfiguration | None:
+    if files is None:
+        return None
+    server_context("api", files)  # says what is wrong; gRPC does not
+    authorities = files.ca_certificates.read_bytes() if files.ca_certificates else None
+    pair = files.private_key.read_bytes(), files.certificate.read_bytes()
+    return grpc.ssl_server_certificate_configuration([pair], authorities)
+
+
+# ---- clients
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """``tls_ca``: PEM file with the authorities that sign the controller's certificate; with it the connection uses
+    TLS. ``tls_certificate``, ``tls_key``: PEM files of the client itself. ``token_file``: has one token."""
+
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    token_file: Path | None = None
+
+    def channel(self, address: str, options: list[tuple[str, object]]) -> grpc.Channel:
+        """A connection to ``HOST:PORT`` or ``unix:PATH``; sockets are never encrypted. Raises ``InvalidInput``."""
+        self._refuse_incomplete()
+        if self.tls_ca is None or address.startswith("unix:"):
+            return grpc.insecure_channel(address, options)
+        own = (_read(self.tls_key), _read(self.tls_certificate))
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(self.tls_ca), *own), options)
+
+    def metadata(self, address: str) -> tuple[tuple[str, str], ...]:
+        """Of every call. Raises ``InvalidInput``, also where others could read the token on its way."""
+        if self.token_file is None:
+            return ()
+        if self.tls_ca is None and not address.startswith("unix:") and not is_loopback(host_and_port(address)[0]):
+            raise InvalidInput.of("--token-file", f"a token is sent to {address} only through TLS: give --tls-ca too")
+        token = (_read(self.token_file) or b"").decode(errors="replace").strip()
+        if not token.isascii() or not token.isprintable() or not token or " " in token:
+            raise InvalidInput.of(str(self.token_file), "is no file with one token")
+        return (("authorization", f"Bearer {token}"),)
+
+    def _refuse_incomplete(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise InvalidInput.of("--tls-certificate", "a certificate and its --tls-key belong together")
+        if self.tls_certificate and not self.tls_ca:
+            raise InvalidInput.of("--tls-certificate", "needs --tls-ca, which turns TLS on")
+
+
+NO_CREDENTIALS = Credentials()
+
+
+def _read(path: Path | None) -> bytes | None:
+    try:
+        return path.read_bytes() if path else None
+    except OSError as error:
+        raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None

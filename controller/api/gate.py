@@ -1,0 +1,192 @@
+"""The one way in: every call passes here before its handler, with its caller identified and its role checked.
+
+In: a call's token or its connection's client certificate, and the method. Out: the handler runs with ``CALLER`` set, or
+an error; a line in the audit log. Streams end when the identity that they were opened with is withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote
+
+from controller.api.access import CALLER, OPEN_TO_ALL, RULES, Rule, refuse_other_tenants
+from controller.api.audit import AuditLog
+from controller.api.errors import code_of
+from controller.api.guard import Context, Handler
+from controller.api.identities import Caller, Identities, Role
+from controller.config import SocketRole
+from controller.errors import NotAllowed, Unauthenticated
+from controller.status import StatusBoard
+
+_REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+"""They have a line whatever the method."""
+_SCHEME = "Bearer "
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people, empty
+    when it is not known. ``socket``: it came through a Unix socket. ``private``: nobody on the way can read what is
+    sent. ``names``: of the certificate that it has shown."""
+
+    address: str
+    socket: bool = False
+    private: bool = False
+    names: tuple[str, ...] = ()
+
+
+def peer_of(name: str, auth: Mapping[str, Iterable[bytes]]) -> Peer:
+    """``name``: as gRPC has it, such as ``ipv4:192.0.2.1:40000`` or ``unix:``; of another kind for a connection that
+    has ended. ``auth``: gRPC's ``auth_context``."""
+    kind, _, address = unquote(name).partition(":")
+    if kind in ("unix", "unix-abstract"):
+        return Peer(address or kind, socket=True, private=True)
+    if kind not in ("ipv4", "ipv6"):
+        return Peer("")
+    names = (*auth.get("x509_subject_alternative_name", ()), *auth.get("x509_common_name", ()))
+    encrypted = b"ssl" in auth.get("transport_security_type", ())
+    return Peer(
+        address,
+        private=encrypted or _is_loopback(address),
+        names=tuple(dict.fromkeys(name.decode(errors="replace") for name in names)),
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    ip = ip_address(address.rpartition(":")[0].strip("[]").partition("%")[0])
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
+class Gate:
+    """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
+    token. ``board``: says whose a job is. To be used in the server's loop only."""
+
+    def __init__(self, board: StatusBoard, identities: Identities | None, socket_role: SocketRole) -> None:
+        self._board = board
+        self._identities = identities
+        self._socket_role = socket_role
+        self._audit = AuditLog()
+        self._streams: dict[asyncio.Future[None], tuple[Context, Caller]] = {}
+
+    def peer(self, context: Context) -> Peer:
+        """Who makes the call."""
+        return peer_of(context.peer(), context.auth_context())
+
+    def replace(self, identities: Identities | None) -> None:
+        """From now on these count. Streams whose caller has become another one, or nobody, end."""
+        self._identities = identities
+        for withdrawn, (context, caller) in self._streams.items():
+            try:
+                same = self._identify(self.peer(context), context) == caller
+            except Unauthenticated:
+                same = False
+            if not same and not withdrawn.done():
+                withdrawn.set_result(None)
+
+    def behind(self, method: str, handler: Handler, streams: bool) -> Handler:
+        """The handler of the method (``/package.Service/Method``) behind this gate. It raises ``Unauthenticated``,
+        ``NotAllowed`` and ``NotFound`` before anything of the request is done."""
+        if method.startswith(OPEN_TO_ALL):
+            return handler
+        rule = RULES.get(method, Rule(frozenset()))
+        name = method.rpartition("/")[2]
+
+        async def admitted(request: Any, context: Context) -> Any:
+            peer = self.peer(context)
+            caller: Caller | None = None
+            code, why = "OK", ""
+            try:
+                caller = self._identify(peer, context)
+                self._check(rule, caller, request)
+                CALLER.set(caller)
+                if streams:
+                    return await self._stream(handler, request, context, caller)
+                return await handler(request, context)
+            except BaseException as error:
+                code = code_of(error).name
+                why = str(error) if code in _REFUSALS else ""
+                raise
+            finally:
+                if rule.audited or code in _REFUSALS:
+                    self._audit.record(caller, name, _job_id(request), peer.address, code, why)
+
+        return admitted
+
+    # ---- who
+
+    def _identify(self, peer: Peer, context: Context) -> Caller:
+        """Raises ``Unauthenticated``."""
+        if not peer.address:
+            raise Unauthenticated("the connection has ended")  # nobody waits, and who it was is not known any more
+        given = [value for key, value in context.invocation_metadata() or () if key == "authorization"]
+        if given and self._identities:
+            if len(given) > 1 or not isinstance(given[0], str) or not given[0].startswith(_SCHEME):
+                raise Unauthenticated("the metadata 'authorization' must be one 'Bearer TOKEN'")
+            if not peer.private:
+                raise Unauthenticated("a token is accepted only through TLS, a Unix socket or loopback")
+            caller = self._identities.by_token(given[0].removeprefix(_SCHEME))
+            if caller is None:
+                raise Unauthenticated("the token is not known")
+            return caller
+        if peer.socket:
+            if self._socket_role is SocketRole.NONE:
+                raise Unauthenticated("through this socket a token is needed")
+            return Caller("", Role(self._socket_role.value))
+        if self._identities is None:
+            return Caller(next(iter(peer.names), ""), Role.OPERATOR)
+        caller = self._identities.by_certificate(peer.names)
+        if caller is None:
+            raise Unauthenticated(
+                "no role belongs to this client certificate"
+                if peer.names
+                else "a token or a client certificate is needed"
+            )
+        return caller
+
+    # ---- what
+
+    def _check(self, rule: Rule, caller: Caller, request: Any) -> None:
+        """Raises ``NotAllowed`` and ``NotFound``."""
+        if caller.role not in rule.roles:
+            raise NotAllowed(f"the role '{caller.role}' may not call this")
+        if rule.of_job:
+            refuse_other_tenants(caller, _job_id(request), self._board.status)
+
+    async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
+        withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._streams[withdrawn] = context, caller
+        sending = asyncio.ensure_future(_send_all(handler, request, context))
+        try:
+            await asyncio.wait({sending, withdrawn}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                await sending
+                return
+            raise Unauthenticated("the identity that this call was made with is not valid any more")
+        finally:
+            del self._streams[withdrawn]
+            await _stopped(sending)
+
+
+async def _send_all(handler: Any, request: Any, context: Context) -> None:
+    """``handler`` writes to the context itself, or yields what is to be written."""
+    if inspect.isasyncgenfunction(handler):
+        async for response in handler(request, context):
+            await context.write(response)
+    else:
+        await handler(request, context)
+
+
+async def _stopped(task: asyncio.Future[None]) -> None:
+    """Returns when the task has ended, however."""
+    task.cancel()
+    await asyncio.wait({task})
+
+
+def _job_id(request: Any) -> str:
+    """That the request names; empty when it names none."""
+    return str(request.spec.job_id if hasattr(request, "spec") else getattr(request, "job_id", ""))

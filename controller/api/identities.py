@@ -1,0 +1,189 @@
+"""Who callers are: the tokens file, which names tokens and client certificates, their roles, and quotas of tenants.
+
+In: a TOML file that only its owner can read. Out: the ``Caller`` of a token or of a certificate's names. The file has
+no token in it, only its SHA-256: a token is 256 random bits, so nothing can be guessed from that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from controller.config import read_toml
+from controller.errors import FieldProblem, InvalidInput, field_problems
+from controller.jobs.messages import NO_QUOTA, Quota
+
+TOKEN_PREFIX = "sbx_"
+"""So that tools which look for secrets in files find a token."""
+
+READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Role(StrEnum):
+    """What a caller may do; ``api.access`` has the methods of each."""
+
+    OPERATOR = "operator"
+    TENANT = "tenant"
+    READER = "reader"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """``name``: as the tokens file has it. ``tenant``: empty unless the role is that of a tenant."""
+
+    name: str
+    role: Role
+    tenant: str = ""
+    quota: Quota = NO_QUOTA
+
+
+# ---- the file
+
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._@:/*=, -]{1,253}$")]
+_Tenant = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Identity(_Table):
+    """``tenant``: which one; for the role of that name only."""
+
+    name: _Name
+    role: Role
+    tenant: _Tenant | None = None
+
+    @model_validator(mode="after")
+    def _tenant_for_tenants(self) -> Self:
+        if (self.role is Role.TENANT) != (self.tenant is not None):
+            raise PydanticCustomError("tenant", "the role 'tenant' needs a tenant, and no other role has one")
+        return self
+
+
+class _Token(_Identity):
+    """``sha256``: of the token, in hexadecimal."""
+
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class _Certificate(_Identity):
+    """``name``: the common name of client certificates, or one of their alternative names."""
+
+
+class _TenantQuota(_Table):
+    """What one tenant may have at a time; without a limit only those of the controller count."""
+
+    name: _Tenant
+    max_jobs: int | None = Field(default=None, ge=0)
+    max_virtual_links: int | None = Field(default=None, ge=0)
+
+
+class _TokensFile(_Table):
+    token: tuple[_Token, ...] = ()
+    certificate: tuple[_Certificate, ...] = ()
+    tenant: tuple[_TenantQuota, ...] = ()
+
+
+class _Known(NamedTuple):
+    digest: bytes
+    caller: Caller
+
+
+class Identities:
+    """What one tokens file says."""
+
+    def __init__(self, file: _TokensFile) -> None:
+        quotas = {tenant.name: Quota(tenant.max_jobs, tenant.max_virtual_links) for tenant in file.tenant}
+        self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
+        self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
+
+    @classmethod
+    def load(cls, path: Path) -> Identities:
+        """Raises ``InvalidInput`` with every problem of the file, and when others than its owner can read it."""
+        _refuse_open_file(path)
+        file = read_toml(path, _TokensFile)
+        InvalidInput.refuse(FieldProblem(f"{path}: {p.path}", p.message) for p in _problems(file))
+        return cls(file)
+
+    def by_token(self, token: str) -> Caller | None:
+        """None for an unknown one. Takes the same time whichever it is."""
+        digest = _digest(token)
+        found = None
+        for known in self._tokens:
+            if hmac.compare_digest(known.digest, digest):
+                found = known.caller
+        return found
+
+    def by_certificate(self, names: Iterable[str]) -> Caller | None:
+        """None when none of the names is known, and when they are those of different callers."""
+        found = {self._certificates[name] for name in names if name in self._certificates}
+        return found.pop() if len(found) == 1 else None
+
+
+def new_token() -> tuple[str, str]:
+    """A random token, and its SHA-256 in hexadecimal."""
+    token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    return token, _digest(token).hex()
+
+
+def token_table(name: str, role: Role, tenant: str | None, sha256: str) -> str:
+    """In TOML, for the tokens file. Raises ``InvalidInput`` for what the file would not take."""
+    given = {"name": name, "sha256": sha256, "role": role.value} | ({"tenant": tenant} if tenant else {})
+    try:
+        _Token.model_validate(given)
+    except ValidationError as error:
+        raise InvalidInput(field_problems(error, _Token)) from None
+    # What the fields may contain needs no escape, neither in JSON nor in TOML.
+    return "\n".join(["[[token]]", *(f"{key} = {json.dumps(value)}" for key, value in given.items())])
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+
+
+def _caller(identity: _Identity, quotas: dict[str, Quota]) -> Caller:
+    return Caller(identity.name, identity.role, identity.tenant or "", quotas.get(identity.tenant or "", NO_QUOTA))
+
+
+def _problems(file: _TokensFile) -> Iterable[FieldProblem]:
+    yield from _twice("token", "name", [token.name for token in file.token])
+    yield from _twice("token", "sha256", [token.sha256 for token in file.token])
+    yield from _twice("certificate", "name", [certificate.name for certificate in file.certificate])
+    yield from _twice("tenant", "name", [tenant.name for tenant in file.tenant])
+    used = {identity.tenant for identity in (*file.token, *file.certificate)}
+    for i, tenant in enumerate(file.tenant):
+        if tenant.name not in used:
+            yield FieldProblem(f"tenant[{i}].name", f"no token or certificate has the tenant '{tenant.name}'")
+
+
+def _twice(table: str, field: str, values: list[str]) -> Iterable[FieldProblem]:
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            yield FieldProblem(f"{table}[{i}].{field}", "is there twice")
+
+
+def _refuse_open_file(path: Path) -> None:
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise InvalidInput.of(str(path), error.strerror or str(error)) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidInput.of(str(path), "is not a file")
+    if found.st_uid not in (0, os.geteuid()):
+        raise InvalidInput.of(str(path), f"belongs to another user: chown {os.geteuid()} {path}")
+    if found.st_mode & READABLE_BY_OTHERS:
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise InvalidInput.of(str(path), f"others than its owner have access to it (mode {mode}): chmod 600 {path}")

@@ -1,0 +1,84 @@
+"""Lease tokens: who has one of a registration may renew, change and end it.
+
+A token is ``<uid>.<MAC>`` with the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So
+none is stored, and a wrong one is refused without asking anybody. Owns the secret: 32 random bytes in the state
+directory, in a file that only its owner can read. Without a state directory, or with a new one, tokens of before say
+nothing. Neither tokens nor the secret may be logged or shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from controller.errors import InvalidInput
+
+SECRET_BYTES = 32
+FILE = "lease.key"
+MAX_CHARS = 256
+"""Of a token; those that are made are shorter."""
+
+
+class LeaseTokens:
+    """Of one secret."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    @classmethod
+    def of(cls, state_dir: Path | None) -> LeaseTokens:
+        """With the secret in the state directory, which is made when it is missing; None: with one for this process.
+        To be called by the process that has claimed the directory. Raises ``InvalidInput``."""
+        return cls(_kept(state_dir / FILE) if state_dir else secrets.token_bytes(SECRET_BYTES))
+
+    def token(self, uid: str) -> str:
+        """Of the registration."""
+        mac = hmac.digest(self._secret, uid.encode(), "sha256")
+        return f"{uid}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}"
+
+    def uid(self, token: str) -> str | None:
+        """Of the registration that the token is of; None for anything else."""
+        uid, _, _ = token[:MAX_CHARS].rpartition(".")
+        return uid if uid and hmac.compare_digest(self.token(uid).encode(), token.encode()) else None
+
+
+def _kept(path: Path) -> bytes:
+    try:
+        if not path.exists():
+            _make(path, secrets.token_bytes(SECRET_BYTES))
+        secret, mode = path.read_bytes(), path.stat().st_mode
+    except OSError as error:
+        raise InvalidInput.of("state_dir", f"{path} cannot be read or made: {error.strerror or error}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidInput.of("state_dir", f"others may read {path}, the secret of lease tokens: chmod 600 {path}")
+    if len(secret) != SECRET_BYTES:
+        message = (
+            f"{path} has {len(secret)} bytes and not {SECRET_BYTES}. Restore it from a copy; or delete it: then the "
+            "owners of registered jobs have to take them over"
+        )
+        raise InvalidInput.of("state_dir", message)
+    return secret
+
+
+def _make(path: Path, secret: bytes) -> None:
+    """Whole or not at all, also after a power failure."""
+    made = path.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, secret)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    made.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,245 @@
+"""The rows that watchers of jobs, fabric, plan and alarms follow.
+
+In: a published ``Status``. Out: its rows by key, and how each becomes a response that has nothing but that row. The
+classes keep what the encoding of the next status can use again; one thread at a time calls them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Generic
+
+from google.protobuf.message import Message
+
+from controller.alarms import Alarm, AlarmKind
+from controller.api import convert
+from controller.api.mapping import message_of, timestamp
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.watch_table import Encoding, Key, Value
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Switch
+from controller.jobs.demand import JobDemand
+from controller.jobs.spec import JobId
+from controller.memo import Memo
+from controller.planning.plan import Plan
+from controller.status import JobEnd, JobStatus, Status
+
+
+def _bytes(message: Message) -> bytes:
+    encoded: bytes = message.SerializeToString()
+    return encoded
+
+
+class Rows(Generic[Key, Value]):
+    """The rows of one watch. ``again_s``: when to ask again for those of the same status, in seconds; 0: not at all."""
+
+    encoding: Encoding[Key, Value]
+    again_s = 0.0
+
+    def of(self, status: Status) -> Mapping[Key, Value]:
+        """All that there are."""
+        raise NotImplementedError
+
+
+# ---- jobs
+
+HELD_S = 2.0
+"""How long a job that has gone is still told while it is not known how it ended: that is told when it is on disk."""
+
+JobKey = tuple[JobId, str]
+"""Of one registration: the job's id and the uid."""
+
+JobRow = tuple[JobStatus, JobDemand | None, tuple[float, ...]]
+"""The job, its demand, and what it has reported."""
+
+_SNAPSHOT = attrgetter(*(field.name for field in fields(JobStatus) if field.name != "vitals"))
+"""What of a job does not change without a new status. Tuples compare by identity first."""
+
+
+class JobRows(Rows[JobKey, JobRow]):
+    """Registered jobs. What is left of the lease and measured rates are no part of a row: they change all the time."""
+
+    def __init__(self) -> None:
+        self._ends: Mapping[str, JobEnd] = {}
+        self._told: Mapping[JobKey, JobRow] = {}
+        self._held_since: dict[JobKey, float] = {}
+        self.encoding = Encoding(self._row, self._gone, _same_job, _owner)
+
+    def of(self, status: Status) -> Mapping[JobKey, JobRow]:
+        """Also those that have just gone, until it is known how."""
+        self._ends = {end.uid: end for end in status.job_ends}
+        found = _jobs(status)
+        found |= self._held(found, time.monotonic())
+        self.again_s = HELD_S if self._held_since else 0.0
+        self._told = found
+        return found
+
+    def _held(self, found: Mapping[JobKey, JobRow], now: float) -> dict[JobKey, JobRow]:
+        gone = [key for key in self._told if key not in found and key[1] not in self._ends]
+        since = {key: self._held_since.get(key, now) for key in gone}
+        self._held_since = {key: at for key, at in since.items() if now < at + HELD_S}
+        return {key: self._told[key] for key in self._held_since}
+
+    def _row(self, _: JobKey, row: JobRow) -> bytes:
+        job, demand, _reported = row
+        message = convert.job_message(job, job.lease_ends_at, demand)
+        message.ClearField("lease_left")
+        if demand:
+            for rate in ("measured_bps", "window", "undeclared_fraction"):
+                message.demand.ClearField(rate)
+        return _bytes(pb.WatchJobsResponse(jobs=[message]))
+
+    def _gone(self, key: JobKey, row: JobRow) -> bytes:
+        job_id, uid = key
+        end = self._ends.get(uid)
+        if end:
+            message = message_of(pb.JobEnd, end, end_time=timestamp(end.ended_at))
+        else:
+            message = pb.JobEnd(job_id=job_id, uid=uid, tenant=row[0].registration.tenant)
+        return _bytes(pb.WatchJobsResponse(ended=[message]))
+
+
+def _jobs(status: Status) -> dict[JobKey, JobRow]:
+    return {
+        (job_id, job.uid): (
+            job,
+            status.demands.get(job_id),
+            (job.iterations, job.last_communication_s, job.efficiency_measured),
+        )
+        for job_id, job in status.jobs.items()
+    }
+
+
+def _owner(row: JobRow) -> str:
+    return row[0].registration.tenant
+
+
+def _same_job(before: JobRow, now: JobRow) -> bool:
+    (job, demand, reported), (job_now, demand_now, reported_now) = before, now
+    if reported != reported_now or (demand is not demand_now and _told(demand) != _told(demand_now)):
+        return False
+    return job is job_now or bool(_SNAPSHOT(job) == _SNAPSHOT(job_now))
+
+
+def _told(demand: JobDemand | None) -> object:
+    """What watchers are told of it."""
+    return demand and (demand.source, demand.learning, demand.difference)
+
+
+# ---- fabric
+
+FabricKey = Dpid | LinkId | str
+"""Of a switch, a link, a host."""
+
+FabricRow = tuple[Any, ...]
+"""A switch, perhaps with its status; a link, its name, and two rates in bit/s: of all traffic, and of what nobody
+announced; a host and the name of its switch."""
+
+
+class FabricRows(Rows[FabricKey, FabricRow]):
+    """Switches, links with their rates, and hosts."""
+
+    def __init__(self) -> None:
+        self._names = Memo(_names)
+        self._links: dict[LinkId, tuple[Link, str, pb.WatchFabricResponse]] = {}
+        self.encoding = Encoding(self._row, _gone_from_fabric)
+
+    def of(self, status: Status) -> Mapping[FabricKey, FabricRow]:
+        fabric = status.fabric
+        found: dict[FabricKey, FabricRow] = {
+            dpid: (switch, status.switches.get(dpid)) for dpid, switch in fabric.switches.items()
+        }
+        names = self._names(fabric)
+        for link_id, link in fabric.links.items():
+            figures = status.links.get(link_id)
+            rates = (figures.rate_bps, figures.background_bps) if figures else (0.0, 0.0)
+            found[link_id] = (link, names[link_id], *rates)
+        for ip, host in fabric.hosts.items():
+            found[ip] = (host, fabric.name(host.at.dpid))
+        return found
+
+    def _row(self, _: FabricKey, row: FabricRow) -> bytes:
+        match row:
+            case Switch() as switch, status:
+                return _bytes(pb.WatchFabricResponse(switches=[convert.switch_message(switch, status)]))
+            case Host() as host, name:
+                return _bytes(pb.WatchFabricResponse(hosts=[convert.host_message(host, name)]))
+        link, name, rate_bps, background_bps = row
+        message = self._link(link, name)
+        message.links[0].rate_bps = rate_bps
+        message.links[0].background_bps = background_bps
+        return _bytes(message)
+
+    def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:
+        """The response, but for the rates. All links change every second: most of it is made once."""
+        known = self._links.get(link.id)
+        if known is None or known[:2] != (link, name):
+            known = link, name, pb.WatchFabricResponse(links=[convert.link_message(link, name)])
+            self._links[link.id] = known
+        return known[2]
+
+
+def _names(fabric: Fabric) -> Mapping[LinkId, str]:
+    return {link_id: fabric.link_name(link_id) for link_id in fabric.links}
+
+
+def _gone_from_fabric(key: FabricKey, _: FabricRow) -> bytes:
+    match key:
+        case LinkId(dpid, port):
+            return _bytes(pb.WatchFabricResponse(links_gone=[pb.PortRef(dpid=dpid, port=port)]))
+        case str(ip):
+            return _bytes(pb.WatchFabricResponse(hosts_gone=[ip]))
+        case dpid:
+            return _bytes(pb.WatchFabricResponse(switches_gone=[dpid]))
+
+
+# ---- plan
+
+PlanRow = tuple[Plan, bool, Mapping[str, float], Mapping[JobId, object]]
+"""The plan, whether it is installed, what other schemes reach, and which bytes of each job it was made for."""
+
+
+class PlanRows(Rows[str, PlanRow]):
+    """The newest plan: one row, or none before the first."""
+
+    def __init__(self) -> None:
+        self._status = Status()
+        self.encoding = Encoding(self._row, lambda _key, _row: b"", _same_plan)
+
+    def of(self, status: Status) -> Mapping[str, PlanRow]:
+        self._status = status
+        if status.plan is None:
+            return {}
+        return {"plan": (status.plan, status.plan_installed, status.baseline_levels, status.plan_demand_source)}
+
+    def _row(self, _: str, row: PlanRow) -> bytes:
+        return _bytes(pb.WatchPlanResponse(plan=convert.plan_message(row[0], self._status, row[1])))
+
+
+def _same_plan(before: PlanRow, now: PlanRow) -> bool:
+    return before[0] is now[0] and before[1:] == now[1:]
+
+
+# ---- alarms
+
+AlarmKey = tuple[AlarmKind, str]
+
+
+class AlarmRows(Rows[AlarmKey, Alarm]):
+    """What is wrong now."""
+
+    def __init__(self) -> None:
+        # Read once: the same alarm must not seem to be raised at another time.
+        self._unix_offset_s = time.time() - time.monotonic()
+        self.encoding = Encoding(
+            lambda _, alarm: _bytes(pb.WatchAlarmsResponse(raised=[self._message(alarm)])),
+            lambda _, alarm: _bytes(pb.WatchAlarmsResponse(ended=[self._message(alarm)])),
+        )
+
+    def of(self, status: Status) -> Mapping[AlarmKey, Alarm]:
+        return {alarm.key: alarm for alarm in status.alarms}
+
+    def _message(self, alarm: Alarm) -> pb.Alarm:
+        return convert.alarm_message(alarm, self._unix_offset_s)

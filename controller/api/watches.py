@@ -1,0 +1,204 @@
+"""Watches: streams that begin with what there is and go on with what changes.
+
+In: the published ``Status``, and a wake-up after each publication. Out: serialized messages, which all watchers of the
+same thing share. A watcher waits until its reader has room (``write`` returns then), and gets what has changed
+meanwhile as one change. For the API's thread; long encodings run beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread  # noqa: F401  (asyncio would import it at the first call of to_thread)
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from controller.api import convert
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
+from controller.api.watch_table import Reader, ResumeTokens, WatchTable
+from controller.errors import NotFound
+from controller.jobs.spec import JobId
+from controller.status import JobStatus, Status, StatusBoard
+
+SPACING_S = 1.0
+"""Watchers are told of a change at once, and of what follows together, so often: rates of links change all the time."""
+
+ROUTES_SPACING_S = 0.02
+"""The same for routes, which trainers wait for."""
+
+SHARED_ROUTES_BYTES = 16 << 20
+"""Of the latest messages with routes that are kept for other watchers."""
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends a message; returns when the reader's window has taken it."""
+
+Wait = Callable[[asyncio.Event], Awaitable[None]]
+"""Raises when the server stops first."""
+
+
+JobOf = Callable[[str], JobStatus]
+"""The status of the job with this id. Raises ``NotFound``."""
+
+Ended = Callable[[str, str], NotFound | None]
+"""How the registration ended, by the job's id and the uid; None while that is not certain."""
+
+
+class Publications:
+    """Wakes watchers after a publication: at once, and then at most every ``spacing_s``. The board knows one listener
+    for all of them, and none while there are none."""
+
+    def __init__(self, board: StatusBoard, spacing_s: float) -> None:
+        self._board = board
+        self._spacing_s = spacing_s
+        self._watchers: dict[asyncio.Event, Callable[[], bool]] = {}
+        self._unsubscribe: Callable[[], None] = lambda: None
+        self._waking = False
+        self._next_at = 0.0
+
+    @contextmanager
+    def heard(self, concerned: Callable[[], bool] = lambda: True) -> Iterator[asyncio.Event]:
+        """The event is set after publications. ``concerned``: whether this one is of interest."""
+        if not self._watchers:
+            loop = asyncio.get_running_loop()
+            self._unsubscribe = self._board.subscribe(lambda: self._published(loop))
+        event = asyncio.Event()
+        self._watchers[event] = concerned
+        try:
+            yield event
+        finally:
+            del self._watchers[event]
+            if not self._watchers:
+                self._unsubscribe()
+
+    def _published(self, loop: asyncio.AbstractEventLoop) -> None:
+        """In the control loop's thread. Whoever is woken reads the board afterwards, so one wake-up is enough."""
+        if not self._waking:
+            self._waking = True
+            with suppress(RuntimeError):  # the server has stopped
+                loop.call_soon_threadsafe(self._wake_later, loop)
+
+    def _wake_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.call_at(max(loop.time(), self._next_at), self.wake)
+
+    def wake(self) -> None:
+        """Wake those who are concerned now."""
+        self._next_at = asyncio.get_running_loop().time() + self._spacing_s
+        self._waking = False
+        for event, concerned in self._watchers.items():
+            if concerned():
+                event.set()
+
+
+class Feed(Generic[Key, Value]):
+    """A table that follows the status while there are watchers, and is brought up to date when the first one comes."""
+
+    def __init__(self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value]) -> None:
+        self._board = board
+        self._rows = rows
+        self._table = WatchTable(response, rows.encoding)
+        self._publications = Publications(board, SPACING_S)
+        self._followed: Status | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def watch(self, token: str, only: str | None, write: Write, wait: Wait) -> None:
+        """Write messages until ``wait`` raises. ``only``: the rows of one owner; None: all. Raises ``InvalidInput`` for
+        what is no resume token."""
+        reader = Reader(self._table, token, only)
+        with self._publications.heard() as published:
+            while True:
+                published.clear()
+                await self._up_to_date()
+                while message := reader.message():
+                    await write(message)
+                await wait(published)
+
+    async def _up_to_date(self) -> None:
+        """Returns when the table has what was published before the call. All who ask at once share the work, which goes
+        on when one of them leaves."""
+        if self._following:  # it may have begun before the publication
+            await asyncio.wait({self._following})
+        if not self._following:
+            self._following = asyncio.create_task(self._follow())
+        await asyncio.shield(self._following)
+
+    async def _follow(self) -> None:
+        status = self._board.status
+        try:
+            if status is not self._followed:
+                self._table.apply(await asyncio.to_thread(lambda: self._table.changes(self._rows.of(status))))
+                self._followed = status
+                if self._rows.again_s:
+                    asyncio.get_running_loop().call_later(self._rows.again_s, self._look_again)
+        finally:
+            self._following = None
+
+    def _look_again(self) -> None:
+        self._followed = None
+        self._publications.wake()
+
+
+class Routes:
+    """The routes of jobs: all of a job's in one message."""
+
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
+        self._board = board
+        self._job_of = job_of
+        self._ended = ended
+        self._publications = Publications(board, ROUTES_SPACING_S)
+        self._tokens = ResumeTokens()
+        self._shared: dict[str, bytes] = {}
+        self._shared_bytes = 0
+
+    async def watch(self, job_id: str, token: str, write: Write, wait: Wait) -> None:
+        """Write the newest routes whenever they have changed, until ``wait`` raises. Raises ``NotFound`` when the job's
+        registration ends, ``InvalidInput`` for what is no resume token."""
+        uid = self._job_of(job_id).uid
+        stream = f"{uid} {job_id}"
+        sent = self._tokens.position(stream, token)
+
+        def changed() -> bool:
+            job = self._board.status.jobs.get(JobId(job_id))
+            return job is None or (job.uid, job.routes_generation) != (uid, sent)
+
+        with self._publications.heard(changed) as published:
+            while True:
+                published.clear()
+                status = self._board.status
+                job = status.jobs.get(JobId(job_id))
+                if job is None or job.uid != uid:
+                    if error := self._ended(job_id, uid):
+                        raise error
+                elif job.routes_generation != sent:
+                    sent = job.routes_generation
+                    await write(self._message(stream, job, status))
+                await wait(published)
+
+    def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
+        token = self._tokens.token(stream, job.routes_generation)
+        if token not in self._shared:
+            response = convert.routes_message(job, status.fabric)
+            response.resume_token = token
+            encoded: bytes = response.SerializeToString()
+            self._shared[token] = encoded
+            self._shared_bytes += len(encoded)
+            while self._shared_bytes > SHARED_ROUTES_BYTES:
+                self._shared_bytes -= len(self._shared.pop(next(iter(self._shared))))
+            return encoded
+        return self._shared[token]
+
+
+class Watches:
+    """All that can be watched."""
+
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
+        self.jobs = Feed(board, pb.WatchJobsResponse, JobRows())
+        self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows())
+        self.plan = Feed(board, pb.WatchPlanResponse, PlanRows())
+        self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows())
+        self.routes = Routes(board, job_of, ended)

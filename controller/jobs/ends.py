@@ -1,0 +1,114 @@
+"""How registrations of jobs ended.
+
+Owns the latest ends, in memory: after a restart none is known. In: an end when it happens; whether it is certain, which
+a deregistration is when it is on disk. Out: how a registration ended, for its owner; the certain ends, for all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import takewhile
+from types import MappingProxyType
+
+from controller.errors import Gone, NotFound
+from controller.jobs.spec import JobId
+
+MAX_ENDS = 10_000
+"""So many are kept."""
+
+
+class EndReason(StrEnum):
+    """``taken_over``: by a new registration of the same job."""
+
+    DEREGISTERED = "deregistered"
+    LEASE_RAN_OUT = "lease_ran_out"
+    TAKEN_OVER = "taken_over"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """``ended_at``: seconds since 1970."""
+
+    job_id: JobId
+    uid: str
+    tenant: str
+    reason: EndReason
+    ended_at: float
+
+    def error(self, id_in_use: bool = False) -> NotFound:
+        """The answer to a call for the registration. ``id_in_use``: another one has its id."""
+        text, reason = _WORDS[self.reason]
+        more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
+        return NotFound(text.format(job=self.job_id) + more, reason)
+
+
+_WORDS = {
+    EndReason.DEREGISTERED: ("job '{job}' was deregistered", Gone.JOB_DEREGISTERED),
+    EndReason.LEASE_RAN_OUT: ("the lease of job '{job}' ran out; register it again", Gone.LEASE_RAN_OUT),
+    EndReason.TAKEN_OVER: ("job '{job}' was taken over by another registration", Gone.JOB_TAKEN_OVER),
+}
+
+
+class Ends:
+    """``certain``: the latest, oldest first; another tuple with each. ``totals``: of all that were ever certain."""
+
+    def __init__(self) -> None:
+        self.certain: tuple[JobEnd, ...] = ()
+        self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
+        self._of_uid: dict[str, JobEnd] = {}
+        self._of_job: dict[JobId, deque[str]] = {}
+
+    def add(self, end: JobEnd) -> None:
+        """The registration has ended, and may come back as long as that is not certain."""
+        self._of_uid[end.uid] = end
+        self._of_job.setdefault(end.job_id, deque()).append(end.uid)
+        if len(self._of_uid) > MAX_ENDS:
+            self._forget(next(iter(self._of_uid)))
+
+    def take_back(self, uid: str) -> None:
+        """The registration goes on."""
+        if uid in self._of_uid:
+            self._forget(uid)
+
+    def confirm(self, *ends: JobEnd) -> None:
+        """These are certain."""
+        self.certain = (*self.certain, *ends)[-MAX_ENDS:]
+        totals = dict(self.totals)
+        for end in ends:
+            totals[end.reason] += 1
+        self.totals = MappingProxyType(totals)
+
+    def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
+        """How this registration of the job ended."""
+        end = self._of_uid.get(uid) if uid else None
+        return end if end and end.job_id == job_id else None
+
+    def latest(self, job_id: JobId) -> JobEnd | None:
+        """How the job's latest registration that has ended did so."""
+        uids = self._of_job.get(job_id)
+        return self._of_uid[uids[-1]] if uids else None
+
+    def _forget(self, uid: str) -> None:
+        job_id = self._of_uid.pop(uid).job_id
+        of_job = self._of_job[job_id]
+        of_job.remove(uid)
+        if not of_job:
+            del self._of_job[job_id]
+
+
+def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_use: bool) -> NotFound:
+    """The answer to a call for a registration that is not there, None: for any of the job. It says how it ended, or the
+    latest that the job had. ``ends``: oldest first. ``id_in_use``: another registration has its id."""
+    of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
+    end = next(of_job, None)
+    return end.error(id_in_use) if end else NotFound(f"there is no job '{job_id}'")
+
+
+def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
+    """Those that were added since, as far as they are kept."""
+    last = before[-1] if before else None
+    new = list(takewhile(lambda end: end is not last, reversed(now)))
+    return tuple(reversed(new))

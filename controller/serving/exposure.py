@@ -1,0 +1,83 @@
+"""Who can reach the controller, and as what: of each listener, from the configuration alone.
+
+In: the configuration. Out: a sentence per listener, for ``signalbox serve --check``; a problem for each API address
+that is open to the network without TLS and an identity, unless the configuration says that this is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from controller.config import ApiConfig, Config, SocketRole, TlsFiles, host_and_port, is_loopback
+from controller.errors import FieldProblem
+
+
+def problems(api: ApiConfig) -> Iterator[FieldProblem]:
+    """An address whose host cannot be resolved is the business of others."""
+    if api.insecure:
+        return
+    missing = []
+    if not api.tls_files:
+        missing.append("api.certificate and api.private_key, for TLS")
+    if not api.ca_certificates and not api.tokens:
+        missing.append("api.ca_certificates or api.tokens, which say who may call")
+    for i, address in enumerate(api.listen) if missing else ():
+        if not address.startswith("unix:") and _reach(host_and_port(address)[0]) == "network":
+            why = f"{address} can be reached from the network. Missing: {'; '.join(missing)}"
+            yield FieldProblem(f"api.listen[{i}]", f"{why}. To open it without, set api.insecure = true")
+
+
+def who_may(config: Config) -> Iterator[str]:
+    """A line per listener: what, where, and who may do what there."""
+    for address in config.api.listen:
+        yield f"API {address}: {_api(config.api, address)}"
+    yield f"metrics {config.metrics.host}:{config.metrics.port}: {_metrics(config)}"
+    yield f"OpenFlow {config.openflow.host}:{config.openflow.port}: {_openflow(config)}"
+
+
+def _api(api: ApiConfig, address: str) -> str:
+    if address.startswith("unix:"):
+        return _socket(api)
+    local, tls = _local(host_and_port(address)[0]), api.tls_files
+    if api.tokens is None:
+        return f"{_connecting(local, tls)} is an operator{'' if tls or local else ', and what is sent can be read'}"
+    if tls and tls.ca_certificates:
+        return f"{_connecting(local, tls)} has the role that {api.tokens} gives to it or to its token"
+    if tls or local:
+        return f"whoever has a token of {api.tokens}, in its role"
+    return "nobody: tokens are accepted only through TLS, a Unix socket or loopback"
+
+
+def _socket(api: ApiConfig) -> str:
+    users = f"users who may open it (mode {api.socket_mode})"
+    with_token = f"those with a token of {api.tokens} in its role" if api.tokens else ""
+    if api.socket_role is SocketRole.NONE:
+        return with_token or "nobody: api.socket_role is 'none', and there is no api.tokens"
+    return f"{users} as {api.socket_role}{', ' if with_token else ''}{with_token}"
+
+
+def _metrics(config: Config) -> str:
+    return f"{_connecting(_local(config.metrics.host), config.metrics.tls_files)} can read them"
+
+
+def _openflow(config: Config) -> str:
+    return f"{_connecting(_local(config.openflow.host), config.openflow.tls_files)} is taken for a switch"
+
+
+def _connecting(local: bool, tls: TlsFiles | None) -> str:
+    if tls and tls.ca_certificates:
+        return f"whoever has a certificate that {tls.ca_certificates} signed"
+    where = "any program on this machine" if local else "ANYONE who reaches it"
+    return f"{where}{', through TLS,' if tls else ''}"
+
+
+def _local(host: str) -> bool:
+    return _reach(host) == "machine"
+
+
+def _reach(host: str) -> Literal["machine", "network", "unknown"]:
+    try:
+        return "machine" if is_loopback(host) else "network"
+    except OSError:
+        return "unknown"

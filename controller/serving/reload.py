@@ -1,0 +1,123 @@
+"""SIGHUP: reads the configuration file again and takes over what may change while the controller runs.
+
+In: the signal; the owners of certificates, identities and log level. Out: all of it is new, or, when anything of it is
+wrong, nothing is and the log says why. What needs a restart is named.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller import config as configuration
+from controller.config import Config, TlsFiles
+from controller.errors import InvalidInput
+
+log = structlog.get_logger(__name__)
+
+Prepare = Callable[[Config], Callable[[], None]]
+"""Reads what the configuration names, and raises ``InvalidInput`` when it is wrong; what it returns takes it over."""
+
+TLS_SECTIONS = ("openflow", "api", "metrics")
+
+
+class Hangups:
+    """SIGHUPs wait here until somebody asks for them. Safe in a signal handler."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def put(self, *_: object) -> None:
+        self._queue.put(True)
+
+    def end(self) -> None:
+        self._queue.put(False)
+
+    def wait(self) -> bool:
+        """For the next one; False after ``end``."""
+        return self._queue.get()
+
+
+@contextmanager
+def hangups() -> Iterator[Hangups]:
+    """From here on a SIGHUP does not end the process. For the main thread."""
+    received = Hangups()
+    before = signal.signal(signal.SIGHUP, received.put)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def reloading(received: Hangups, file: Path | None, config: Config, prepare: Iterable[Prepare]) -> Iterator[None]:
+    """Does what SIGHUPs ask for, also those that came before, in a thread of its own."""
+    reload = Reload(file, config, prepare)
+    thread = threading.Thread(target=reload.run, args=(received,), name="reload", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        received.end()
+        thread.join()
+
+
+class Reload:
+    """``file``: None when the controller runs with the defaults. ``config``: what it runs with."""
+
+    def __init__(self, file: Path | None, config: Config, prepare: Iterable[Prepare]) -> None:
+        self._file = file
+        self._config = config
+        self._prepare = tuple(prepare)
+
+    def run(self, received: Hangups) -> None:
+        while received.wait():
+            try:
+                self.once()
+            except Exception:
+                log.exception("reloading failed; what was not taken over stays as it was")
+
+    def once(self) -> None:
+        """Takes over all or nothing."""
+        try:
+            wanted = configuration.load(self._file)
+            config = changeable(self._config, wanted)
+            take_over = [prepare(config) for prepare in self._prepare]
+        except InvalidInput as error:
+            log.error("not reloaded: nothing has changed", problems=[str(problem) for problem in error.problems])
+            return
+        for take in take_over:
+            take()
+        self._config = config
+        log.info("reloaded", file=str(self._file))
+        if restart := sorted(_differing(config.model_dump(), wanted.model_dump())):
+            log.warning("changed in the file, but needs a restart", keys=restart)
+
+
+def changeable(running: Config, wanted: Config) -> Config:
+    """What is running, with what of ``wanted`` needs no restart. Whether there is TLS at all, whether peers need a
+    certificate, and whether there are tokens does."""
+    sections: dict[str, Any] = {"log": running.log.model_copy(update={"level": wanted.log.level})}
+    for name in TLS_SECTIONS:
+        old, new = getattr(running, name), getattr(wanted, name)
+        files = {field: getattr(new, field) for field in TlsFiles._fields}
+        alike = all((getattr(old, field) is None) == (path is None) for field, path in files.items())
+        sections[name] = old.model_copy(update=files if alike else {})
+    if running.api.tokens and wanted.api.tokens:
+        sections["api"] = sections["api"].model_copy(update={"tokens": wanted.api.tokens})
+    return running.model_copy(update=sections)
+
+
+def _differing(running: dict[str, Any], wanted: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in running.items():
+        if isinstance(value, dict):
+            yield from _differing(value, wanted[key], f"{prefix}{key}.")
+        elif value != wanted[key]:
+            yield prefix + key

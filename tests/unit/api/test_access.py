@@ -1,0 +1,89 @@
+"""The table of who may call what is complete, and is what the proto file says."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.api.access import EVERYONE, RULES, may_see, own_ends, refuse_other_tenants
+from controller.api.identities import Caller, Role
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import NotFound
+from controller.jobs.ends import EndReason, JobEnd
+from controller.jobs.spec import JobId
+
+METHODS = {
+    f"/{service.full_name}/{method.name}": method
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+CHANGES = {
+    "RegisterJob",
+    "UpdateJob",
+    "DeregisterJob",
+    "RenewLease",
+    "ReportIterations",
+    "ReportConnections",
+    "Replan",
+    "SetStrategy",
+}
+BLUE = Caller("b", Role.TENANT, "blue")
+
+
+def name_of(method: str) -> str:
+    return method.rpartition("/")[2]
+
+
+def test_every_method_of_the_proto_file_has_a_rule() -> None:
+    assert set(RULES) == set(METHODS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_operator_may_call_everything_a_reader_what_changes_nothing(method: str) -> None:
+    assert Role.OPERATOR in RULES[method].roles
+    assert (Role.READER in RULES[method].roles) == (name_of(method) not in CHANGES)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_tenant_may_call_the_job_service_and_ask_for_the_status(method: str) -> None:
+    assert (Role.TENANT in RULES[method].roles) == ("JobService" in method or name_of(method) == "GetStatus")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_names_a_job_is_for_those_who_may_see_it(method: str) -> None:
+    fields = METHODS[method].input_type.fields_by_name
+    names_a_job = "job_id" in fields or "spec" in fields
+    assert RULES[method].of_job or not names_a_job or name_of(method) in ("RegisterJob", "Explain")
+    assert Role.TENANT not in RULES["/signalbox.v1.ControllerService/Explain"].roles
+
+
+def test_only_its_own_jobs_exist_for_a_tenant() -> None:
+    status: Any = SimpleNamespace(
+        jobs={"theirs": job("red"), "ours": job("blue"), "nobodys": job(""), "once_ours": job("red")},
+        job_ends=(end("once_ours", "blue"), end("their_ended", "red")),
+    )
+    for job_id in ("ours", "once_ours"):
+        refuse_other_tenants(BLUE, job_id, status)
+    for job_id in ("theirs", "nobodys", "their_ended", "absent"):
+        with pytest.raises(NotFound, match=f"there is no job '{job_id}'"):
+            refuse_other_tenants(BLUE, job_id, status)
+        for caller in (EVERYONE, Caller("r", Role.READER)):
+            refuse_other_tenants(caller, job_id, status)
+    assert own_ends(BLUE, status.job_ends) == status.job_ends[:1]
+    assert own_ends(EVERYONE, status.job_ends) == status.job_ends
+
+
+def test_a_tenant_sees_its_own_jobs_and_others_see_all() -> None:
+    assert [may_see(BLUE, tenant) for tenant in ("blue", "red", "")] == [True, False, False]
+    assert may_see(EVERYONE, "blue")
+    assert may_see(Caller("r", Role.READER), "blue")
+
+
+def end(job_id: str, tenant: str) -> JobEnd:
+    return JobEnd(JobId(job_id), "uid", tenant, EndReason.DEREGISTERED, 0.0)
+
+
+def job(tenant: str) -> SimpleNamespace:
+    return SimpleNamespace(registration=SimpleNamespace(tenant=tenant))

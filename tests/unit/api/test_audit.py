@@ -1,0 +1,91 @@
+"""Lines of the audit log, and their limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from controller.api.audit import LINES, LINES_PER_PEER, AuditLog
+from controller.api.identities import Caller, Role
+
+BLUE = Caller("trainers", Role.TENANT, "blue")
+
+
+class Clock:
+    """Windows end when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def later(self, _: float, call: Callable[[], None]) -> None:
+        self.waiting.append(call)
+
+    def end_window(self) -> None:
+        (call,) = self.waiting
+        self.waiting.clear()
+        call()
+
+
+def written(record: Callable[[AuditLog, Clock], None]) -> list[Any]:
+    clock = Clock()
+    with capture_logs() as lines:
+        record(AuditLog(clock.later), clock)
+    return lines
+
+
+def test_a_line_says_who_did_what_and_from_where() -> None:
+    (line,) = written(lambda log, _: log.record(BLUE, "RegisterJob", "llama", "192.0.2.1:4000", "OK"))
+    assert line == {
+        "event": "audit",
+        "log_level": "info",
+        "name": "trainers",
+        "role": "tenant",
+        "tenant": "blue",
+        "method": "RegisterJob",
+        "job_id": "llama",
+        "peer": "192.0.2.1:4000",
+        "code": "OK",
+    }
+
+
+def test_a_job_id_cannot_forge_a_line() -> None:
+    job_id = "x\nevent=audit name=ops" + "y" * 1000
+    (line,) = written(lambda log, _: log.record(None, "RegisterJob", job_id, "unix", "UNAUTHENTICATED", "no token"))
+    assert line["job_id"].startswith(r"x\nevent=audit")
+    assert len(line["job_id"]) <= 63
+    assert line["why"] == "no token"
+    assert "name" not in line
+
+
+def test_refused_calls_of_one_host_have_a_limit_and_the_rest_is_counted() -> None:
+    def record(log: AuditLog, clock: Clock) -> None:
+        for port in range(100):
+            log.record(None, "Replan", "", f"192.0.2.1:{port}", "UNAUTHENTICATED")
+        clock.end_window()
+        log.record(None, "Replan", "", "192.0.2.1:1", "UNAUTHENTICATED")
+        clock.end_window()
+
+    lines = written(record)
+    assert [line.get("refused_without_a_line") for line in lines] == [None] * LINES_PER_PEER + [95, None]
+
+
+def test_many_hosts_share_a_limit() -> None:
+    def record(log: AuditLog, clock: Clock) -> None:
+        for host in range(200):
+            log.record(BLUE, "Replan", "", f"[2001:db8::{host:x}]:1", "PERMISSION_DENIED")
+        clock.end_window()
+
+    lines = written(record)
+    assert len(lines) == LINES + 1
+    assert lines[-1]["refused_without_a_line"] == 200 - LINES
+
+
+def test_what_was_done_is_never_left_out() -> None:
+    def record(log: AuditLog, _: Clock) -> None:
+        for number in range(200):
+            log.record(None, "Replan", "", "unix", "UNAUTHENTICATED")
+            log.record(BLUE, "RegisterJob", f"job{number}", "unix", "OK")
+
+    assert sum(line["code"] == "OK" for line in written(record)) == 200

@@ -1,0 +1,139 @@
+"""The tokens file: who can read it, what is wrong in it, and whose a token or a certificate is."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from controller.api.identities import Caller, Identities, Role, new_token, token_table
+from controller.errors import InvalidInput
+from controller.jobs.messages import Quota
+
+TOKEN = "sbx_example"
+SHA256 = hashlib.sha256(TOKEN.encode()).hexdigest()
+
+FILE = f"""
+[[token]]
+name = "blue trainers"
+sha256 = "{SHA256}"
+role = "tenant"
+tenant = "blue"
+
+[[certificate]]
+name = "ops.example.org"
+role = "operator"
+
+[[certificate]]
+name = "red-scheduler"
+role = "tenant"
+tenant = "red"
+
+[[tenant]]
+name = "blue"
+max_jobs = 2
+max_virtual_links = 100
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tokens.toml"
+    path.touch(0o600)
+    path.write_text(FILE)
+    return path
+
+
+def problems(path: Path) -> list[str]:
+    with pytest.raises(InvalidInput) as error:
+        Identities.load(path)
+    return [str(problem).replace(str(path), "FILE") for problem in error.value.problems]
+
+
+def test_a_token_is_its_tenants_with_that_tenants_quota(file: Path) -> None:
+    assert Identities.load(file).by_token(TOKEN) == Caller("blue trainers", Role.TENANT, "blue", Quota(2, 100))
+
+
+@pytest.mark.parametrize("token", ["", "sbx_exampl", "sbx_example ", SHA256, "sbx_ex\u00e4mple", "\udcff"])
+def test_any_other_text_is_nobodys_token(file: Path, token: str) -> None:
+    assert Identities.load(file).by_token(token) is None
+
+
+def test_a_certificate_counts_by_any_of_its_names(file: Path) -> None:
+    identities = Identities.load(file)
+    assert identities.by_certificate(["ops.example.org"]) == Caller("ops.example.org", Role.OPERATOR)
+    assert identities.by_certificate(["10.0.0.1", "red-scheduler"]) == Caller("red-scheduler", Role.TENANT, "red")
+    assert identities.by_certificate(["ops"]) is None
+    assert identities.by_certificate([]) is None
+
+
+def test_a_certificate_with_the_names_of_two_callers_is_nobodys(file: Path) -> None:
+    assert Identities.load(file).by_certificate(["ops.example.org", "red-scheduler"]) is None
+
+
+def test_a_file_that_others_can_read_is_refused_with_what_to_do(file: Path) -> None:
+    file.chmod(0o640)
+    assert problems(file) == ["FILE: others than its owner have access to it (mode 0640): chmod 600 FILE"]
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    assert problems(tmp_path) == ["FILE: is not a file"]
+    assert problems(tmp_path / "none") == ["FILE: No such file or directory"]
+
+
+def test_every_wrong_entry_is_named(file: Path) -> None:
+    file.write_text(
+        """
+        [[token]]
+        name = "a"
+        sha256 = "not hexadecimal"
+        role = "king"
+        [[token]]
+        name = "line\\nbreak"
+        sha256 = "00"
+        role = "tenant"
+        [[certificate]]
+        name = "c"
+        role = "reader"
+        tenant = "blue"
+        [[tenant]]
+        name = "blue"
+        max_jobs = -1
+        """
+    )
+    assert [problem.partition(" ")[0] for problem in [p.removeprefix("FILE: ") for p in problems(file)]] == [
+        "token[0].role:",
+        "token[0].sha256:",
+        "token[1].name:",
+        "token[1].sha256:",
+        "certificate[0]:",
+        "tenant[0].max_jobs:",
+    ]
+
+
+def test_what_is_there_twice_and_quotas_for_nobody_are_refused(file: Path) -> None:
+    file.write_text(FILE + FILE + '[[tenant]]\nname = "bleu"\n')
+    assert problems(file) == [
+        "FILE: token[1].name: is there twice",
+        "FILE: token[1].sha256: is there twice",
+        "FILE: certificate[2].name: is there twice",
+        "FILE: certificate[3].name: is there twice",
+        "FILE: tenant[1].name: is there twice",
+        "FILE: tenant[2].name: no token or certificate has the tenant 'bleu'",
+    ]
+
+
+def test_the_table_of_a_new_token_makes_it_known(file: Path) -> None:
+    token, sha256 = new_token()
+    assert token != new_token()[0]
+    assert len(token) > 40
+    file.write_text(token_table("ci: *.example.org", Role.TENANT, "blue", sha256))
+    assert token not in file.read_text()
+    assert Identities.load(file).by_token(token) == Caller("ci: *.example.org", Role.TENANT, "blue")
+
+
+@pytest.mark.parametrize(("name", "role", "tenant"), [('a"b', Role.READER, None), ("a", Role.TENANT, None)])
+def test_no_table_is_made_that_the_file_would_not_take(name: str, role: Role, tenant: str | None) -> None:
+    with pytest.raises(InvalidInput):
+        token_table(name, role, tenant, SHA256)

@@ -1,0 +1,161 @@
+"""What watchers are told of a status is what the calls answer, and what changes all the time is no change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.api import convert, watch_rows
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
+from controller.api.watch_table import Reader, WatchTable
+from controller.fabric.topology import LinkId
+from controller.jobs.demand import DemandSource
+from controller.jobs.spec import JobId
+from controller.status import EndReason, JobEnd, LinkStatus, Status
+from tests.support.status_example import UP1
+from tests.support.status_example import status as example_status
+
+
+class Watcher:
+    """Reads the changes of one kind of rows."""
+
+    def __init__(self, rows: Rows[Any, Any], response: Any) -> None:
+        self.rows = rows
+        self._response = response
+        self._table: WatchTable[Any, Any] = WatchTable(response, rows.encoding)
+        self._reader = Reader(self._table)
+
+    def told(self, status: Status) -> Any:
+        """None when there is nothing to tell."""
+        self._table.update(self.rows.of(status))
+        encoded = self._reader.message()
+        assert self._reader.message() is None
+        return self._response.FromString(encoded) if encoded is not None else None
+
+
+@pytest.fixture
+def jobs() -> Watcher:
+    return Watcher(JobRows(), pb.WatchJobsResponse)
+
+
+@pytest.fixture
+def fabric() -> Watcher:
+    return Watcher(FabricRows(), pb.WatchFabricResponse)
+
+
+def test_a_snapshot_has_what_the_calls_answer(jobs: Watcher, fabric: Watcher) -> None:
+    status = example_status()
+    answer = convert.fabric_message(status)
+    told = fabric.told(status)
+    assert (list(told.switches), list(told.hosts)) == (list(answer.switches), list(answer.hosts))
+    assert sorted(link.name for link in told.links) == sorted(link.name for link in answer.links)
+    assert all(link in answer.links for link in told.links)
+    told = jobs.told(status)
+    assert {job.spec.job_id for job in told.jobs} == set(status.jobs)
+    for job in told.jobs:
+        job_id = JobId(job.spec.job_id)
+        whole = convert.job_message(status.jobs[job_id], 0.0, status.demands.get(job_id))
+        whole.ClearField("lease_left")
+        for rate in ("measured_bps", "window", "undeclared_fraction") if whole.HasField("demand") else ():
+            whole.demand.ClearField(rate)
+        assert job == whole
+
+
+def test_alarms_and_plan_are_those_of_the_status() -> None:
+    status = example_status()
+    told = Watcher(AlarmRows(), pb.WatchAlarmsResponse).told(status)
+    assert sorted(a.text for a in told.raised) == sorted(convert.alarm_message(a, 0.0).text for a in status.alarms)
+    assert status.plan is not None
+    told = Watcher(PlanRows(), pb.WatchPlanResponse).told(status)
+    assert told.plan == convert.plan_message(status.plan, status, status.plan_installed)
+
+
+@pytest.mark.parametrize(
+    ("rows", "response"),
+    [
+        (JobRows, pb.WatchJobsResponse),
+        (FabricRows, pb.WatchFabricResponse),
+        (PlanRows, pb.WatchPlanResponse),
+        (AlarmRows, pb.WatchAlarmsResponse),
+    ],
+)
+def test_an_equal_status_is_no_change(rows: Callable[[], Rows[Any, Any]], response: Any) -> None:
+    watcher = Watcher(rows(), response)
+    status = example_status()
+    watcher.told(status)
+    assert watcher.told(replace(status, plans_total=99, alarms=tuple(map(replace, status.alarms)))) is None
+
+
+def test_measured_rates_are_no_change_of_a_job_and_what_it_is_planned_for_is(jobs: Watcher) -> None:
+    status = example_status()
+    jobs.told(status)
+    (job_id, demand), *_ = ((key, demand) for key, demand in status.demands.items() if demand.measurement)
+    assert demand.measurement is not None
+    faster = replace(demand, measurement=demand.measurement._replace(bps=demand.measurement.bps * 2))
+    assert jobs.told(replace(status, demands={**status.demands, job_id: faster})) is None
+    source = next(source for source in DemandSource if source is not demand.source)
+    told = jobs.told(replace(status, demands={**status.demands, job_id: replace(demand, source=source)}))
+    assert [job.spec.job_id for job in told.jobs] == [job_id]
+
+
+def test_a_rate_changes_one_link(fabric: Watcher) -> None:
+    status = example_status()
+    fabric.told(status)
+    rates = LinkStatus(bytes_total=5, rate_bps=123.0, background_bps=7.0)
+    links: dict[LinkId, LinkStatus] = {**status.links, UP1: rates}
+    told = fabric.told(replace(status, links=links))
+    assert [(link.rate_bps, link.background_bps) for link in told.links] == [(123.0, 7.0)]
+    assert not told.switches
+    assert not told.hosts
+    links[UP1] = replace(rates, bytes_total=6)
+    assert fabric.told(replace(status, links=links)) is None
+
+
+def without(status: Status, job_id: JobId, *ends: JobEnd) -> Status:
+    """The job is gone; ``ends``: of which it is known how."""
+    jobs = {key: job for key, job in status.jobs.items() if key != job_id}
+    return replace(status, jobs=jobs, job_ends=ends)
+
+
+def end(job_id: JobId, uid: str) -> JobEnd:
+    return JobEnd(job_id, uid, "t", EndReason.LEASE_RAN_OUT, 10.5)
+
+
+def test_a_job_that_is_gone_is_told_with_how_it_ended(jobs: Watcher) -> None:
+    status = example_status()
+    jobs.told(status)
+    job_id = next(iter(status.jobs))
+    uid = status.jobs[job_id].uid
+    (told,) = jobs.told(without(status, job_id, end(job_id, uid))).ended
+    assert (told.job_id, told.uid, told.tenant, told.reason) == (job_id, uid, "t", pb.JOB_END_REASON_LEASE_RAN_OUT)
+    assert told.end_time.ToJsonString() == "1970-01-01T00:00:10.500Z"
+
+
+def test_the_end_of_a_job_is_told_when_it_is_known_how_it_ended(jobs: Watcher) -> None:
+    status = example_status()
+    jobs.told(status)
+    job_id = next(iter(status.jobs))
+    assert jobs.told(without(status, job_id)) is None
+    assert jobs.rows.again_s > 0
+    assert jobs.told(without(status, JobId("nobody"))) is None  # it could not be saved: the job goes on
+    assert jobs.rows.again_s == 0
+    assert jobs.told(without(status, job_id)) is None
+    told = jobs.told(without(status, job_id, end(job_id, status.jobs[job_id].uid)))
+    assert [end.job_id for end in told.ended] == [job_id]
+    assert jobs.rows.again_s == 0
+
+
+def test_the_end_of_a_job_is_told_at_last_also_when_it_is_not_known_how(
+    jobs: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = example_status()
+    jobs.told(status)
+    job_id = next(iter(status.jobs))
+    assert jobs.told(without(status, job_id)) is None
+    monkeypatch.setattr(watch_rows, "HELD_S", 0.0)
+    told = jobs.told(without(status, job_id))
+    assert [(end.job_id, end.reason) for end in told.ended] == [(job_id, pb.JOB_END_REASON_UNSPECIFIED)]

@@ -1,0 +1,71 @@
+"""What people read of watches, a line per change."""
+
+from __future__ import annotations
+
+from controller.alarms import Alarm, AlarmKind
+from controller.api import convert
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.commands.output import fields
+from controller.commands.watch import FabricLines, alarm_lines, job_lines, plan_lines
+from tests.support.status_example import status as example_status
+
+
+def test_ended_jobs_come_before_new_ones_of_the_same_id() -> None:
+    message = pb.WatchJobsResponse(
+        jobs=[pb.Job(spec=pb.JobSpec(job_id="ring"), state=pb.JOB_STATE_PENDING, missing_hosts=["10.0.9.9"])],
+        ended=[pb.JobEnd(job_id="ring", reason=pb.JOB_END_REASON_LEASE_RAN_OUT)],
+    )
+    assert list(job_lines(fields(message))) == [
+        "job ring: lease ran out",
+        "job ring: pending, waits for 10.0.9.9, 0 of 0 flows pinned, level -, 0 iterations",
+    ]
+
+
+def test_a_link_has_a_line_when_it_comes_and_goes_but_none_for_its_rate() -> None:
+    lines = FabricLines()
+    at = pb.PortRef(dpid=1, port=2)
+    link = pb.Link(src=at, name="leaf1:2>spine1", capacity_bps=1e11)
+    assert list(lines(fields(pb.WatchFabricResponse(snapshot=True, links=[link])))) == [
+        "the whole fabric now:",
+        "link leaf1:2>spine1: 100 Gbit/s",
+    ]
+    link.rate_bps = 5e9
+    assert list(lines(fields(pb.WatchFabricResponse(links=[link])))) == []
+    assert list(lines(fields(pb.WatchFabricResponse(links_gone=[at])))) == ["link leaf1:2>spine1: gone"]
+    assert list(lines(fields(pb.WatchFabricResponse(links=[link])))) == ["link leaf1:2>spine1: 100 Gbit/s"]
+
+
+def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
+    lines = FabricLines()
+    switch = pb.Switch(dpid=1, name="leaf1", in_sync=True, rules=12, foreign_rules=3)
+    host = pb.Host(ip="10.0.1.1", switch="leaf1", at=pb.PortRef(dpid=1, port=4))
+    assert list(lines(fields(pb.WatchFabricResponse(switches=[switch], hosts=[host])))) == [
+        "switch leaf1: in sync, 12 rules, 3 foreign rules",
+        "host 10.0.1.1: at leaf1, port 4",
+    ]
+    gone = pb.WatchFabricResponse(
+        switches_gone=[1, 2], hosts_gone=["10.0.1.1"], links_gone=[pb.PortRef(dpid=1, port=9)]
+    )
+    assert list(lines(fields(gone))) == [
+        "switch leaf1: gone",
+        "switch 2: gone",
+        "link at 1, port 9: gone",
+        "host 10.0.1.1: gone",
+    ]
+
+
+def test_alarms_say_when_they_are_over() -> None:
+    alarm = convert.alarm_message(Alarm(AlarmKind.MASTERSHIP_LOST, "leaf1"), 0.0)
+    assert list(alarm_lines(fields(pb.WatchAlarmsResponse(snapshot=True)))) == ["no alarms now"]
+    assert list(alarm_lines(fields(pb.WatchAlarmsResponse(raised=[alarm])))) == [f"critical: {alarm.text}"]
+    assert list(alarm_lines(fields(pb.WatchAlarmsResponse(ended=[alarm])))) == [f"over: {alarm.text}"]
+
+
+def test_a_plan_has_one_line() -> None:
+    status = example_status()
+    assert status.plan is not None
+    message = pb.WatchPlanResponse(plan=convert.plan_message(status.plan, status, installed=True))
+    (line,) = plan_lines(fields(message))
+    assert line.startswith(f"plan {status.plan.generation}: worst level ")
+    assert line.endswith(", installed")
+    assert list(plan_lines(fields(pb.WatchPlanResponse()))) == ["no plan yet"]

@@ -1,0 +1,148 @@
+"""A registration ends and another begins under the same id: routes, what is saved, and what is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controller.core.messages import Tick
+from controller.errors import InvalidInput, NotFound, Unavailable
+from controller.jobs.ends import EndReason
+from controller.jobs.messages import DeregisterJob, RegisterJob, Registration, RenewLease, StateNotSaved
+from controller.jobs.spec import JobId, JobSpec
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.unit.core.test_commits import CONFIG, FULL, SlowDisk
+
+JOB = JobId("job")
+HOSTS = [f"10.0.{leaf}.1" for leaf in range(1, 5)]
+SPEC = ring_job("job", HOSTS, lease_s=600)
+
+
+def answer(fabric: FakeFabric) -> Any:
+    """The last one."""
+    value = fabric.replies[-1].value
+    fabric.replies.clear()
+    return value
+
+
+@pytest.fixture
+def fabric() -> FakeFabric:
+    fabric = FakeFabric(4, 4, 1)
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RegisterJob(SPEC, uid="old", tenant="red"))
+    fabric.run(3)
+    assert fabric.status.jobs[JOB].state == "pinned"
+    return fabric
+
+
+def take_over(fabric: FakeFabric, spec: JobSpec = SPEC) -> None:
+    fabric.send(RegisterJob(spec, owner="", take_over=True, uid="new", registered_at=5e8))  # an operator
+
+
+def test_taking_over_with_the_same_spec_keeps_the_routes(fabric: FakeFabric) -> None:
+    before = fabric.status.jobs[JOB]
+    fabric.forget_mods()
+    take_over(fabric)
+    assert answer(fabric) == "new"
+    fabric.run(5)
+    after = fabric.status.jobs[JOB]
+    assert (after.uid, after.registration.tenant, after.state, after.routes) == ("new", "", "pinned", before.routes)
+    assert not fabric.mods
+    assert [job.uid for job in fabric.saved.jobs] == ["new"]
+    (end,) = fabric.status.job_ends
+    assert (end.job_id, end.uid, end.tenant, end.reason, end.ended_at) == (JOB, "old", "red", EndReason.TAKEN_OVER, 5e8)
+    assert fabric.status.jobs_ended[EndReason.TAKEN_OVER] == 1
+    fabric.send(RenewLease(JOB, "old"))
+    assert isinstance(answer(fabric), NotFound)
+    fabric.send(RenewLease(JOB, "new"))
+    assert answer(fabric) == 600.0
+
+
+def test_taking_over_with_another_spec_keeps_the_routes_of_pairs_that_stay(fabric: FakeFabric) -> None:
+    before = fabric.status.jobs[JOB].routes
+    take_over(fabric, ring_job("job", HOSTS[:3], lease_s=600))
+    routes = fabric.status.jobs[JOB].routes
+    kept = [flow for flow in routes if flow in before]
+    assert len(kept) == 2
+    assert [routes[flow] for flow in kept] == [before[flow] for flow in kept]
+    fabric.run(5)
+    assert fabric.status.jobs[JOB].state == "pinned"
+    assert set(fabric.loop.state.demand.demands[JOB].declared) == {flow.pair for flow in routes}
+
+
+@pytest.mark.parametrize("hosts", [4, 3])
+def test_taking_over_that_cannot_be_saved_is_undone(fabric: FakeFabric, hosts: int) -> None:
+    routes = fabric.status.jobs[JOB].routes
+    fabric.disk_error = FULL
+    take_over(fabric, ring_job("job", HOSTS[:hosts], lease_s=600))
+    assert isinstance(answer(fabric), Unavailable)
+    fabric.run(2)
+    job = fabric.status.jobs[JOB]
+    assert (job.uid, job.spec, job.routes) == ("old", SPEC, routes)
+    assert fabric.status.job_ends == ()
+    assert set(fabric.loop.state.demand.demands[JOB].declared) == {flow.pair for flow in routes}
+    fabric.send(RenewLease(JOB, "old"))
+    assert answer(fabric) == 600.0
+
+
+def test_an_end_is_told_when_it_is_on_disk() -> None:
+    fabric = SlowDisk(4, 4, 1)
+    fabric.waiting = []
+    fabric.start(CONFIG)
+    fabric.send(RegisterJob(SPEC, uid="first"))
+    fabric.answer()
+    fabric.send(DeregisterJob(JOB, "first"))
+    assert JOB not in fabric.status.jobs
+    assert fabric.status.job_ends == ()
+    fabric.send(StateNotSaved(FULL))
+    fabric.waiting.clear()
+    assert JOB in fabric.status.jobs
+    fabric.send(DeregisterJob(JOB, "first"))
+    fabric.answer()
+    assert [(end.uid, end.reason) for end in fabric.status.job_ends] == [("first", EndReason.DEREGISTERED)]
+
+
+def test_deregistering_again_waits_for_the_disk_too() -> None:
+    fabric = SlowDisk(4, 4, 1)
+    fabric.waiting = []
+    fabric.start(CONFIG)
+    fabric.send(RegisterJob(SPEC, uid="first"))
+    fabric.answer()
+    fabric.replies.clear()
+    fabric.send(DeregisterJob(JOB, "first"))
+    fabric.send(DeregisterJob(JOB, "first"))
+    assert fabric.replies == []
+    while fabric.waiting:
+        fabric.answer()
+    assert [reply.value for reply in fabric.replies] == [None, None]
+
+
+def test_a_lease_that_runs_out_is_told_with_the_time(fabric: FakeFabric) -> None:
+    fabric.now += 601
+    fabric.send(Tick(at=7e8))
+    [end] = fabric.status.job_ends
+    assert (end.uid, end.reason, end.ended_at) == ("old", EndReason.LEASE_RAN_OUT, 7e8)
+
+
+def test_owners_outlive_a_restart(fabric: FakeFabric) -> None:
+    fabric.start(CONFIG)
+    fabric.run(3)
+    fabric.send(RenewLease(JOB, "old"))
+    assert answer(fabric) == 600.0
+    assert fabric.status.jobs[JOB].registration.tenant == "red"
+
+
+def test_a_start_over_a_lowered_limit_is_refused_with_the_names_of_the_jobs_beyond_it(fabric: FakeFabric) -> None:
+    more = [Registration(ring_job(f"more{number}", [f"10.7.{number}.1", f"10.7.{number}.2"])) for number in range(3)]
+    fabric.saved = replace(fabric.saved, jobs=(*fabric.saved.jobs, *more))
+    lowered = CONFIG.model_copy(update={"jobs": CONFIG.jobs.model_copy(update={"max_jobs": 2})})
+    with pytest.raises(InvalidInput) as error:
+        fabric.start(lowered)
+    text = str(error.value)
+    assert "job 'more1'" in text
+    assert "job 'more2'" in text
+    assert "'more0'" not in text
+    assert "Nothing was changed. Raise the limit (jobs.max_jobs is 2)" in text

@@ -1,0 +1,377 @@
+"""A job belongs to one registration: its owner changes it, nobody else does, and the owner learns how it ended."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from controller.errors import AlreadyExists, Conflict, Exhausted, Gone, NotFound, SignalboxError, WrongLeaseToken
+from controller.jobs.ends import MAX_ENDS, EndReason, Ends, JobEnd, ends_since
+from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
+from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.spec import JobId, JobSpec
+
+A = JobId("a")
+WALL = 1e9
+
+
+def spec(job_id: str = "a", hosts: tuple[int, ...] = (1, 2), **changes: object) -> JobSpec:
+    ips = [f"10.0.0.{host}" for host in hosts]
+    transfers = [{"src": rank, "dst": (rank + 1) % len(ips), "bytes_per_iteration": 9} for rank in range(len(ips))]
+    return JobSpec.parse({"job_id": job_id, "endpoints": ips, "transfers": transfers, "lease_s": 60, **changes})
+
+
+@pytest.fixture
+def registry() -> JobRegistry:
+    return JobRegistry(max_jobs=3)
+
+
+@pytest.fixture
+def job(registry: JobRegistry) -> Job:
+    return registry.register(RegisterJob(spec(), tenant="red", request_id="once"), 0.0)
+
+
+def times(*indices: int) -> tuple[IterationTime, ...]:
+    return tuple(IterationTime(index, 2.0, 1.0) for index in indices)
+
+
+Call = Callable[[JobRegistry, str | None], object]
+CALLS: dict[str, Call] = {
+    "renew": lambda registry, owner: registry.renew(A, owner, 1.0),
+    "report": lambda registry, owner: registry.report(A, owner, times(1)),
+    "report connections": lambda registry, owner: registry.report_connections(A, "10.0.0.1", frozenset(), owner),
+    "deregister": lambda registry, owner: registry.deregister(A, owner, WALL),
+}
+
+
+@pytest.fixture(params=CALLS)
+def call(request: pytest.FixtureRequest) -> Call:
+    return CALLS[request.param]
+
+
+# ---- who may
+
+
+@pytest.mark.parametrize("owner", [None, "", "stranger"])
+def test_a_call_without_the_jobs_token_changes_nothing(
+    registry: JobRegistry, job: Job, call: Call, owner: str | None
+) -> None:
+    with pytest.raises(WrongLeaseToken, match="job 'a'"):
+        call(registry, owner)
+    assert registry.jobs == {A: job}
+    assert job.vitals.lease_ends_at == 60.0
+
+
+def test_the_owner_or_a_repetition_of_the_request_renews_and_has_the_same_uid(registry: JobRegistry, job: Job) -> None:
+    for number, claim in enumerate(({"owner": job.uid}, {"tenant": "red", "request_id": "once"}), 1):
+        again = registry.register(RegisterJob(spec(), **claim), float(number))  # type: ignore[arg-type]
+        assert again is job
+        assert again.vitals.lease_ends_at == 60.0 + number
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [{}, {"owner": "stranger"}, {"tenant": "red"}, {"request_id": "once"}, {"tenant": "red", "request_id": "twice"}],
+)
+def test_another_registration_of_a_taken_id_is_refused(registry: JobRegistry, job: Job, claim: dict[str, str]) -> None:
+    with pytest.raises(AlreadyExists, match="belongs to another registration"):
+        registry.register(RegisterJob(spec(), **claim), 1.0)  # type: ignore[arg-type]
+    assert registry.jobs == {A: job}
+    assert job.vitals.lease_ends_at == 60.0
+
+
+def test_requests_without_an_id_are_no_repetitions(registry: JobRegistry) -> None:
+    registry.register(RegisterJob(spec()), 0.0)
+    with pytest.raises(AlreadyExists):
+        registry.register(RegisterJob(spec()), 1.0)
+
+
+def test_a_token_of_a_registration_that_is_over_or_unknown_is_ignored_when_the_id_is_free(
+    registry: JobRegistry, job: Job
+) -> None:
+    registry.deregister(A, job.uid, WALL)
+    for owner in (job.uid, "of a state that was lost"):
+        new = registry.register(RegisterJob(spec(), owner), 1.0)
+        assert new.uid not in (job.uid, owner)
+        registry.deregister(A, new.uid, WALL)
+
+
+# ---- taking over
+
+
+def test_who_takes_over_has_the_job_and_the_owner_learns_it(registry: JobRegistry, job: Job, call: Call) -> None:
+    new = registry.register(RegisterJob(spec(), take_over=True, tenant="blue"), 5.0)
+    assert new.uid != job.uid
+    assert registry.jobs[A].registration.tenant == "blue"
+    with pytest.raises(NotFound, match="taken over") as error:
+        call(registry, job.uid)
+    assert error.value.reason is Gone.JOB_TAKEN_OVER
+    assert registry.renew(A, new.uid, 6.0) == 60.0
+
+
+def test_taking_over_with_the_same_spec_keeps_links_and_connections(registry: JobRegistry) -> None:
+    of_job = spec(reports_connections=True)
+    old = registry.register(RegisterJob(of_job), 0.0)
+    connections = frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})
+    registry.report_connections(A, "10.0.0.1", connections, old.uid)
+    registry.report(A, old.uid, times(7))
+    new = registry.register(RegisterJob(of_job, take_over=True), 1.0)
+    assert registry.connections == {A: connections}
+    assert new.virtual_links is old.virtual_links
+    assert new.dividing.connections
+    assert registry.report(A, new.uid, times(0)) == times(0), "its iterations are counted anew"
+
+
+def test_taking_over_with_another_spec_frees_the_pairs_of_the_old_one(registry: JobRegistry, job: Job) -> None:
+    other = registry.register(RegisterJob(spec("b", (3, 4))), 0.0)
+    with pytest.raises(Conflict):
+        registry.register(RegisterJob(spec(hosts=(3, 4)), take_over=True), 1.0)
+    assert registry.jobs == {A: job, other.id: other}, "a refused one changes nothing"
+    registry.register(RegisterJob(spec(hosts=(2, 1, 5)), take_over=True), 1.0)
+    registry.register(RegisterJob(spec("c", (1, 6))), 1.0)
+    with pytest.raises(Conflict):
+        registry.register(RegisterJob(spec("b", (1, 5)), take_over=True), 1.0)
+
+
+# ---- how it ended
+
+
+def test_each_end_is_told_apart(registry: JobRegistry) -> None:
+    ran_out = registry.register(RegisterJob(spec()), 0.0)
+    registry.expire(60.0, WALL + 60)
+    taken_over = registry.register(RegisterJob(spec(), tenant="red"), 61.0)
+    deregistered = registry.register(RegisterJob(spec(), take_over=True, registered_at=WALL + 62), 62.0)
+    end = registry.deregister(A, deregistered.uid, WALL + 63)
+    for job, reason in (
+        (ran_out, Gone.LEASE_RAN_OUT),
+        (taken_over, Gone.JOB_TAKEN_OVER),
+        (deregistered, Gone.JOB_DEREGISTERED),
+    ):
+        with pytest.raises(NotFound) as error:
+            registry.renew(A, job.uid, 64.0)
+        assert error.value.reason is reason
+    with pytest.raises(NotFound) as error:
+        registry.renew(A, None, 64.0)
+    assert error.value.reason is Gone.JOB_DEREGISTERED, "the latest"
+    with pytest.raises(NotFound, match="there is no job 'b'") as error:
+        registry.renew(JobId("b"), deregistered.uid, 64.0)
+    assert error.value.reason is Gone.NO_SUCH_JOB
+    assert end == JobEnd(A, deregistered.uid, "", EndReason.DEREGISTERED, WALL + 63)
+    assert registry.ends.certain == (JobEnd(A, ran_out.uid, "", EndReason.LEASE_RAN_OUT, WALL + 60),), "on disk or not"
+    assert registry.ends.of(A, taken_over.uid) == JobEnd(A, taken_over.uid, "red", EndReason.TAKEN_OVER, WALL + 62)
+
+
+def test_an_owner_whose_id_another_has_now_learns_both(registry: JobRegistry, job: Job) -> None:
+    registry.expire(60.0, WALL)
+    registry.register(RegisterJob(spec()), 61.0)
+    with pytest.raises(NotFound, match="ran out; register it again; another registration has its id now") as error:
+        registry.renew(A, job.uid, 62.0)
+    assert error.value.reason is Gone.LEASE_RAN_OUT
+
+
+def test_deregistering_again_is_no_error_for_the_owner_only(registry: JobRegistry, job: Job) -> None:
+    assert registry.deregister(A, job.uid, WALL)
+    assert registry.deregister(A, job.uid, WALL) is None
+    with pytest.raises(NotFound):
+        registry.deregister(A, "stranger", WALL)
+    with pytest.raises(NotFound):
+        registry.deregister(A, None, WALL, force=True)
+    new = registry.register(RegisterJob(spec()), 1.0)
+    assert registry.deregister(A, job.uid, WALL) is None
+    assert registry.jobs == {A: new}
+
+
+def test_a_job_is_deregistered_by_force_without_its_token(registry: JobRegistry, job: Job) -> None:
+    end = registry.deregister(A, None, WALL, force=True)
+    assert end
+    assert end.uid == job.uid
+    assert not registry.jobs
+
+
+def test_what_is_undone_has_not_ended(registry: JobRegistry, job: Job) -> None:
+    before = registry.known(A)
+    registry.deregister(A, job.uid, WALL)
+    registry.restore(A, before)
+    assert registry.renew(A, job.uid, 1.0) == 60.0
+    new = registry.register(RegisterJob(spec(), take_over=True), 2.0)
+    registry.restore(A, before)
+    assert registry.renew(A, job.uid, 3.0) == 60.0
+    with pytest.raises(WrongLeaseToken):
+        registry.renew(A, new.uid, 3.0)
+
+
+@pytest.mark.usefixtures("job")
+def test_a_job_whose_lease_ran_out_is_not_brought_back(registry: JobRegistry) -> None:
+    before = registry.known(A)
+    registry.expire(60.0, WALL)
+    registry.restore(A, before)
+    assert not registry.jobs
+
+
+def test_the_latest_ends_are_kept() -> None:
+    ends = Ends()
+    for number in range(MAX_ENDS + 2):
+        end = JobEnd(JobId(f"job{number % 7}"), str(number), "", EndReason.LEASE_RAN_OUT, WALL)
+        ends.add(end)
+        ends.confirm(end)
+    assert ends.of(JobId("job0"), "0") is None
+    assert ends.of(JobId("job2"), "2")
+    assert len(ends.certain) == MAX_ENDS
+    assert ends.totals[EndReason.LEASE_RAN_OUT] == MAX_ENDS + 2
+    before = ends.certain
+    more = [JobEnd(A, f"more{number}", "", EndReason.DEREGISTERED, WALL) for number in range(3)]
+    ends.confirm(*more)
+    assert ends_since(before, ends.certain) == tuple(more)
+    assert ends_since((), before) == before
+
+
+# ---- reports
+
+
+def test_iterations_that_were_reported_before_are_not_counted_again(registry: JobRegistry, job: Job) -> None:
+    assert registry.report(A, job.uid, times(3, 4)) == times(3, 4)
+    assert registry.report(A, job.uid, times(3, 4)) == ()
+    assert registry.report(A, job.uid, times(1, 4, 6)) == times(6)
+    assert job.vitals.reported.iterations == 3
+    assert job.vitals.reported.last_index == 6
+    assert len(job.vitals.reported.recent_communication_s) == 3
+    assert registry.report(A, job.uid, ()) == ()
+
+
+# ---- after a restart
+
+
+def test_saved_jobs_keep_their_owners(job: Job) -> None:
+    restarted = JobRegistry(max_jobs=3)
+    assert restarted.take_saved(SavedState((job.registration,)), 1000.0) == []
+    assert restarted.renew(A, job.uid, 1001.0) == 60.0
+    assert restarted.jobs[A].registration == job.registration
+
+
+def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
+    wrong = spec("c", (5, 6))
+    wrong = wrong.model_copy(update={"transfers": wrong.transfers * 40_000})
+    specs = [spec("a"), spec("b"), wrong, spec("d", (7, 8)), spec("e", (9, 10)), spec("f", (11, 12))]
+    connections = {JobId("d"): frozenset({Connected("10.0.0.7", 1, "10.0.0.8", 2)})}
+    saved = SavedState(tuple(map(Registration, specs)), connections=connections)
+    problems = JobRegistry(max_jobs=3).take_saved(saved, 0.0)
+    starts = ["job 'b': job 'b' cannot announce", "job 'c': transfers: ", "job 'd': ", "job 'f': 3 jobs are"]
+    assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 4
+
+
+# ---- whatever happens
+
+
+class Life:
+    """A registry, two owners with what they believe of their jobs, and a stranger."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.registry = JobRegistry(max_jobs=4)
+        self.now = 0.0
+        self.mine: dict[tuple[str, JobId], str] = {}
+        """By owner and job: the uid that he got last."""
+        self.ended: dict[str, EndReason] = {}
+
+    def step(self) -> None:
+        self.now += self.draw.choice((0.0, 1.0, 20.0))
+        owner, job_id = self.draw.choice(("red", "blue")), JobId(self.draw.choice("abcde"))
+        hosts = self.draw.choice(((1, 2), (2, 3), (1, 2, 3), (4, 5)))
+        action = self.draw.choice((self.register, self.register, self.take_over, self.use, self.leave, self.wait))
+        action(owner, job_id, spec(job_id, hosts))
+        self.strange(job_id)
+        self.check()
+
+    def register(self, owner: str, job_id: JobId, of_job: JobSpec, take_over: bool = False) -> None:
+        held = self.registry.jobs.get(job_id)
+        believed = self.mine.get((owner, job_id))
+        try:
+            job = self.registry.register(RegisterJob(of_job, believed, take_over, tenant=owner), self.now)
+        except (AlreadyExists, Conflict, Exhausted):
+            assert self.registry.jobs.get(job_id) is held
+            return
+        if held and job.uid != held.uid:
+            assert take_over
+            self.ended[held.uid] = EndReason.TAKEN_OVER
+        assert held is None or take_over or held.uid == believed
+        self.mine[owner, job_id] = job.uid
+
+    def take_over(self, owner: str, job_id: JobId, of_job: JobSpec) -> None:
+        self.register(owner, job_id, of_job, take_over=True)
+
+    def use(self, owner: str, job_id: JobId, _: JobSpec) -> None:
+        uid = self.mine.get((owner, job_id))
+        job = self.registry.jobs.get(job_id)
+        if job and job.uid == uid:
+            self.registry.renew(job_id, uid, self.now)
+            self.registry.report(job_id, uid, times(self.draw.randrange(5)))
+            return
+        with pytest.raises(NotFound if uid or not job else WrongLeaseToken) as raised:
+            self.registry.renew(job_id, uid, self.now)
+        if uid:
+            assert isinstance(raised.value, NotFound)
+            assert raised.value.reason.value.lower().endswith(self.ended[uid].value)
+
+    def leave(self, owner: str, job_id: JobId, _: JobSpec) -> None:
+        uid = self.mine.get((owner, job_id))
+        before = self.registry.known(job_id)
+        try:
+            end = self.registry.deregister(job_id, uid, WALL)
+        except (NotFound, WrongLeaseToken):
+            assert uid is None or self.ended[uid] is not EndReason.DEREGISTERED
+            return
+        assert uid
+        if end and self.draw.random() < 0.3:
+            self.registry.restore(job_id, before)
+        elif end:
+            self.ended[uid] = EndReason.DEREGISTERED
+        else:
+            assert self.ended[uid] is EndReason.DEREGISTERED
+
+    def wait(self, *_: object) -> None:
+        self.now += 40.0
+        before = self.registry.jobs
+        for job_id in self.registry.expire(self.now, WALL):
+            self.ended[before[job_id].uid] = EndReason.LEASE_RAN_OUT
+
+    def strange(self, job_id: JobId) -> None:
+        """No call of a stranger changes anything."""
+        before = self.registry.jobs, {job.uid: replace(job.vitals) for job in self.registry.jobs.values()}
+        for owner in (None, "stranger"):
+            for call in (
+                partial(self.registry.renew, job_id, owner, self.now),
+                partial(self.registry.report, job_id, owner, times(99)),
+                partial(self.registry.report_connections, job_id, "10.0.0.1", frozenset(), owner),
+                partial(self.registry.deregister, job_id, owner, WALL),
+            ):
+                with pytest.raises((NotFound, WrongLeaseToken)):
+                    call()
+        if job_id in self.registry.jobs:
+            with pytest.raises(SignalboxError):
+                self.registry.register(RegisterJob(self.registry.jobs[job_id].spec, "stranger"), self.now)
+        assert self.registry.jobs is before[0]
+        for job in self.registry.jobs.values():
+            known = before[1][job.uid]
+            assert (job.vitals.lease_ends_at, job.vitals.reported) == (known.lease_ends_at, known.reported)
+
+    def check(self) -> None:
+        jobs = self.registry.jobs.values()
+        pairs = [pair for job in jobs for pair in job.pairs]
+        assert len(pairs) == len(set(pairs)), "a pair is announced once"
+        assert len(jobs) <= 4
+        assert self.ended.keys().isdisjoint(job.uid for job in jobs)
+        for uid, reason in self.ended.items():
+            end = next(end for job_id in "abcde" if (end := self.registry.ends.of(JobId(job_id), uid)))
+            assert end.reason is reason
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_happens_jobs_are_their_owners(seed: int) -> None:
+    life = Life(seed)
+    for _ in range(400):
+        life.step()
+    assert set(life.ended.values()) == set(EndReason), "everything has happened"

@@ -1,0 +1,124 @@
+"""Quotas of tenants, and what one tenant may do with the jobs of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.errors import AlreadyExists, Exhausted, NotFound, WrongLeaseToken
+from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
+from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.spec import JobId, JobSpec
+
+TWO_JOBS = Quota(max_jobs=2)
+TEN_LINKS = Quota(max_virtual_links=10)
+
+
+def spec(number: int, links: int = 1) -> JobSpec:
+    """Job ``number`` with so many virtual links between hosts that no other job has."""
+    endpoints = [f"10.{number}.0.{host + 1}" for host in range(links + 1)]
+    transfers = [{"src": 0, "dst": dst, "bytes_per_iteration": 1000} for dst in range(1, links + 1)]
+    return JobSpec.parse({"job_id": f"job{number}", "endpoints": endpoints, "transfers": transfers})
+
+
+def register(registry: JobRegistry, wanted: JobSpec, tenant: str, quota: Quota = NO_QUOTA, **more: Any) -> Job:
+    return registry.register(RegisterJob(wanted, tenant=tenant, quota=quota, **more), 0.0)
+
+
+@pytest.fixture
+def registry() -> JobRegistry:
+    return JobRegistry(max_jobs=100)
+
+
+def test_a_tenant_has_as_many_jobs_as_its_quota_and_others_do_not_count(registry: JobRegistry) -> None:
+    for number in (10, 11, 12):
+        register(registry, spec(number), "red")
+    for number in (1, 2):
+        register(registry, spec(number), "blue", TWO_JOBS)
+    with pytest.raises(Exhausted, match="tenant 'blue' has 2 jobs; its quota max_jobs is 2") as error:
+        register(registry, spec(3), "blue", TWO_JOBS)
+    assert error.value.subject == "tenant:blue"
+    assert JobId("job3") not in registry.jobs
+
+
+def test_a_job_that_ends_makes_room_and_one_that_is_renewed_needs_none(registry: JobRegistry) -> None:
+    jobs = [register(registry, spec(number), "blue", TWO_JOBS) for number in (1, 2)]
+    register(registry, spec(2), "blue", TWO_JOBS, owner=jobs[1].uid)
+    registry.deregister(jobs[0].id, jobs[0].uid, 0.0)
+    register(registry, spec(3), "blue", TWO_JOBS)
+
+
+def test_virtual_links_of_all_jobs_of_a_tenant_count_together(registry: JobRegistry) -> None:
+    register(registry, spec(1, links=6), "blue", TEN_LINKS)
+    register(registry, spec(2, links=4), "blue", TEN_LINKS)
+    expected = "has 10 virtual links besides the 1 of job 'job3'; its quota max_virtual_links is 10"
+    with pytest.raises(Exhausted, match=expected):
+        register(registry, spec(3), "blue", TEN_LINKS)
+
+
+def test_an_update_and_a_take_over_count_what_they_replace(registry: JobRegistry) -> None:
+    job = register(registry, spec(1, links=6), "blue", TEN_LINKS)
+    registry.update(spec(1, links=10), job.uid, quota=TEN_LINKS)
+    with pytest.raises(Exhausted, match="has 0 virtual links besides the 11 of job 'job1'"):
+        registry.update(spec(1, links=11), job.uid, quota=TEN_LINKS)
+    with pytest.raises(Exhausted):
+        register(registry, spec(1, links=11), "blue", TEN_LINKS, take_over=True)
+    assert len(registry.jobs[job.id].virtual_links) == 10
+    register(registry, spec(1, links=9), "blue", TEN_LINKS, take_over=True)
+
+
+def test_a_job_above_a_quota_that_was_lowered_may_become_smaller(registry: JobRegistry) -> None:
+    job = register(registry, spec(1, links=20), "blue")
+    registry.update(spec(1, links=15), job.uid, quota=TEN_LINKS)
+    with pytest.raises(Exhausted):
+        registry.update(spec(1, links=16), job.uid, quota=TEN_LINKS)
+
+
+def test_a_quota_of_none_is_none(registry: JobRegistry) -> None:
+    with pytest.raises(Exhausted, match="has 0 jobs; its quota max_jobs is 0"):
+        register(registry, spec(1), "blue", Quota(max_jobs=0))
+    register(registry, spec(1, links=100), "blue", NO_QUOTA)
+
+
+# ---- other tenants
+
+
+def test_a_tenant_neither_takes_over_nor_forces_the_end_of_anothers_job(registry: JobRegistry) -> None:
+    job = register(registry, spec(1), "blue", request_id="r")
+    with pytest.raises(AlreadyExists):
+        register(registry, spec(1), "red", take_over=True)
+    with pytest.raises(NotFound, match="there is no job 'job1'"):
+        registry.deregister(job.id, None, 0.0, force=True, tenant="red")
+    assert registry.jobs[job.id].uid == job.uid
+
+
+def test_neither_a_lease_token_nor_a_request_id_makes_anothers_job_its_own(registry: JobRegistry) -> None:
+    job = register(registry, spec(1), "blue", request_id="r")
+    more: dict[str, Any]
+    for more in ({"owner": job.uid}, {"request_id": "r"}):
+        with pytest.raises(AlreadyExists):
+            register(registry, spec(1), "red", **more)
+
+
+def test_an_operator_and_the_jobs_own_tenant_do_without_the_lease_token(registry: JobRegistry) -> None:
+    job = register(registry, spec(1), "blue")
+    again = register(registry, spec(1), "blue", take_over=True)
+    assert again.uid != job.uid
+    registry.deregister(again.id, None, 0.0, force=True, tenant="blue")
+    register(registry, spec(1), "blue")
+    assert register(registry, spec(1), "", take_over=True).registration.tenant == ""
+    registry.deregister(job.id, None, 0.0, force=True)
+
+
+def test_a_former_owner_changes_nothing(registry: JobRegistry) -> None:
+    former = register(registry, spec(1), "blue")
+    register(registry, spec(1), "blue", take_over=True)
+    for change in (
+        lambda: registry.renew(former.id, former.uid, 0.0),
+        lambda: registry.report(former.id, former.uid, ()),
+        lambda: registry.update(spec(1, links=2), former.uid),
+        lambda: registry.deregister(former.id, former.uid, 0.0),
+    ):
+        with pytest.raises((NotFound, WrongLeaseToken)):
+            change()

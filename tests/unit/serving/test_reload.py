@@ -1,0 +1,70 @@
+"""What a reload takes over, and what it leaves for a restart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from controller.config import Config
+from controller.errors import InvalidInput
+from controller.serving.reload import Reload, changeable
+
+TLS = {"certificate": "c.pem", "private_key": "c.key"}
+
+
+def config(**sections: Any) -> Config:
+    return Config.model_validate(sections)
+
+
+def test_files_and_log_level_change_and_nothing_else() -> None:
+    running = config(api={**TLS, "tokens": "t"}, metrics=TLS, log={"level": "info"})
+    wanted = config(
+        api={"certificate": "d.pem", "private_key": "d.key", "tokens": "u", "listen": ["127.0.0.1:1"]},
+        metrics={**TLS, "port": 1},
+        log={"level": "debug", "json_lines": True},
+        jobs={"max_jobs": 1},
+    )
+    found = changeable(running, wanted)
+    assert found.api.certificate == Path("d.pem")
+    assert found.api.tokens == Path("u")
+    assert found.log.level == "debug"
+    assert (found.api.listen, found.metrics.port) == (running.api.listen, running.metrics.port)
+    assert (found.log.json_lines, found.jobs) == (False, running.jobs)
+
+
+def test_tls_authorities_and_tokens_are_neither_introduced_nor_dropped() -> None:
+    plain = config()
+    secured = config(api={**TLS, "tokens": "t"}, openflow={**TLS, "ca_certificates": "ca"}, metrics=TLS)
+    assert changeable(plain, secured) == plain
+    assert changeable(secured, plain) == secured
+    mutual = config(metrics={**TLS, "ca_certificates": "ca"})
+    assert changeable(config(metrics=TLS), mutual) == config(metrics=TLS)
+
+
+def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text("[log]\nlevel = 'debug'\n")
+    taken: list[str] = []
+
+    def refuse(_: Config) -> Any:
+        raise InvalidInput.of("api.private_key", "is no key")
+
+    with capture_logs() as lines:
+        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level), refuse]).once()
+        assert taken == []
+        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level)]).once()
+    assert taken == ["debug"]
+    assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "reloaded"]
+    assert lines[0]["problems"] == ["api.private_key: is no key"]
+
+
+def test_what_needs_a_restart_is_named_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "signalbox.toml"
+    file.write_text("[jobs]\nmax_jobs = 7\n[api]\nlisten = ['127.0.0.1:1']\n[metrics]\nport = 9464\n")
+    reload = Reload(file, config(), [])
+    for _ in range(2):
+        with capture_logs() as lines:
+            reload.once()
+        assert lines[-1]["keys"] == ["api.listen", "jobs.max_jobs"]

@@ -1,0 +1,174 @@
+"""Who may change a job, over gRPC: whoever has the token of its registration, and who says to do without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controller.api.client import Client
+from controller.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
+from controller.jobs.messages import IterationTime
+from controller.jobs.spec import JobSpec
+from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+
+
+def spec(lease_s: float = 30.0, **more: object) -> JobSpec:
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
+    return JobSpec.parse({"job_id": "job", "endpoints": [H1, H2], "transfers": transfers, "lease_s": lease_s, **more})
+
+
+CALLS: dict[str, Callable[[Client, str | None], object]] = {
+    "renew": lambda client, token: client.renew_lease("job", token),
+    "report": lambda client, token: client.report_iterations("job", [IterationTime(0, 2.0, 1.0)], token),
+    "report connections": lambda client, token: client.report_connections("job", H1, [], token),
+    "update": lambda client, token: client.update_job(spec(max_subflows=2, reports_connections=True), (), token),
+    "deregister": lambda client, token: client.deregister_job("job", token),
+}
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def owner(api: Running) -> Iterator[Client]:
+    with Client(api.addresses[0]) as client:
+        yield client
+
+
+@pytest.fixture
+def stranger(api: Running) -> Iterator[Client]:
+    with Client(api.addresses[0]) as client:
+        yield client
+
+
+@pytest.fixture(params=CALLS)
+def call(request: pytest.FixtureRequest) -> Callable[[Client, str | None], object]:
+    return CALLS[request.param]
+
+
+Call = Callable[[Client, str | None], object]
+
+
+def test_a_stranger_changes_nothing_and_the_owner_does(owner: Client, stranger: Client, call: Call) -> None:
+    registered = owner.register_job(spec(reports_connections=True))
+    uid, token = registered.job.uid, registered.lease_token
+    for wrong in ("", uid, token[:-2], token.replace(uid, "0" * len(uid)), "x" * 5000):
+        with pytest.raises(WrongLeaseToken):
+            call(stranger, wrong)
+    job = owner.get_job("job")
+    assert (job.uid, job.iterations, job.spec.max_subflows) == (uid, 0, 1)
+    call(stranger, token)
+
+
+@pytest.mark.parametrize("token", ["", "of.another-controller"])
+def test_a_job_that_there_is_not_is_not_found_whatever_the_token(stranger: Client, call: Call, token: str) -> None:
+    with pytest.raises(NotFound, match="there is no job 'job'") as error:
+        call(stranger, token)
+    assert error.value.reason is Gone.NO_SUCH_JOB
+
+
+def test_a_registration_is_renewed_by_its_token_or_its_request(owner: Client, stranger: Client) -> None:
+    first = owner.register_job(spec(), request_id="once")
+    for again in (
+        owner.register_job(spec()),
+        owner.register_job(spec(), request_id="twice"),
+        stranger.register_job(spec(), lease_token=first.lease_token),
+        stranger.register_job(spec(), lease_token="", request_id="once"),
+    ):
+        assert (again.job.uid, again.lease_token) == (first.job.uid, first.lease_token)
+        assert again.job.register_time == first.job.register_time
+    with pytest.raises(AlreadyExists, match="belongs to another registration"):
+        stranger.register_job(spec(), lease_token="", request_id="a guess")
+    with pytest.raises(AlreadyExists, match="registered with another spec; update it, or take it over"):
+        owner.register_job(spec(max_subflows=2))
+
+
+def test_a_token_that_is_none_or_over_is_ignored_when_the_id_is_free(owner: Client) -> None:
+    first = owner.register_job(spec(), lease_token="of a state that was lost")
+    owner.deregister_job("job")
+    second = owner.register_job(spec(), lease_token=first.lease_token)
+    assert second.job.uid != first.job.uid
+
+
+def test_the_owner_learns_that_the_job_was_taken_over(owner: Client, stranger: Client, call: Call) -> None:
+    old = owner.register_job(spec(reports_connections=True))
+    watch = owner.watch_routes("job")
+    next(watch)
+    new = stranger.register_job(spec(reports_connections=True), take_over=True)
+    assert new.job.uid != old.job.uid
+    with pytest.raises(NotFound, match="job 'job' was taken over by another registration") as error:
+        call(owner, None)
+    assert error.value.reason is Gone.JOB_TAKEN_OVER
+    with pytest.raises(NotFound) as error:
+        next(watch)
+    assert error.value.reason is Gone.JOB_TAKEN_OVER
+    assert stranger.renew_lease("job") == 30.0
+
+
+def test_deregistering_again_is_no_error_and_by_force_needs_no_token(owner: Client, stranger: Client) -> None:
+    owner.register_job(spec())
+    owner.deregister_job("job")
+    owner.deregister_job("job")
+    with pytest.raises(NotFound) as error:
+        owner.renew_lease("job")
+    assert error.value.reason is Gone.JOB_DEREGISTERED
+    with pytest.raises(NotFound) as error:
+        stranger.get_job("job")
+    assert error.value.reason is Gone.JOB_DEREGISTERED
+    owner.register_job(spec())
+    stranger.deregister_job("job", force=True)
+    assert owner.list_jobs() == ()
+
+
+def test_reports_may_be_repeated(owner: Client) -> None:
+    owner.register_job(spec())
+    times = [IterationTime(index, 2.0, 1.0) for index in (3, 4, 9)]
+    assert owner.report_iterations("job", times) == 3
+    assert owner.report_iterations("job", times) == 0
+    assert owner.report_iterations("job", [*times, IterationTime(10, 2.0, 2.0)]) == 1
+    job = owner.get_job("job")
+    assert (job.iterations, job.last_iteration_index) == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("times", "problem"),
+    [
+        ([IterationTime(1, 8 * 86_400.0, 1.0)], "iterations[0].duration: a time above 0 is needed, at most 604800 s"),
+        ([IterationTime(1, 1.0, 0.0)], "iterations[0].communication: a time above 0 is needed"),
+        ([IterationTime(1, 1.0, 1.01)], "iterations[0].communication: is a part of the duration"),
+        ([IterationTime(1, 1.0, 1.0)] * 2, "iterations[1].index: must be more than the one before, 1 (given: 1)"),
+        ([IterationTime(1 << 63, 1.0, 1.0)], "iterations[0].index: at most 9223372036854775807 is allowed"),
+    ],
+)
+def test_absurd_figures_are_refused(owner: Client, times: list[IterationTime], problem: str) -> None:
+    owner.register_job(spec())
+    with pytest.raises(InvalidInput) as error:
+        owner.report_iterations("job", times)
+    assert str(error.value).startswith(problem)
+    assert owner.get_job("job").iterations == 0
+
+
+def test_times_that_differ_by_rounding_are_taken(owner: Client) -> None:
+    owner.register_job(spec())
+    assert owner.report_iterations("job", [IterationTime((1 << 63) - 1, 1.0, 1.0 + 5e-7)]) == 1
+
+
+def test_tokens_are_in_no_error_and_not_printed(owner: Client, stranger: Client) -> None:
+    registered = owner.register_job(spec())
+    assert registered.lease_token not in repr(registered)
+    stranger.register_job(spec(), take_over=True)
+    errors = []
+    for call in CALLS.values():
+        with pytest.raises(SignalboxError) as error:
+            call(owner, None)
+        errors.append(repr(error.value))
+    assert not any(registered.lease_token.partition(".")[2] in error for error in errors)
+
+
+def test_a_request_id_has_a_limit(owner: Client) -> None:
+    with pytest.raises(InvalidInput, match=r"request_id: at most 128 characters are allowed \(given: 129\)"):
+        owner.register_job(spec(), request_id="x" * 129)

@@ -1,0 +1,352 @@
+"""Every method of both services, as each kind of caller: what is not allowed is refused, and tells nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+from structlog.testing import capture_logs
+
+from controller.api.access import RULES
+from controller.api.certificates import Credentials
+from controller.api.client import Client
+from controller.api.identities import Role
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.errors import Exhausted, NotAllowed, NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
+from controller.jobs.spec import JobSpec
+from tests.support.wire.control_stand_in import H1, H2, Running, running_api
+
+METHODS: dict[str, Any] = {
+    method.name: method for service in pb.DESCRIPTOR.services_by_name.values() for method in service.methods
+}
+JOB = "blues-job"
+ADDRESSES = ("10.0.66.1", "10.0.77.1")
+SECRETS = (*ADDRESSES, "first-uid", "reports")
+"""Of the job: none of it may be in an answer to others."""
+
+TENANTS = {"blue": "tenant", "red": "tenant", "reader": "reader", "operator": "operator"}
+
+
+def spec(job_id: str = JOB, addresses: tuple[str, str] = ADDRESSES, both_ways: bool = False) -> JobSpec:
+    pairs = [(0, 1), (1, 0)] if both_ways else [(0, 1)]
+    transfers = [{"src": src, "dst": dst, "bytes_per_iteration": 1_000_000} for src, dst in pairs]
+    return JobSpec.parse(
+        {"job_id": job_id, "endpoints": addresses, "transfers": transfers, "reports_connections": True, "lease_s": 600}
+    )
+
+
+def token(name: str) -> str:
+    return f"token-of-{name}"
+
+
+class Served(NamedTuple):
+    """``lease_token``: of the job. ``former``: of its registration before."""
+
+    api: Running
+    directory: Path
+    lease_token: str
+    former: str
+
+    def client(self, name: str | None) -> Client:
+        return client(self.api, self.directory, name)
+
+
+def client(api: Running, directory: Path, name: str | None) -> Client:
+    if name is None:
+        return Client(api.addresses[0], timeout_s=5)
+    file = directory / name
+    file.write_text(token(name))
+    return Client(api.addresses[0], timeout_s=5, credentials=Credentials(token_file=file))
+
+
+def tokens_file(directory: Path, quotas: str = "") -> Path:
+    path = directory / "tokens.toml"
+    path.touch(0o600)
+    tables = [
+        f'[[token]]\nname = "{name}"\nrole = "{role}"\nsha256 = "{hashlib.sha256(token(name).encode()).hexdigest()}"\n'
+        + (f'tenant = "{name}"\n' if role == "tenant" else "")
+        for name, role in TENANTS.items()
+    ]
+    path.write_text("\n".join(tables) + quotas)
+    return path
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[Served]:
+    """A job of blue, whose registration it has taken over from an earlier one of its own."""
+    with running_api(tokens=tokens_file(directory), socket_role="none") as api:
+        with client(api, directory, "blue") as blue:
+            former = blue.register_job(spec()).lease_token
+        with client(api, directory, "blue") as blue:
+            lease_token = blue.register_job(spec(), lease_token="", take_over=True).lease_token
+        yield Served(api, directory, lease_token, former)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("tokens")) as served:
+        yield served
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Served]:
+    """With all lines of its audit log to come."""
+    with serving(tmp_path) as served:
+        yield served
+
+
+def requests(lease_token: str) -> dict[str, Message]:
+    """A valid request of each method, of the job where it names one. A new method belongs here, too."""
+    own = JOB, lease_token
+    iteration = pb.Iteration(index=1, duration=Duration(seconds=2), communication=Duration(seconds=1))
+    wire_spec = pb.JobSpec(
+        job_id=JOB,
+        endpoints=ADDRESSES,
+        transfers=[pb.Transfer(src=0, dst=1, bytes_per_iteration=2_000_000)],
+        reports_connections=True,
+    )
+    return {
+        "RegisterJob": pb.RegisterJobRequest(spec=wire_spec, lease_token=lease_token, take_over=True),
+        "GetJob": pb.GetJobRequest(job_id=JOB),
+        "ListJobs": pb.ListJobsRequest(),
+        "UpdateJob": pb.UpdateJobRequest(spec=wire_spec, lease_token=lease_token),
+        "DeregisterJob": pb.DeregisterJobRequest(job_id=JOB, lease_token=lease_token, force=True),
+        "RenewLease": pb.RenewLeaseRequest(job_id=own[0], lease_token=own[1]),
+        "ReportIterations": pb.ReportIterationsRequest(job_id=JOB, iterations=[iteration], lease_token=lease_token),
+        "ReportConnections": pb.ReportConnectionsRequest(job_id=JOB, address=ADDRESSES[0], lease_token=lease_token),
+        "WatchRoutes": pb.WatchRoutesRequest(job_id=JOB),
+        "WatchJobs": pb.WatchJobsRequest(),
+        "GetFabric": pb.GetFabricRequest(),
+        "GetPlan": pb.GetPlanRequest(),
+        "GetStatus": pb.GetStatusRequest(),
+        "Replan": pb.ReplanRequest(),
+        "SetStrategy": pb.SetStrategyRequest(strategy=pb.STRATEGY_SHADOW),
+        "Explain": pb.ExplainRequest(job_id=JOB),
+        "WhatIf": pb.WhatIfRequest(),
+        "WatchFabric": pb.WatchFabricRequest(),
+        "WatchPlan": pb.WatchPlanRequest(),
+        "WatchAlarms": pb.WatchAlarmsRequest(),
+    }
+
+
+class Answer(NamedTuple):
+    """``text``: all that the server has sent, to look for what must not be in it. ``reason``: of a refusal."""
+
+    code: str
+    text: str
+    reason: str
+
+
+def call(served: Served, method: str, metadata: tuple[tuple[str, str], ...], lease_token: str) -> Answer:
+    """One call; of a stream the first message."""
+    found = METHODS[method]
+    path = f"/{found.containing_service.full_name}/{method}"
+    request = requests(lease_token)[method]
+    options: Any = {
+        "request_serializer": type(request).SerializeToString,
+        "response_deserializer": GetMessageClass(found.output_type).FromString,
+    }
+    with grpc.insecure_channel(served.api.addresses[0]) as channel:
+        try:
+            if found.server_streaming:
+                ask: Any = channel.unary_stream(path, **options)
+                stream = ask(request, metadata=metadata, timeout=2)
+                response = next(stream)
+                stream.cancel()
+            else:
+                ask = channel.unary_unary(path, **options)
+                response = ask(request, metadata=metadata, timeout=5)
+        except grpc.RpcError as error:
+            refused: Any = error
+            sent = f"{refused.details()} {refused.trailing_metadata()!r}"
+            return Answer(refused.code().name, sent, reason_of(refused))
+        return Answer("OK", str(response), "")
+
+
+def reason_of(error: grpc.Call) -> str:
+    status = rpc_status.from_call(error)
+    info = error_details_pb2.ErrorInfo()
+    for detail in status.details if status else ():
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
+
+
+def of(name: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token(name)}"),)
+
+
+def job_is_as_it_was(served: Served) -> bool:
+    with served.client("blue") as blue:
+        job = blue.get_job(JOB)
+        blue.renew_lease(JOB, served.lease_token)
+    return (job.tenant, job.iterations, job.spec.transfers[0].bytes_per_iteration) == ("blue", 0, 1_000_000)
+
+
+def tells_nothing(answer: Answer) -> bool:
+    return not any(secret in answer.text for secret in SECRETS)
+
+
+def test_every_method_is_tried_here() -> None:
+    assert set(requests("")) == set(METHODS)
+    assert len(METHODS) == len(RULES)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "metadata",
+    [(), (("authorization", "Bearer token-of-nobody"),), (("authorization", "Bearer "),)],
+    ids=["no token", "unknown token", "empty token"],
+)
+def test_nobody_may_call_anything(served: Served, method: str, metadata: tuple[tuple[str, str], ...]) -> None:
+    answer = call(served, method, metadata, served.lease_token)
+    assert (answer.code, answer.reason) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+    assert tells_nothing(answer)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_another_tenant_gets_nothing_even_with_the_lease_token(served: Served, method: str) -> None:
+    answer = call(served, method, of("red"), served.lease_token)
+    if Role.TENANT not in rule(method).roles:
+        assert (answer.code, answer.reason) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+    elif rule(method).of_job:
+        assert (answer.code, answer.reason) == ("NOT_FOUND", "NO_SUCH_JOB")
+    elif method == "RegisterJob":
+        assert answer.code == "ALREADY_EXISTS"
+    assert tells_nothing(answer)
+    if method != "GetStatus" and answer.code == "OK":
+        assert JOB not in answer.text
+    assert job_is_as_it_was(served)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_reader_changes_nothing_even_with_the_lease_token(served: Served, method: str) -> None:
+    answer = call(served, method, of("reader"), served.lease_token)
+    if Role.READER in rule(method).roles:
+        assert answer.code not in ("UNAUTHENTICATED", "PERMISSION_DENIED", "NOT_FOUND")
+    else:
+        assert (answer.code, answer.reason) == ("PERMISSION_DENIED", "NOT_ALLOWED")
+        assert tells_nothing(answer)
+    assert job_is_as_it_was(served)
+
+
+CHANGES_WITH_A_LEASE_TOKEN: dict[str, Callable[[Client, str], object]] = {
+    "RenewLease": lambda client, token: client.renew_lease(JOB, token),
+    "ReportIterations": lambda client, token: client.report_iterations(JOB, [], token),
+    "ReportConnections": lambda client, token: client.report_connections(JOB, ADDRESSES[0], [], token),
+    "UpdateJob": lambda client, token: client.update_job(spec(addresses=(H1, H2)), lease_token=token),
+    "DeregisterJob": lambda client, token: client.deregister_job(JOB, token),
+}
+
+
+def test_every_method_with_a_lease_token_is_tried_with_a_former_owners() -> None:
+    with_token = {name for name, method in METHODS.items() if "lease_token" in method.input_type.fields_by_name}
+    assert with_token - {"RegisterJob"} == set(CHANGES_WITH_A_LEASE_TOKEN)
+
+
+@pytest.mark.parametrize("name", ["blue", "operator"])
+@pytest.mark.parametrize("method", CHANGES_WITH_A_LEASE_TOKEN)
+def test_a_former_owners_lease_token_changes_nothing(served: Served, method: str, name: str) -> None:
+    with served.client(name) as caller:
+        with pytest.raises(NotFound, match="taken over"):
+            CHANGES_WITH_A_LEASE_TOKEN[method](caller, served.former)
+        for no_token in ("", "first-uid.AAAA"):
+            with pytest.raises(WrongLeaseToken):
+                CHANGES_WITH_A_LEASE_TOKEN[method](caller, no_token)
+    assert job_is_as_it_was(served)
+
+
+def test_a_former_owner_who_registers_again_is_told_that_the_job_is_anothers(served: Served) -> None:
+    with served.client("blue") as caller, pytest.raises(SignalboxError, match="belongs to another registration"):
+        caller.register_job(spec(), lease_token=served.former)
+    assert job_is_as_it_was(served)
+
+
+def test_lists_have_the_callers_own_jobs(served: Served) -> None:
+    seen = {}
+    for name in TENANTS:
+        with served.client(name) as caller:
+            seen[name] = [job.spec.job_id for job in caller.list_jobs()]
+    assert seen == {"blue": [JOB], "red": [], "reader": [JOB], "operator": [JOB]}
+
+
+def test_health_is_for_everyone(served: Served) -> None:
+    with grpc.insecure_channel(served.api.addresses[0]) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        assert stub.Check(health_pb2.HealthCheckRequest(), timeout=5).status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_a_tenant_that_lost_its_job_id_learns_how(served: Served) -> None:
+    """Red had the id once; what it may know is its own end, and nothing of who has it now."""
+    with served.client("red") as red, served.client("operator") as operator, served.client("blue") as blue:
+        old = red.register_job(spec("shared", ("10.0.88.1", "10.0.88.2")))
+        operator.deregister_job("shared", force=True)
+        blue.register_job(spec("shared", ADDRESSES))
+        with pytest.raises(NotFound, match="was deregistered") as ended:
+            red.renew_lease("shared", old.lease_token)
+        with pytest.raises(NotFound):
+            red.get_job("shared")
+        assert not any(secret in str(ended.value) for secret in SECRETS)
+        blue.deregister_job("shared")
+
+
+# ---- quotas, audit
+
+
+def test_a_quota_holds_for_registering_and_updating(tmp_path: Path) -> None:
+    quotas = '\n[[tenant]]\nname = "blue"\nmax_jobs = 1\nmax_virtual_links = 1\n'
+    with running_api(tokens=tokens_file(tmp_path, quotas)) as api, client(api, tmp_path, "blue") as blue:
+        blue.register_job(spec())
+        with pytest.raises(Exhausted, match="tenant 'blue' has 1 jobs; its quota max_jobs is 1"):
+            blue.register_job(spec("second", (H1, H2)))
+        with pytest.raises(Exhausted, match="its quota max_virtual_links is 1"):
+            blue.update_job(spec(both_ways=True))
+        with client(api, tmp_path, "red") as red:
+            red.register_job(spec("second", (H1, H2)))
+
+
+def audited(served: Served, name: str | None, act: Callable[[Client], object]) -> list[Any]:
+    refused = (NotAllowed, NotFound, Unauthenticated, WrongLeaseToken)
+    with capture_logs() as lines, served.client(name) as caller, suppress(*refused):
+        act(caller)
+    return [line for line in lines if line["event"] == "audit"]
+
+
+def test_changes_and_what_is_not_allowed_are_in_the_audit_log(fresh: Served) -> None:
+    (line,) = audited(fresh, "operator", lambda client: client.replan())
+    assert (line["name"], line["role"], line["method"], line["code"]) == ("operator", "operator", "Replan", "OK")
+    assert line["peer"].startswith("127.0.0.1:")
+    (line,) = audited(fresh, "red", lambda client: client.deregister_job(JOB, fresh.lease_token))
+    assert (line["tenant"], line["job_id"], line["code"]) == ("red", JOB, "NOT_FOUND")
+    (line,) = audited(fresh, None, lambda client: client.get_fabric())
+    assert (line["method"], line["code"]) == ("GetFabric", "UNAUTHENTICATED")
+    assert "name" not in line
+    (line,) = audited(fresh, "blue", lambda client: client.renew_lease(JOB, "no token"))
+    assert (line["method"], line["code"]) == ("RenewLease", "PERMISSION_DENIED")
+
+
+def test_reads_and_heartbeats_that_succeed_have_no_line(fresh: Served) -> None:
+    assert audited(fresh, "blue", lambda client: client.renew_lease(JOB, fresh.lease_token)) == []
+    assert audited(fresh, "reader", lambda client: client.get_fabric()) == []
+
+
+def test_no_token_is_in_any_line(fresh: Served) -> None:
+    lines = audited(fresh, "blue", lambda client: client.register_job(spec(), lease_token=fresh.lease_token))
+    lines += audited(fresh, "red", lambda client: client.deregister_job(JOB, fresh.lease_token))
+    assert lines
+    assert not any(secret in str(lines) for secret in (fresh.lease_token, token("blue"), token("red")))
+
+
+def rule(method: str) -> Any:
+    return RULES[f"/{METHODS[method].containing_service.full_name}/{method}"]

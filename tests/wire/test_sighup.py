@@ -1,0 +1,209 @@
+"""SIGHUP to a real controller process: what it takes over, what it keeps, and what it says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.api.certificates import Credentials
+from controller.api.client import Client, Unreachable
+from controller.errors import NotFound, SignalboxError, Unauthenticated
+from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess, free_port
+from mininet_topos.lab.record import wait_for
+from tests.support.wire.certificates import Authority
+
+HERE = "IP:127.0.0.1"
+DEADLINE_S = 20.0
+
+
+class Reloaded:
+    """A controller with TLS on all its ports, and tokens. Its certificates and tokens are files that tests replace."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.first, self.second = Authority(folder, "first"), Authority(folder, "second")
+        self.port, self.metrics_port = free_port(), free_port()
+        self.tokens = folder / "tokens.toml"
+        self.tokens.touch(0o600)
+        self.certify(self.first)
+        self.accept("old")
+        files = {"certificate": str(folder / "c.pem"), "private_key": str(folder / "c.key")}
+        self.controller = ControllerProcess(
+            folder,
+            settings={
+                "openflow": {**files, "ca_certificates": str(folder / "ca.pem")},
+                "api": {
+                    "listen": [f"unix:{folder / 'api.sock'}", f"127.0.0.1:{self.port}"],
+                    "tokens": str(self.tokens),
+                    **files,
+                },
+                "metrics": {"port": self.metrics_port, **files},
+            },
+        )
+
+    def certify(self, authority: Authority) -> None:
+        made = authority.sign("controller", also=HERE)
+        (self.folder / "c.pem").write_bytes(made.certificate.read_bytes())
+        (self.folder / "c.key").write_bytes(made.private_key.read_bytes())
+        (self.folder / "ca.pem").write_bytes(authority.certificate.read_bytes())
+
+    def accept(self, *tokens: str) -> None:
+        """These tokens, of operators, and no other."""
+        self.tokens.write_text(
+            "\n".join(
+                f'[[token]]\nname = "{token}"\nrole = "operator"\n'
+                f'sha256 = "{hashlib.sha256(token.encode()).hexdigest()}"'
+                for token in tokens
+            )
+        )
+
+    def client(self, token: str, authority: Authority) -> Client:
+        file = self.folder / f"{token}.token"
+        file.write_text(token)
+        return Client(f"127.0.0.1:{self.port}", 5, Credentials(authority.certificate, token_file=file))
+
+    def status(self, token: str, authority: Authority) -> Any:
+        with self.client(token, authority) as client:
+            return client.get_status()
+
+    def hang_up(self, expected: str) -> None:
+        """Returns when the log has the line."""
+        assert self.controller.process is not None
+        before = self.log().count(expected)
+        os.kill(self.controller.process.pid, signal.SIGHUP)
+        wait_for(lambda: self.log().count(expected) > before, expected, DEADLINE_S, 0.05)
+
+    def log(self) -> str:
+        return self.controller.log.read_text()
+
+    def metrics_over(self, authority: Authority) -> bytes:
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        with (
+            socket.create_connection(("127.0.0.1", self.metrics_port), timeout=10) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1") as tls,
+        ):
+            tls.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            return tls.recv(15)
+
+    def openflow_over(self, authority: Authority) -> str | None:
+        """The TLS version, once the controller has shown a certificate of the authority."""
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.check_hostname = False
+        context.load_cert_chain(*authority.sign("leaf"))
+        with (
+            socket.create_connection(("127.0.0.1", self.controller.openflow_port), timeout=10) as sock,
+            context.wrap_socket(sock) as tls,
+        ):
+            return tls.version()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reloaded]:
+    reloaded = Reloaded(tmp_path_factory.mktemp("controller"))
+    with reloaded.controller.running():
+        yield reloaded
+
+
+@pytest.fixture
+def controller(running: Reloaded) -> Reloaded:
+    """With the first authority, the token ``old``, and the configuration that it was started with."""
+    running.certify(running.first)
+    running.accept("old")
+    running.tokens.chmod(0o600)
+    (running.folder / "signalbox.toml").write_text(running.controller.config())
+    running.hang_up("event=reloaded")
+    return running
+
+
+def test_certificates_of_every_port_are_replaced(controller: Reloaded) -> None:
+    assert controller.status("old", controller.first)
+    assert controller.openflow_over(controller.first)
+    assert controller.metrics_over(controller.first) == b"HTTP/1.0 200 OK"
+    controller.certify(controller.second)
+    controller.hang_up("event=reloaded")
+    assert controller.status("old", controller.second)
+    assert controller.openflow_over(controller.second)
+    assert controller.metrics_over(controller.second) == b"HTTP/1.0 200 OK"
+    with pytest.raises(Unreachable):
+        controller.status("old", controller.first)
+    for over in (controller.openflow_over, controller.metrics_over):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            over(controller.first)
+
+
+def test_a_withdrawn_token_ends_its_streams_and_is_refused_on_open_connections(controller: Reloaded) -> None:
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
+    spec = JobSpec.parse({"job_id": "job", "endpoints": ["10.0.0.1", "10.0.0.2"], "transfers": transfers})
+    controller.accept("old", "other")
+    controller.hang_up("event=reloaded")
+    with controller.client("old", controller.first) as client, controller.client("other", controller.first) as other:
+        client.register_job(spec)
+        watch, others_watch = client.watch_routes("job"), other.watch_routes("job")
+        next(watch)
+        next(others_watch)
+        controller.accept("new", "other")
+        controller.hang_up("event=reloaded")
+        with pytest.raises(Unauthenticated, match="not valid any more"):
+            next(watch)
+        with pytest.raises(Unauthenticated, match="the token is not known"):
+            client.get_status()
+        other.deregister_job("job", force=True)
+        with pytest.raises(NotFound):
+            next(others_watch)
+    assert controller.status("new", controller.first)
+
+
+def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloaded) -> None:
+    controller.certify(controller.second)
+    controller.accept("new")
+    controller.tokens.chmod(0o644)
+    controller.hang_up('event="not reloaded: nothing has changed"')
+    assert "chmod 600" in controller.log()
+    assert controller.status("old", controller.first)
+    with pytest.raises(SignalboxError):
+        controller.status("new", controller.second)
+    controller.tokens.chmod(0o600)
+    (controller.folder / "c.key").write_text("no key")
+    controller.hang_up('event="not reloaded: nothing has changed"')
+    assert "is no PEM file with a private key" in controller.log()
+    assert controller.status("old", controller.first)
+    (controller.folder / "signalbox.toml").write_text("no_such_key = 1")
+    controller.hang_up('event="not reloaded: nothing has changed"')
+    assert controller.status("old", controller.first)
+
+
+def test_the_log_level_changes_and_what_needs_a_restart_is_named(controller: Reloaded) -> None:
+    config = controller.controller.config().replace(
+        "[metrics]", "[log]\nlevel = 'warning'\n[jobs]\nmax_jobs = 7\n[metrics]"
+    )
+    (controller.folder / "signalbox.toml").write_text(config.replace(f"127.0.0.1:{controller.port}", "127.0.0.1:1"))
+    controller.hang_up("needs a restart")
+    line = next(line for line in reversed(controller.log().splitlines()) if "needs a restart" in line)
+    assert "api.listen" in line
+    assert "jobs.max_jobs" in line
+    assert "log" not in line.partition("keys=")[2]
+    before = controller.log().count("event=audit")
+    with controller.client("old", controller.first) as client:
+        client.replan()
+    assert controller.log().count("event=audit") == before
+
+
+def test_no_secret_is_in_the_log(controller: Reloaded) -> None:
+    with pytest.raises(Unauthenticated):
+        controller.status("sbx_wrong", controller.first)
+    with controller.client("old", controller.first) as client:
+        client.replan()
+    log = controller.log()
+    assert "name=old" in log
+    assert "sbx_wrong" not in log
+    assert hashlib.sha256(b"old").hexdigest() not in log
+    assert "PRIVATE KEY" not in log

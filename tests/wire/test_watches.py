@@ -1,0 +1,370 @@
+"""Watches over real gRPC: snapshot, changes, resuming, slow readers."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from controller.alarms import Alarm, AlarmKind
+from controller.api import watches
+from controller.api.client import Client, Unreachable, resuming
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.errors import InvalidInput, NotFound, SignalboxError
+from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
+from controller.jobs.messages import IterationTime
+from controller.planning.problem import FlowId
+from controller.status import LinkStatus, Status
+from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
+from tests.wire.test_api import ring
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watchers are told of changes so often that no test waits."""
+    monkeypatch.setattr(watches, "SPACING_S", 0.01)
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: Running) -> Iterator[Client]:
+    with Client(api.addresses[0]) as client:
+        yield client
+
+
+def publish(api: Running, change: Callable[[Status], Status]) -> None:
+    """Returns when the changed status is there for all."""
+    done = threading.Event()
+
+    def change_it() -> None:
+        api.control.status = change(api.control.status)
+
+    api.control.put(change_it)
+    api.control.put(done.set)
+    assert done.wait(20)
+
+
+def until(watch: Iterator[Any], found: Callable[[Any], bool]) -> Any:
+    """The first message that is it."""
+    return next(message for message in watch if found(message))
+
+
+def cables(count: int, rate_bps: float = 1e9) -> Callable[[Status], Status]:
+    """A fabric of two switches with so many cables, all with this rate."""
+    links = [
+        Link(PortRef(Dpid(src), PortNo(n)), PortRef(Dpid(3 - src), PortNo(n)), 1e11)
+        for src in (1, 2)
+        for n in range(1, count + 1)
+    ]
+    switches = {Dpid(d): Switch(Dpid(d), f"switch-with-a-long-name-{d}", {}) for d in (1, 2)}
+    fabric = Fabric(8, switches, {link.id: link for link in links})
+    figures = {link.id: LinkStatus(0, rate_bps + link.src.port, 0.0) for link in links}
+    return lambda status: replace(status, fabric=fabric, switches={}, links=figures)
+
+
+# ---- jobs
+
+
+def test_watching_jobs_sends_all_then_new_and_changed_ones_and_those_that_end(api: Running, client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_jobs()
+    snapshot = next(watch)
+    assert snapshot.snapshot
+    assert [job.spec.job_id for job in snapshot.jobs] == ["ring"]
+
+    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    api.control.set_route(FlowId(H2, H1), BACK)
+    changed = until(watch, lambda m: m.jobs and m.jobs[0].pinned == 2)
+    assert not changed.snapshot
+    assert changed.jobs[0].state == pb.JOB_STATE_PINNED
+
+    client.register_job(ring("other", endpoints=("10.0.5.1", "10.0.5.2")))
+    new = next(watch)
+    assert [(job.spec.job_id, job.state) for job in new.jobs] == [("other", pb.JOB_STATE_PENDING)]
+
+    client.deregister_job("ring")
+    ended = next(watch)
+    assert ([end.job_id for end in ended.ended], list(ended.jobs)) == (["ring"], [])
+    watch.close()
+
+
+def test_a_job_is_told_without_what_changes_all_the_time(client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_jobs()
+    (job,) = next(watch).jobs
+    assert not job.HasField("lease_left")
+    assert job.demand.source == pb.DEMAND_SOURCE_DECLARED
+    assert job.spec == client.get_job("ring").spec
+
+    client.renew_lease("ring")
+    client.report_iterations("ring", [IterationTime(0, 1.0, 1.0)])
+    (job,) = next(watch).jobs
+    assert job.iterations == 1
+    watch.close()
+
+
+def test_a_job_that_was_registered_before_the_watch_began_is_in_its_snapshot(client: Client) -> None:
+    with_watchers = client.watch_jobs()
+    next(with_watchers)
+    client.register_job(ring())
+    watch = client.watch_jobs()
+    assert [job.spec.job_id for job in next(watch).jobs] == ["ring"]
+    watch.close()
+    with_watchers.close()
+
+
+# ---- fabric
+
+
+def test_watching_the_fabric_sends_all_then_rates_and_what_goes(api: Running, client: Client) -> None:
+    watch = client.watch_fabric()
+    snapshot = next(watch)
+    now = client.get_fabric()
+    assert snapshot.snapshot
+    assert list(snapshot.switches) == list(now.switches)
+    assert sorted(snapshot.links, key=lambda link: link.name) == sorted(now.links, key=lambda link: link.name)
+    assert list(snapshot.hosts) == list(now.hosts)
+
+    publish(api, lambda status: replace(status, links={VIA_SPINE[0]: LinkStatus(2000, 3e6, 5e5)}))
+    changed = next(watch)
+    assert [(link.name, link.rate_bps, link.background_bps) for link in changed.links] == [("leaf1:1>spine1", 3e6, 5e5)]
+    assert not changed.switches
+    assert not changed.hosts
+
+    def lose(status: Status) -> Status:
+        fabric = status.fabric
+        links = {key: link for key, link in fabric.links.items() if link.id != BACK[0]}
+        switches = {dpid: switch for dpid, switch in fabric.switches.items() if switch.name != "spine1"}
+        left = Fabric(9, switches, links, {H1: Host(H1, "02:00:00:00:09:09", fabric.hosts[H1].at, 5e6)})
+        return replace(status, fabric=left)
+
+    publish(api, lose)
+    gone = next(watch)
+    assert [(at.dpid, at.port) for at in gone.links_gone] == [BACK[0][:2]]
+    assert list(gone.switches_gone) == [11]
+    assert list(gone.hosts_gone) == [H2]
+    assert [host.mac for host in gone.hosts] == ["02:00:00:00:09:09"]
+    watch.close()
+
+
+def test_a_large_snapshot_is_divided(api: Running, client: Client) -> None:
+    publish(api, cables(1000))
+    watch = client.watch_fabric()
+    messages = [next(watch)]
+    while not messages[-1].resume_token:
+        messages.append(next(watch))
+    assert len(messages) > 1
+    assert [message.snapshot for message in messages] == [True] + [False] * (len(messages) - 1)
+    assert all(message.ByteSize() < 70_000 for message in messages)
+    links = [link for message in messages for link in message.links]
+    assert len({link.name for link in links}) == len(links) == 2000
+    watch.close()
+
+
+def test_who_reads_slowly_is_told_of_each_link_once_in_its_newest_form(api: Running, client: Client) -> None:
+    watch = client.watch_fabric()
+    next(watch)
+    for number in range(1, 100):
+        links = {VIA_SPINE[0]: LinkStatus(0, float(number), 0.0)}
+        publish(api, functools.partial(replace, links=links))
+    seen: list[float] = []
+    while not seen or seen[-1] != 99.0:
+        seen += [link.rate_bps for link in next(watch).links]
+    assert seen == sorted(set(seen))
+    watch.close()
+
+
+# ---- plan, alarms
+
+
+def test_watching_the_plan_sends_none_then_each(client: Client) -> None:
+    watch = client.watch_plan()
+    assert not next(watch).HasField("plan")
+    client.replan()
+    message = next(watch)
+    assert message.plan == client.get_plan()
+    watch.close()
+
+
+def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, client: Client) -> None:
+    watch = client.watch_alarms()
+    first = next(watch)
+    assert [(alarm.kind, alarm.subject) for alarm in first.raised] == [(pb.ALARM_KIND_FOREIGN_RULES, "spine1")]
+
+    def alarms(*alarms: Alarm) -> Callable[[Status], Status]:
+        return lambda status: replace(status, alarms=alarms)
+
+    more = Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 3})
+    lost = Alarm(AlarmKind.MASTERSHIP_LOST, "leaf1", since=5.0)
+    publish(api, alarms(more, lost))
+    second = next(watch)
+    assert [alarm.text for alarm in second.raised] == [
+        "spine1 holds 3 foreign rules",
+        "another controller has become the master of leaf1; the switch is left alone until it connects again",
+    ]
+    assert second.raised[0].raise_time == first.raised[0].raise_time
+    publish(api, alarms(replace(lost)))
+    third = next(watch)
+    assert ([alarm.subject for alarm in third.ended], list(third.raised)) == (["spine1"], [])
+    watch.close()
+
+
+# ---- resuming
+
+
+def test_a_watch_that_resumes_is_told_what_it_missed(client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_jobs()
+    token = next(watch).resume_token
+    watch.close()
+    client.register_job(ring("other", endpoints=("10.0.5.1", "10.0.5.2")))
+    client.deregister_job("ring")
+    watch = client.watch_jobs(token)
+    message = next(watch)
+    assert not message.snapshot
+    assert [job.spec.job_id for job in message.jobs] == ["other"]
+    assert [end.job_id for end in message.ended] == ["ring"]
+    watch.close()
+
+
+def test_routes_resume_where_they_were(api: Running, client: Client) -> None:
+    client.register_job(ring())
+    watch = client.watch_routes("ring")
+    first = next(watch)
+    watch.close()
+    watch = client.watch_routes("ring", first.resume_token)
+    api.control.set_route(FlowId(H1, H2), VIA_SPINE)
+    second = next(watch)
+    assert second.generation == first.generation + 1
+    assert second.resume_token != first.resume_token
+    watch.close()
+
+
+def test_a_token_of_before_a_restart_gives_a_snapshot(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/api.sock"
+    with running_api(address) as api, Client(address) as client:
+        client.register_job(ring())
+        tokens = next(client.watch_alarms()).resume_token, next(client.watch_routes("ring")).resume_token
+        assert api.control.board.status.jobs
+    with running_api(address), Client(address) as client:
+        client.register_job(ring())
+        assert next(client.watch_alarms(tokens[0])).snapshot
+        assert next(client.watch_routes("ring", tokens[1])).routes
+
+
+@pytest.mark.parametrize("method", ["watch_jobs", "watch_fabric", "watch_plan", "watch_alarms"])
+def test_what_is_no_token_is_refused_by_name(client: Client, method: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        next(getattr(client, method)("nonsense"))
+    assert [problem.path for problem in error.value.problems] == ["resume_token"]
+
+
+def test_a_client_goes_on_after_a_restart(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/api.sock"
+    lost: list[SignalboxError] = []
+    with Client(address) as client:
+        with running_api(address):
+            client.register_job(ring())
+            watch = resuming(client.watch_jobs, lost.append, pause=lambda _: time.sleep(0.01))
+            assert len(next(watch).jobs) == 1
+            received: list[Any] = []
+            reader = threading.Thread(target=lambda: received.append(next(watch)))
+            reader.start()
+        with running_api(address):
+            reader.join(60)
+            (message,) = received
+            assert message.snapshot
+            assert not message.jobs
+            assert isinstance(lost[0], Unreachable)
+            watch.close()
+
+
+def test_a_client_that_never_reached_the_controller_is_told_at_once(tmp_path: Path) -> None:
+    with Client(f"unix:{tmp_path}/none.sock") as client, pytest.raises(Unreachable):
+        next(resuming(client.watch_jobs))
+
+
+def test_routes_of_a_job_that_goes_end_also_when_resuming(client: Client) -> None:
+    client.register_job(ring())
+    watch = resuming(lambda token: client.watch_routes("ring", token))
+    next(watch)
+    client.deregister_job("ring")
+    with pytest.raises(NotFound):
+        next(watch)
+
+
+# ---- many, slow and gone
+
+
+def test_no_one_listens_when_all_watchers_have_gone(api: Running, client: Client) -> None:
+    client.register_job(ring())
+
+    def opened() -> list[Generator[Any, None, None]]:
+        return [client.watch_jobs(), client.watch_fabric(), client.watch_plan(), client.watch_alarms()]
+
+    streams = [*opened(), *opened(), client.watch_routes("ring"), client.watch_routes("ring")]
+    for watch in streams:
+        next(watch)
+    assert len(api.control.board._listeners) == 5
+    for watch in streams:
+        watch.close()
+    deadline = time.monotonic() + 20
+    while api.control.board._listeners and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not api.control.board._listeners
+
+
+def test_a_reader_that_never_reads_delays_no_other_and_may_leave(api: Running, client: Client) -> None:
+    publish(api, cables(1000))
+    with grpc.insecure_channel(api.addresses[0]) as channel:
+        stub: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+        silent = [stub.WatchFabric(pb.WatchFabricRequest()) for _ in range(5)]
+        watch = client.watch_fabric()
+        until(watch, lambda message: message.resume_token)
+        for number in range(1, 20):
+            publish(api, cables(1000, rate_bps=number * 1e6))
+            message = until(watch, lambda message: message.resume_token)
+        first: LinkId = min(api.control.status.fabric.links)
+        assert message.links
+        assert api.control.status.links[first].rate_bps == 19e6 + 1
+        watch.close()
+        for stream in silent:
+            stream.cancel()
+    deadline = time.monotonic() + 20
+    while api.control.board._listeners and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not api.control.board._listeners
+
+
+def test_watchers_that_leave_while_they_are_written_to_put_nothing_into_the_log(
+    api: Running, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for round_number in range(3):
+        channels = [grpc.insecure_channel(api.addresses[0], [("grpc.use_local_subchannel_pool", 1)]) for _ in range(8)]
+        stubs: list[Any] = [pb_grpc.ControllerServiceStub(channel) for channel in channels]  # type: ignore[no-untyped-call]
+        streams = [stub.WatchFabric(pb.WatchFabricRequest()) for stub in stubs for _ in range(12)]
+        for stream in streams:
+            next(stream)
+        for number in range(10):
+            publish(api, cables(500, rate_bps=(10 * round_number + number) * 1e6))
+        for channel in channels:
+            channel.close()
+    deadline = time.monotonic() + 20
+    while api.control.board._listeners and time.monotonic() < deadline:
+        threading.Event().wait(0.01)
+    assert not api.control.board._listeners
+    assert not caplog.records
+    assert "request failed" not in capsys.readouterr().out
