@@ -25,6 +25,7 @@ MODULES = {
     "joining": "benchmarks.joining.command",
     "registering": "benchmarks.joining.registering",
     "wire": "benchmarks.joining.wire",
+    "api-requests": "benchmarks.api_requests.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 
