@@ -22,10 +22,11 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server as add_reflection
 
 from controller.api.certificates import Certificates
 from controller.api.gate import Gate
-from controller.api.guard import GuardedServer
+from controller.api.guard import GuardedServer, keep_clients_out_of_log
 from controller.api.identities import READABLE_BY_OTHERS, Identities
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -100,6 +101,7 @@ class ApiServer:
             os._exit(1)
 
     async def _serve(self) -> None:
+        keep_clients_out_of_log()
         server = grpc.aio.server(
             options=(
                 ("grpc.max_receive_message_length", self._config.max_message_bytes),
@@ -115,7 +117,8 @@ class ApiServer:
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        add_reflection(reflection.aio.ReflectionServicer(names), guarded)  # type: ignore[no-untyped-call]
+        guarded.refuse_other_methods()
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         bound: list[str] = []
@@ -124,13 +127,22 @@ class ApiServer:
             await server.start()
             self._bound.set_result(tuple(bound))
             log.info("API listens", addresses=bound)
-            await self._stopping.wait()
+            await self._until_stopped(server)
             self._services.stop_waiting()
             await self._health.end()
         finally:
             await server.stop(self._grace_s)
             for path in filter(None, map(_socket_path, bound)):
                 path.unlink(missing_ok=True)
+
+    async def _until_stopped(self, server: grpc.aio.Server) -> None:
+        """Raises what gRPC's server has ended by itself with: without it nothing is served, and nobody would know."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        ended = asyncio.create_task(server.wait_for_termination())
+        await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            await ended
+            raise RuntimeError("gRPC's server has ended by itself")
 
 
 class _HealthService(health.aio.HealthServicer):
