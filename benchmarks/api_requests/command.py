@@ -146,8 +146,7 @@ class _Run:
     def _send_raw(self, number: str, sent: Raw) -> None:
         status = send_raw(self.controller.address.removeprefix("unix:"), sent)
         self.result.kinds["raw"] += 1
-        # INTERNAL is what gRPC itself answers to frames that break its protocol; a fault of ours has a line in the log.
-        self._judge(number, str(sent), status if status == "UNKNOWN" else "")
+        self._judge(number, str(sent), sent.wrong(status))
 
     def _judge(self, number: str, sent: str, wrong: str) -> None:
         bad = self._log.bad_lines()

@@ -45,6 +45,11 @@ class Raw:
     path: str
     data: bytes
 
+    def wrong(self, status: str) -> str:
+        """What must not be. gRPC by itself answers frames that break its protocol with INTERNAL, and a path that is not
+        UTF-8 with UNKNOWN; a fault of ours has a line in the log."""
+        return status if status == "UNKNOWN" and NO_UTF8 not in self.data else ""
+
     def __str__(self) -> str:
         return f"raw, {self.what}: {self.path} {self.data[len(_PREFACE) :][:600].hex()} ({len(self.data)} bytes)"
 
