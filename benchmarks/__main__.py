@@ -26,6 +26,8 @@ MODULES = {
     "registering": "benchmarks.joining.registering",
     "wire": "benchmarks.joining.wire",
     "api-requests": "benchmarks.api_requests.command",
+    "api-abuse": "benchmarks.api_abuse.command",
+    "api-load": "benchmarks.api_load.command",
 }
 """The function ``main`` of each is the command. Only the module of the command that runs is imported."""
 

@@ -80,6 +80,7 @@ class OpenFlowConfig(_TlsSection):
 
     host: str = "127.0.0.1"
     port: int = Field(default=6653, ge=1, le=65535)
+    max_connections: int = Field(default=4096, ge=2)
     echo_interval_s: Seconds = 5.0
     echo_misses: int = Field(default=3, ge=1)
     barrier_timeout_s: Seconds = 10.0
@@ -127,19 +128,41 @@ class SocketRole(StrEnum):
 class ApiConfig(_TlsSection):
     """``listen``: gRPC addresses, ``HOST:PORT`` or ``unix:PATH``; TLS is for the first kind only. ``tokens``: a TOML
     file of identities (``api.identities``). ``insecure``: listen beyond loopback although anyone who connects is an
-    operator or could read what others send."""
+    operator or could read what others send.
+
+    A client is who has authenticated itself, else an address, or a user at a Unix socket; for connections and bytes
+    always one of the latter. ``max_client_…`` are limits of one, the others of all together. ``max_silent``:
+    connections that have sent nothing. ``max_calls`` are at one time, and streams are no calls. ``silent_s``: how long
+    a client may take over the first bytes of a connection, and over the request of a call. ``stalled_s``: how long it
+    may not read what is sent."""
 
     listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
-    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
     tokens: Path | None = None
     insecure: bool = False
     socket_mode: Annotated[str, Field(pattern="^0[0-7]{3}$")] = "0600"
     socket_role: SocketRole = SocketRole.OPERATOR
+    max_message_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    max_connections: int = Field(default=2048, ge=1)
+    max_client_connections: int = Field(default=512, ge=1)
+    max_client_connections_per_s: float = Field(default=50.0, ge=1, allow_inf_nan=False)
+    max_silent: int = Field(default=1024, ge=1)
+    max_calls: int = Field(default=1024, ge=1)
+    max_client_calls: int = Field(default=512, ge=1)
+    max_streams: int = Field(default=4096, ge=1)
+    max_client_streams: int = Field(default=1024, ge=1)
+    max_calls_per_s: float = Field(default=1000.0, ge=1, allow_inf_nan=False)
+    max_client_calls_per_s: float = Field(default=500.0, ge=1, allow_inf_nan=False)
+    max_client_bytes_per_s: float = Field(default=8 * 1024 * 1024, ge=1024, allow_inf_nan=False)
+    silent_s: Seconds = 5.0
+    stalled_s: Seconds = 30.0
 
 
 class MetricsConfig(_TlsSection):
+    """``max_connections``: the newest ends the oldest when there are more."""
+
     host: str = "127.0.0.1"
     port: int = Field(default=9464, ge=0, le=65535)
+    max_connections: int = Field(default=16, ge=1, le=64)
 
 
 class DiscoveryConfig(_Section):
@@ -204,11 +227,13 @@ class PlanningConfig(_Section):
 
 
 class JobsConfig(_Section):
-    """``orphan_lease_s``: how long pins of jobs that a restarted controller does not know are kept.
+    """``max_virtual_links``: of all jobs together; each takes about 400 bytes of memory. ``orphan_lease_s``: how long
+    pins of jobs that a restarted controller does not know are kept.
     ``max_learning_rules``: pairs of hosts that are counted at one time to learn what jobs send; 4,032 are all pairs of
     64 hosts."""
 
-    max_jobs: int = Field(default=1000, ge=1)
+    max_jobs: int = Field(default=2000, ge=1)
+    max_virtual_links: int = Field(default=200_000, ge=1)
     orphan_lease_s: Seconds = 60.0
     max_learning_rules: int = Field(default=4032, ge=0)
 

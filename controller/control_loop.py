@@ -42,6 +42,12 @@ class ControlLoop:
         return self.state.fabric
 
     @property
+    def unfinished(self) -> bool:
+        """Work is left that waits for nothing: ``handle`` is to be called again at once."""
+        phases = self.state.phases
+        return self.derived.pins_due() and not (phases.adopting or phases.urgent)
+
+    @property
     def urgent(self) -> bool:
         """Lost links are being answered: what can wait should."""
         return self.state.phases.urgent
@@ -93,10 +99,10 @@ class ControlLoop:
         if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or not self._is_due(Work.PLAN, now):
             return []
         problem = self.derived.problem()
-        if problem.broken:
-            s.losses.break_more_routes(self.derived.routed_lost_links(), now)  # this cycle is the answer to it
+        if lost := self.derived.routed_lost_links():
+            s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
         sources = {job.id: s.demand.demands[job.id].source for job in self.derived.ready()}
-        asked = s.cycle.begin(problem, sources, s.strategy, now)
+        asked = s.cycle.begin(problem, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
         return asked
@@ -109,9 +115,12 @@ class ControlLoop:
             if s.phases.adopting:
                 s.wanted = s.wanted._replace(rules=self.derived.adopting_rules())
             else:
+                self.derived.next_pins()
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
                 s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
+                if self.derived.pins_due():
+                    self._pending |= at_once(Work.RULES)
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
@@ -124,7 +133,7 @@ class ControlLoop:
         elif not self.urgent:
             return []
         if s.sending.is_confirmed(now) and staged:
-            s.sending.take_confirmed(d.confirmed_pins(), d.confirmed_routes(), d.jobs(), s.jobs)
+            s.sending.take_confirmed(d.confirmed(), d.jobs(), s.jobs)
         return sent
 
     def _save(self, now: float) -> list[Command]:

@@ -33,10 +33,6 @@ class Memo(Generic[*Inputs, Value]):
             self._last = inputs, self._function(*inputs)
         return self._last[1]
 
-    def latest(self, otherwise: Value) -> Value:
-        """The last value, ``otherwise`` before the first."""
-        return self._last[1] if self._last else otherwise
-
 
 class Changed(Generic[Key]):
     """Which keys of a mapping have another value than at the last call, or have another one in one of the mappings

@@ -172,9 +172,11 @@ class Status:
 
 
 class StatusBoard:
-    """Holds the newest ``Status``. Written by the loop's thread, read by any."""
+    """Holds the newest ``Status``. Written by the loop's thread, read by any. ``api_refused``: how often the API has
+    refused or ended something of its clients, by reason; written by its thread."""
 
     def __init__(self) -> None:
+        self.api_refused: Mapping[str, int] = {}
         self._lock = threading.Lock()
         self._status = Status()
         self._listeners: list[Callable[[], None]] = []
@@ -182,6 +184,9 @@ class StatusBoard:
     @property
     def status(self) -> Status:
         return self._status
+
+    def publish_refused(self, counts: Mapping[str, int]) -> None:
+        self.api_refused = counts
 
     def publish(self, status: Status) -> None:
         with self._lock:

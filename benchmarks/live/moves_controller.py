@@ -16,9 +16,10 @@ from typing import Annotated
 import typer
 
 from controller.config import load
-from controller.planning.messages import Compared, Planned, SolvePlan
+from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import Plan, PlanTimes
 from controller.planning.problem import FlowId, Problem, Route, whole
+from controller.planning.verdict import Levels
 from controller.planning.worker import PlanningWorker
 from controller.serving.serve import serve
 
@@ -30,13 +31,14 @@ class TwoAnswers(PlanningWorker):
     """Answers at once; the worker's own threads have nothing to do."""
 
     def __init__(
-        self, inbox_put: Callable[[Planned | Compared], None], on_crash: Callable[[BaseException], None]
+        self, inbox_put: Callable[[Planned | Compared | Levels], None], on_crash: Callable[[BaseException], None]
     ) -> None:
         super().__init__(inbox_put, on_crash)
         self._send = inbox_put
 
-    def submit(self, request: SolvePlan) -> None:
-        self._send(Planned(_other_plan(request.problem)))
+    def submit(self, request: SolvePlan | WorkOutLevels) -> None:
+        if isinstance(request, SolvePlan):
+            self._send(Planned(_other_plan(request.problem)))
 
 
 def routes(problem: Problem, turn: int) -> dict[FlowId, Route]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from controller.alarms import Alarm, AlarmKind
 from controller.api.identities import Caller, Role
 from controller.errors import NotFound
 from controller.jobs.spec import JobId
@@ -63,6 +64,8 @@ RULES: Mapping[str, Rule] = {
 }
 """A method that is not here is refused to everyone."""
 
+_OF_JOBS = frozenset({AlarmKind.HOSTS_MISSING, AlarmKind.DEMAND_DIFFERS})
+
 OPEN_TO_ALL = ("/grpc.health.v1.Health/", "/grpc.reflection.v1alpha.ServerReflection/")
 """They tell whether the server runs and what the proto file says, nothing of jobs or the fabric."""
 
@@ -80,6 +83,14 @@ def only_tenant(caller: Caller) -> str | None:
 def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
     """Those that the caller may hear of."""
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
+
+
+def own_alarms(caller: Caller, status: Status) -> tuple[Alarm, ...]:
+    """Those that the caller may hear of: a tenant those of its jobs. Others may name its neighbours' addresses."""
+    if caller.role is not Role.TENANT:
+        return status.alarms
+    own = {key for key, job in status.jobs.items() if job.registration.tenant == caller.tenant}
+    return tuple(alarm for alarm in status.alarms if alarm.kind in _OF_JOBS and alarm.subject in own)
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:

@@ -1,7 +1,8 @@
 """The audit log: a line for each call that changes what the controller does, and for each that was not allowed.
 
-In: who called what, of which job, from where, and the status it ended with. Out: lines of the event ``audit``. Refused
-calls cost their client nothing, so they have a limit; what is above it is counted. No token is ever in a line.
+In: who called what, of which job, from where, and the status it ended with. Out: lines of the event ``audit``. No
+client can fill the disk with them: refused calls have a limit, and so has what one tenant does; what is above it is
+counted. What operators do always has its line. No token is ever in one.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ LINES_PER_PEER = 5
 """For refused calls, in each window. A peer is a host: its port does not count."""
 LINES = 20
 """For refused calls of all peers, in each window."""
-MAX_SHOWN_CHARS = 63
+LINES_PER_TENANT = 20
+"""For what a tenant does, in each window."""
+MAX_JOB_CHARS = 63
 """Of a job's id: valid ones have no more."""
+MAX_WHY_CHARS = 200
 
 Later = Callable[[float, Callable[[], None]], object]
 
@@ -32,36 +36,57 @@ class AuditLog:
 
     def __init__(self, later: Later | None = None) -> None:
         self._later = later
-        self._lines: Counter[str] = Counter()
-        self._unwritten = 0
+        self._waiting = False
+        self._refused: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
 
     def record(self, caller: Caller | None, method: str, job_id: str, peer: str, code: str, why: str = "") -> None:
         """``caller``: None when it is not known. ``method``: without its service. ``code``: name of the status.
         ``why``: of a refusal."""
-        if code != "OK" and not self._room(peer):
+        if not (self._done_has_room(caller) if code == "OK" else self._refused_has_room(peer)):
             return
         who = {"name": caller.name, "role": caller.role.value, "tenant": caller.tenant} if caller else {}
-        shown = {**who, "method": method, "job_id": _printable(job_id), "peer": peer, "code": code, "why": why}
+        shown = {
+            **who,
+            "method": method,
+            "job_id": _printable(job_id)[:MAX_JOB_CHARS],
+            "peer": peer,
+            "code": code,
+            "why": _printable(why)[:MAX_WHY_CHARS],
+        }
         log.info("audit", **{key: value for key, value in shown.items() if value})
 
-    def _room(self, peer: str) -> bool:
-        """Whether a refused call of this peer has a line. The first one begins a window."""
-        if not self._lines:
-            (self._later or asyncio.get_running_loop().call_later)(WINDOW_S, self._end_window)
+    def _done_has_room(self, caller: Caller | None) -> bool:
+        if caller is None or not caller.tenant:
+            return True
+        self._begin_window()
+        self._done[caller.tenant] += 1
+        return self._done[caller.tenant] <= LINES_PER_TENANT
+
+    def _refused_has_room(self, peer: str) -> bool:
+        """Peers without a line are counted together: there may be any number of them."""
+        self._begin_window()
         host = peer.rpartition(":")[0] or peer
-        if self._lines.total() >= LINES or self._lines[host] >= LINES_PER_PEER:
-            self._unwritten += 1
-            return False
-        self._lines[host] += 1
-        return True
+        room = self._refused.total() - self._refused[""] < LINES and self._refused[host] < LINES_PER_PEER
+        self._refused[host if room else ""] += 1
+        return room
+
+    def _begin_window(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            (self._later or asyncio.get_running_loop().call_later)(WINDOW_S, self._end_window)
 
     def _end_window(self) -> None:
-        if self._unwritten:
-            log.warning("audit", refused_without_a_line=self._unwritten)
-        self._lines.clear()
-        self._unwritten = 0
+        if unwritten := self._refused[""]:
+            log.warning("audit", refused_without_a_line=unwritten)
+        for tenant, done in self._done.items():
+            if done > LINES_PER_TENANT:
+                log.warning("audit", tenant=tenant, done_without_a_line=done - LINES_PER_TENANT)
+        self._refused.clear()
+        self._done.clear()
+        self._waiting = False
 
 
-def _printable(job_id: str) -> str:
+def _printable(text: str) -> str:
     """Callers choose it: it must not look like something else in the log."""
-    return ascii(job_id)[1:-1][:MAX_SHOWN_CHARS]
+    return ascii(text)[1:-1]

@@ -5,6 +5,7 @@ In: files. Out: gRPC's credentials of either side, and the metadata that carries
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -64,6 +65,12 @@ class Credentials:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     token_file: Path | None = None
+
+    @classmethod
+    def of_environment(cls) -> Credentials:
+        """As ``signalbox`` commands take them: ``SIGNALBOX_TLS_CA`` and so on."""
+        given = (os.environ.get(f"SIGNALBOX_{name}") for name in ("TLS_CA", "TLS_CERTIFICATE", "TLS_KEY", "TOKEN_FILE"))
+        return cls(*(Path(path) if path else None for path in given))
 
     def channel(self, address: str, options: list[tuple[str, object]]) -> grpc.Channel:
         """A connection to ``HOST:PORT`` or ``unix:PATH``; sockets are never encrypted. Raises ``InvalidInput``."""

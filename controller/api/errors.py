@@ -76,7 +76,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
 
 
 def status_of(error: BaseException) -> status_pb2.Status:
-    """What an error without an entry of its own says stays in the log."""
+    """What an error that is not ours says stays in the log."""
     code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
@@ -64,9 +64,17 @@ def _is_loopback(address: str) -> bool:
 
 class Gate:
     """``identities``: None where none are configured. ``socket_role``: of who comes through a Unix socket with no
-    token. ``board``: says whose a job is. To be used in the server's loop only."""
+    token. ``board``: says whose a job is. ``name_of``: who is behind a connection, from gRPC's name for it. To be
+    used in the server's loop only."""
 
-    def __init__(self, board: StatusBoard, identities: Identities | None, socket_role: SocketRole) -> None:
+    def __init__(
+        self,
+        board: StatusBoard,
+        identities: Identities | None,
+        socket_role: SocketRole,
+        name_of: Callable[[str], str] = str,
+    ) -> None:
+        self._name_of = name_of
         self._board = board
         self._identities = identities
         self._socket_role = socket_role
@@ -75,7 +83,16 @@ class Gate:
 
     def peer(self, context: Context) -> Peer:
         """Who makes the call."""
-        return peer_of(context.peer(), context.auth_context())
+        return peer_of(self._name_of(context.peer()), context.auth_context())
+
+    def name(self, context: Context) -> str:
+        """Of an authenticated caller; empty for others."""
+        if self._identities is None:
+            return ""
+        try:
+            return self._identify(self.peer(context), context).name
+        except Unauthenticated:
+            return ""
 
     def replace(self, identities: Identities | None) -> None:
         """From now on these count. Streams whose caller has become another one, or nobody, end."""
@@ -113,7 +130,7 @@ class Gate:
                 raise
             finally:
                 if rule.audited or code in _REFUSALS:
-                    self._audit.record(caller, name, _job_id(request), peer.address, code, why)
+                    self._audit.record(caller, name, _job_id(request) or "", peer.address, code, why)
 
         return admitted
 
@@ -154,8 +171,9 @@ class Gate:
         """Raises ``NotAllowed`` and ``NotFound``."""
         if caller.role not in rule.roles:
             raise NotAllowed(f"the role '{caller.role}' may not call this")
-        if rule.of_job:
-            refuse_other_tenants(caller, _job_id(request), self._board.status)
+        job_id = _job_id(request)
+        if rule.of_job and job_id is not None:
+            refuse_other_tenants(caller, job_id, self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
         withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -187,6 +205,7 @@ async def _stopped(task: asyncio.Future[None]) -> None:
     await asyncio.wait({task})
 
 
-def _job_id(request: Any) -> str:
-    """That the request names; empty when it names none."""
-    return str(request.spec.job_id if hasattr(request, "spec") else getattr(request, "job_id", ""))
+def _job_id(request: Any) -> str | None:
+    """That the request names; None when it can name none, or could not be decoded."""
+    found = request.spec if hasattr(request, "spec") else request
+    return getattr(found, "job_id", None)

@@ -20,8 +20,9 @@ from grpc_status import rpc_status
 
 from controller.api.errors import NotServed, TooSlow, status_of
 from controller.errors import InvalidInput, SignalboxError, Unavailable
+from controller.log_limit import LimitedLog
 
-log = structlog.get_logger(__name__)
+log = LimitedLog(structlog.get_logger(__name__))
 
 ANSWER_S = 5.0
 """How long a call may take that needs no switch and no solver; less than clients wait."""
@@ -80,17 +81,22 @@ class GuardedServer:
             else (grpc.unary_unary_rpc_method_handler, handler.unary_unary)
         )
         return kind(
-            _guard(path.rpartition("/")[2], self._behind_gate(path, method, streams), streams),
+            _guard(path.rpartition("/")[2], self._behind_gate(path, _decoded(path, method), streams), streams),
             request_deserializer=_lenient(handler.request_deserializer),
             response_serializer=_unless_bytes(handler.response_serializer),
         )
 
 
 class _OtherMethods(grpc.GenericRpcHandler):
-    """gRPC asks it for methods that no handler before it has."""
+    """gRPC asks it for methods that no handler before it has. All have the same handler: there is no end of them."""
+
+    def __init__(self) -> None:
+        self._handler: Any = grpc.unary_unary_rpc_method_handler(
+            _guard("", _no_method, streams=False), request_deserializer=bytes
+        )
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ARG002
-        return grpc.unary_unary_rpc_method_handler(_guard("", _no_method, streams=False), request_deserializer=bytes)
+        return self._handler
 
 
 async def _no_method(_request: bytes, _context: Context) -> NoReturn:
@@ -135,13 +141,21 @@ def _unless_bytes(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return lambda answer: answer if isinstance(answer, bytes) else encode(answer)
 
 
+def _decoded(path: str, method: Handler) -> Handler:
+    """Who may not call the method is told that first."""
+
+    async def decoded(request: Any, context: Context) -> Any:
+        _refuse_undecodable(path.rpartition("/")[2], request)
+        answer = method(request, context)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    return decoded
+
+
 def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context], Awaitable[Any]]:
     async def guarded(request: Any, context: Context) -> Any:
-        async with _errors_told(name, context):
-            _refuse_undecodable(name, request)
-            async with _within(None if streams else limit_s(name)):
-                answer = method(request, context)
-                return await answer if inspect.isawaitable(answer) else answer
+        async with _errors_told(name, context), _within(None if streams else limit_s(name)):
+            return await method(request, context)
 
     return guarded
 

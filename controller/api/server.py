@@ -1,16 +1,14 @@
 """The gRPC server: a thread with its own asyncio loop.
 
-Owns the listening addresses and the health service. In: the configuration and what ``Services`` needs. Out: the
-addresses that are served.
+Owns the health service, and wires what stands before the services: ``relay`` accepts connections, ``calls`` stands
+around calls. In: the configuration and what ``Services`` needs. Out: the addresses that are served.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
-import socket
-import stat
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,15 +22,19 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server as add_reflection
 
+from controller.api import listening
+from controller.api.calls import Calls, Refusals
 from controller.api.certificates import Certificates
+from controller.api.connections import ConnectionLimits
 from controller.api.gate import Gate
 from controller.api.guard import GuardedServer, keep_clients_out_of_log
-from controller.api.identities import READABLE_BY_OTHERS, Identities
+from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.relay import CallsPerS, Listener, Relay
 from controller.api.services import Services, wake
-from controller.config import ApiConfig, host_and_port
+from controller.config import ApiConfig
 from controller.planning.messages import Request
 from controller.status import StatusBoard
 
@@ -40,6 +42,10 @@ log = structlog.get_logger(__name__)
 
 LAST_STATUS_S = 0.2
 """How long a health watcher may take to receive that the server stops."""
+
+BACKEND_MODE = 0o600
+IDLE_MS = 300_000
+"""A connection without calls is closed after this time."""
 
 _SERVICES = tuple(service.full_name for service in pb.DESCRIPTOR.services_by_name.values())
 
@@ -53,7 +59,17 @@ class ApiServer:
     ) -> None:
         self._config = config
         self._certificates = Certificates(config.tls_files)
-        self._gate = Gate(board, _identities(config), config.socket_role)
+        self._refusals = Refusals(board.publish_refused)
+        limits = ConnectionLimits(
+            config.max_connections,
+            config.max_client_connections,
+            config.max_client_connections_per_s,
+            config.silent_s,
+            config.max_silent,
+        )
+        calls_per_s = CallsPerS(config.max_client_calls_per_s, config.max_calls_per_s)
+        self._relay = Relay(limits, config.max_client_bytes_per_s, calls_per_s, self._refusals.add)
+        self._gate = Gate(board, _identities(config), config.socket_role, self._relay.name)
         self._services = Services(board, put, tokens)
         self._health = _HealthService()
         self._bound: Future[tuple[str, ...]] = Future()
@@ -102,16 +118,43 @@ class ApiServer:
 
     async def _serve(self) -> None:
         keep_clients_out_of_log()
-        server = grpc.aio.server(
-            options=(
-                ("grpc.max_receive_message_length", self._config.max_message_bytes),
-                # Two controllers on one port must not share its connections.
-                ("grpc.so_reuseport", 0),
-                # A watcher whose host died without closing its connection is noticed.
-                ("grpc.keepalive_time_ms", 30_000),
-                ("grpc.keepalive_timeout_ms", 10_000),
-            )
-        )
+        config = self._config
+        with tempfile.TemporaryDirectory(prefix="signalbox-api-") as directory:
+            listeners = listening.bind(config, Path(directory))
+            calls = Calls(config, self._relay, self._refusals, self._gate.name)
+            server = grpc.aio.server(interceptors=(calls,), options=_options(config))
+            ticking = asyncio.create_task(calls.run())
+            try:
+                await self._add_services(server)
+                for listener in {listener.backend: listener for listener in listeners}.values():
+                    _add_backend(server, listener, self._certificates.credentials)
+                await server.start()
+                self._relay.listen(listeners)
+                addresses = tuple(dict.fromkeys(listener.address for listener in listeners))
+                self._bound.set_result(addresses)
+                log.info("API listens", addresses=addresses)
+                await self._stopped(ticking, server)
+                self._services.stop_waiting()
+                await self._health.end()
+            finally:
+                self._relay.stop_listening()
+                listening.release(listeners)
+                await server.stop(self._grace_s)
+                await self._relay.close()
+                ticking.cancel()
+
+    async def _stopped(self, ticking: asyncio.Task[None], server: grpc.aio.Server) -> None:
+        """Waits for ``stop``. Raises what limits calls has failed with, and what gRPC's server has ended by itself
+        with: without it nothing is served, and nobody would know."""
+        stopping = asyncio.create_task(self._stopping.wait())
+        ended = asyncio.create_task(server.wait_for_termination())
+        done, _ = await asyncio.wait({stopping, ticking, ended}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        if ended in done and stopping not in done:
+            raise RuntimeError("gRPC's server has ended by itself")
+
+    async def _add_services(self, server: grpc.aio.Server) -> None:
         guarded: Any = GuardedServer(server, self._gate.behind)
         pb_grpc.add_JobServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
@@ -121,28 +164,33 @@ class ApiServer:
         guarded.refuse_other_methods()
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
-        bound: list[str] = []
-        try:
-            bound.extend(_bind(server, address, self._config, self._certificates) for address in self._config.listen)
-            await server.start()
-            self._bound.set_result(tuple(bound))
-            log.info("API listens", addresses=bound)
-            await self._until_stopped(server)
-            self._services.stop_waiting()
-            await self._health.end()
-        finally:
-            await server.stop(self._grace_s)
-            for path in filter(None, map(_socket_path, bound)):
-                path.unlink(missing_ok=True)
 
-    async def _until_stopped(self, server: grpc.aio.Server) -> None:
-        """Raises what gRPC's server has ended by itself with: without it nothing is served, and nobody would know."""
-        stopping = asyncio.create_task(self._stopping.wait())
-        ended = asyncio.create_task(server.wait_for_termination())
-        await asyncio.wait({stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
-        if ended.done():
-            await ended
-            raise RuntimeError("gRPC's server has ended by itself")
+
+def _add_backend(server: grpc.aio.Server, listener: Listener, credentials: grpc.ServerCredentials | None) -> None:
+    """Unix sockets are never encrypted."""
+    address = f"unix:{listener.backend}"
+    if credentials and not listener.is_unix:
+        server.add_secure_port(address, credentials)
+    else:
+        server.add_insecure_port(address)
+    os.chmod(listener.backend, BACKEND_MODE)
+
+
+def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
+    """What gRPC limits by itself. Its own limit for pings is kept: a client that sends more than two without need is
+    disconnected."""
+    return (
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        # Beyond it a client would wait without a word; ``calls`` refuses before.
+        ("grpc.max_concurrent_streams", config.max_client_calls + config.max_client_streams + 100),
+        # A connection that sends no HTTP/2 settings.
+        ("grpc.server_handshake_timeout_ms", round(1000 * config.silent_s)),
+        # Clients connect again without an error.
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+        # A watcher whose host died without closing its connection is noticed.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+    )
 
 
 class _HealthService(health.aio.HealthServicer):
@@ -172,71 +220,5 @@ class _HealthService(health.aio.HealthServicer):
         self._ended.set()
 
 
-# ---- addresses
-
-
-def _bind(server: grpc.aio.Server, address: str, config: ApiConfig, certificates: Certificates) -> str:
-    path = _socket_path(address)
-    if path:
-        _make_directory(path.parent)
-        _remove_stale(path)
-    else:
-        _probe(address)
-    credentials = None if path else certificates.credentials
-    before = os.umask(READABLE_BY_OTHERS)  # until chmod nobody else may connect to the socket
-    try:
-        port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {address}: {error}") from None
-    finally:
-        os.umask(before)
-    if path:
-        path.chmod(int(config.socket_mode, 8))
-        return address
-    return f"{address.rpartition(':')[0]}:{port}"
-
-
 def _identities(config: ApiConfig) -> Identities | None:
     return Identities.load(config.tokens) if config.tokens else None
-
-
-def _socket_path(address: str) -> Path | None:
-    return Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot make {directory} for the API's socket: {error.strerror}") from None
-
-
-def _probe(address: str) -> None:
-    """Bind and let go: gRPC itself does not say why it cannot. Raises ``OSError``."""
-    host, port = host_and_port(address)
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, _, _, where in found:
-            with socket.socket(family, kind) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(where)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror}") from None
-
-
-def _remove_stale(path: Path) -> None:
-    """gRPC would take over any socket file, also that of a running server. Raises ``OSError`` when another process
-    listens there, or the file is no socket."""
-    try:
-        is_socket = stat.S_ISSOCK(path.stat().st_mode)
-    except FileNotFoundError:
-        return
-    if not is_socket:
-        raise OSError(errno.EEXIST, f"cannot listen on unix:{path}: the file exists and is not a socket")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise OSError(errno.EADDRINUSE, f"cannot listen on unix:{path}: another process does")

@@ -11,11 +11,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
 from controller.api import convert, convert_analysis
-from controller.api.access import CALLER, may_see, only_tenant, own_ends
+from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
@@ -35,7 +36,7 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import Explain
+from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
 from controller.status import JobStatus, Status, StatusBoard
 
@@ -110,13 +111,17 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
 
     async def _ask(self, message: Request) -> Any:
-        """Put the message and wait for its reply. The reply is never cancelled: what was put happens, also when the
-        caller has gone or the time of the call is over."""
+        """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
+        nothing is given up: its reply is cancelled. Changes happen once they are put."""
         loop = asyncio.get_running_loop()
         answered = asyncio.Event()
         message.reply.add_done_callback(lambda _: wake(loop, answered))
         self._put(message)
-        await self._wait(answered)
+        try:
+            await self._wait(answered)
+        finally:
+            if isinstance(message, Explain | WhatIf | Replan):
+                message.reply.cancel()  # does nothing to one that is there
         return message.reply.result()
 
     # ---- jobs
@@ -208,7 +213,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         return pb.GetPlanResponse(plan=plan)
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
-        return convert.status_message(self._status, time.monotonic(), time.time(), VERSION)
+        status = replace(self._status, alarms=own_alarms(CALLER.get(), self._status))
+        return convert.status_message(status, time.monotonic(), time.time(), VERSION)
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())

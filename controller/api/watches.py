@@ -29,6 +29,14 @@ SPACING_S = 1.0
 ROUTES_SPACING_S = 0.02
 """The same for routes, which trainers wait for."""
 
+TOGETHER = 16
+TURN_S = 0.015
+"""So many watchers are woken together, and the next ones so much later."""
+
+LARGE_BYTES = 256 * 1024
+LARGE_TOGETHER = 4
+"""So many messages above this size, a plan or the routes of a job, are on their way at a time."""
+
 SHARED_ROUTES_BYTES = 16 << 20
 """Of the latest messages with routes that are kept for other watchers."""
 
@@ -39,8 +47,7 @@ Write = Callable[[bytes], Awaitable[None]]
 """Sends a message; returns when the reader's window has taken it."""
 
 Wait = Callable[[asyncio.Event], Awaitable[None]]
-"""Raises when the server stops first."""
-
+"""Returns when the event is set. Raises when the server stops first."""
 
 JobOf = Callable[[str], JobStatus]
 """The status of the job with this id. Raises ``NotFound``."""
@@ -60,6 +67,8 @@ class Publications:
         self._unsubscribe: Callable[[], None] = lambda: None
         self._waking = False
         self._next_at = 0.0
+        self.wakes = 0
+        """How often watchers were woken."""
 
     @contextmanager
     def heard(self, concerned: Callable[[], bool] = lambda: True) -> Iterator[asyncio.Event]:
@@ -87,23 +96,50 @@ class Publications:
         loop.call_at(max(loop.time(), self._next_at), self.wake)
 
     def wake(self) -> None:
-        """Wake those who are concerned now."""
-        self._next_at = asyncio.get_running_loop().time() + self._spacing_s
+        """Wake those who are concerned now, a few at a time: other calls have their turns between them."""
+        loop = asyncio.get_running_loop()
         self._waking = False
-        for event, concerned in self._watchers.items():
-            if concerned():
-                event.set()
+        self.wakes += 1
+        events = [event for event, concerned in self._watchers.items() if concerned()]
+        turns = [events[first : first + TOGETHER] for first in range(0, len(events), TOGETHER)]
+        self._next_at = loop.time() + max(self._spacing_s, len(turns) * TURN_S)
+        for number, turn in enumerate(turns):
+            loop.call_later(number * TURN_S, _set_all, turn)
+
+
+def _set_all(events: list[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
+class LargeMessages:
+    """Limits how many large messages wait for readers at a time. gRPC holds a copy of each."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(LARGE_TOGETHER)
+
+    async def write(self, write: Write, message: bytes) -> None:
+        """Returns when it is written."""
+        if len(message) <= LARGE_BYTES:
+            await write(message)
+            return
+        async with self._turns:
+            await write(message)
 
 
 class Feed(Generic[Key, Value]):
     """A table that follows the status while there are watchers, and is brought up to date when the first one comes."""
 
-    def __init__(self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value]) -> None:
+    def __init__(
+        self, board: StatusBoard, response: type[Message], rows: Rows[Key, Value], large: LargeMessages
+    ) -> None:
         self._board = board
+        self._large = large
         self._rows = rows
         self._table = WatchTable(response, rows.encoding)
         self._publications = Publications(board, SPACING_S)
         self._followed: Status | None = None
+        self._followed_at = 0
         self._following: asyncio.Task[None] | None = None
 
     async def watch(self, token: str, only: str | None, write: Write, wait: Wait) -> None:
@@ -111,12 +147,13 @@ class Feed(Generic[Key, Value]):
         what is no resume token."""
         reader = Reader(self._table, token, only)
         with self._publications.heard() as published:
+            await self._up_to_date()
             while True:
-                published.clear()
-                await self._up_to_date()
                 while message := reader.message():
-                    await write(message)
+                    await self._large.write(write, message)
                 await wait(published)
+                published.clear()
+                await self._woken()
 
     async def _up_to_date(self) -> None:
         """Returns when the table has what was published before the call. All who ask at once share the work, which goes
@@ -124,8 +161,16 @@ class Feed(Generic[Key, Value]):
         if self._following:  # it may have begun before the publication
             await asyncio.wait({self._following})
         if not self._following:
+            self._followed_at = self._publications.wakes
             self._following = asyncio.create_task(self._follow())
         await asyncio.shield(self._following)
+
+    async def _woken(self) -> None:
+        """Brings the table up to date once for all who are woken together, whatever is published until the last is."""
+        if self._followed_at != self._publications.wakes:
+            await self._up_to_date()
+        elif self._following:
+            await asyncio.shield(self._following)
 
     async def _follow(self) -> None:
         status = self._board.status
@@ -146,8 +191,9 @@ class Feed(Generic[Key, Value]):
 class Routes:
     """The routes of jobs: all of a job's in one message."""
 
-    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended, large: LargeMessages) -> None:
         self._board = board
+        self._large = large
         self._job_of = job_of
         self._ended = ended
         self._publications = Publications(board, ROUTES_SPACING_S)
@@ -176,7 +222,7 @@ class Routes:
                         raise error
                 elif job.routes_generation != sent:
                     sent = job.routes_generation
-                    await write(self._message(stream, job, status))
+                    await self._large.write(write, self._message(stream, job, status))
                 await wait(published)
 
     def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
@@ -197,8 +243,9 @@ class Watches:
     """All that can be watched."""
 
     def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
-        self.jobs = Feed(board, pb.WatchJobsResponse, JobRows())
-        self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows())
-        self.plan = Feed(board, pb.WatchPlanResponse, PlanRows())
-        self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows())
-        self.routes = Routes(board, job_of, ended)
+        large = LargeMessages()
+        self.jobs = Feed(board, pb.WatchJobsResponse, JobRows(), large)
+        self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows(), large)
+        self.plan = Feed(board, pb.WatchPlanResponse, PlanRows(), large)
+        self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows(), large)
+        self.routes = Routes(board, job_of, ended, large)

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Generic, TypeVar, TypeVarTuple
 
 from controller.alarms import Alarm, AlarmKind
 from controller.config import Config
-from controller.core.sending import ConfirmedPins
+from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
 from controller.fabric.background import background
-from controller.fabric.link_load import Measured, Uses
+from controller.fabric.link_load import NO_USES, Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.demand import MeasuredJobs
@@ -32,7 +32,7 @@ from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import Pins, confirmed_routes, lost_links, possible_links
+from controller.tables.running_routes import Pins, PinSet, lost_links, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -50,10 +50,6 @@ class Row(Generic[*Inputs, Value]):
     def __call__(self) -> Value:
         return self._value(*self._inputs())
 
-    def latest(self, otherwise: Value) -> Value:
-        """As it was derived last, from inputs that may have changed since."""
-        return self._value.latest(otherwise)
-
     def later(self) -> Callable[[], Value]:
         """Derives the value from the inputs as they are now, when it is called."""
         return partial(self._value, *self._inputs())
@@ -62,12 +58,14 @@ class Row(Generic[*Inputs, Value]):
 class Derived:
     """The table. ``jobs``: the accepted ones, with the virtual links that they are planned for. ``missing``: of the
     jobs that have any, the addresses of hosts that are not known. ``ready``: the jobs without any.
-    ``with_rules``: the jobs that have rules. ``uncounted``: the announced flows that are not counted yet;
+    ``with_rules``: the jobs that have rules: of the others no host is known, or the first plan is about to come.
+    ``uncounted``: the announced flows that are not counted yet;
     ``uncounted_links``: with all links that each may use, pinned or not, as its bytes of a moment ago may have.
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
-    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed_pins`` and
-    ``confirmed_routes``: what switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
+    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed``: the
+    pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -80,29 +78,37 @@ class Derived:
         self.jobs = Row(            MeasuredJobs(),      lambda: (s.jobs.jobs, s.demand.demands))
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
         self.ready = Row(           _ready,              lambda: (self.jobs(), self.missing()))
-        self.with_rules = Row(      _with_rules,         lambda: (self.jobs(), s.cycle.unplanned))
+        self.with_rules = Row(      _with_rules,         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
-        self.uncounted = Row(       _uncounted,          lambda: (self.jobs(), s.routes.orphans, s.fabric.hosts,
-                                                                  s.load.measured))
-        self.uncounted_links = Row( _uncounted_links,    lambda: (s.fabric, self.uncounted(), self.paths()))
-        self.background = Row(      background,          lambda: (s.load.measured, self.uncounted_links(),
+        self.uncounted = Row(       Uncounted(),         lambda: (self.jobs(), self.missing(), s.routes.orphans,
+                                                                  s.fabric.hosts, s.load.measured.counted))
+        self.uncounted_links = Row( UncountedLinks(),    lambda: (s.fabric.hosts, s.fabric.links, self.uncounted(),
+                                                                  self.paths()))
+        self.background = Row(      background,          lambda: (s.load.measured,
+                                                                  self.uncounted_links() if s.load.beyond else NO_USES,
                                                                   s.fabric.hosts))
         self.capacity_bps = Row(    capacities,          lambda: (s.fabric.links, s.fabric.hosts, self.background()))
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
-        self.pins = Row(            Pins(),              lambda: (s.fabric, self.with_rules(), s.routes.routes,
-                                                                  s.routes.orphans))
+        pins = Pins()
+        self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
+                                                                  s.routes.orphans, pins.turn))
+        self.pins_due: Callable[[], bool] = lambda: pins.due
+
+        def next_pins() -> None:
+            pins.turn += pins.due
+
+        self.next_pins: Callable[[], None] = next_pins
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
-        self.counted_links = Row(   possible_links,      lambda: (s.fabric, self.pins(), self.paths()))
-        self.confirmed_pins = Row(  ConfirmedPins(),     lambda: (s.fabric.hosts, s.wanted.pins, s.wanted.rules,
-                                                                  s.sync.installed))
-        self.confirmed_routes = Row(confirmed_routes,    lambda: (s.routes.routes, s.wanted.pins,
-                                                                  self.confirmed_pins()))
+        self.counted_links = Row(   CountedLinks(),      lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
+                                                                  self.paths()))
+        self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
+                                                                  s.wanted.rules, s.sync.installed))
         self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
@@ -120,7 +126,7 @@ class Derived:
             self.host_alarms(),
         )
         self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(
-            s, self.job_statuses(), self.background.latest(NO_BACKGROUND), alarms
+            s, self.job_statuses(), self.background(), alarms
         )
 
 
@@ -163,21 +169,91 @@ def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) 
     return tuple(job for job_id, job in jobs.items() if job_id not in missing)
 
 
-def _with_rules(jobs: Mapping[JobId, Job], unplanned: frozenset[JobId]) -> tuple[Job, ...]:
-    return tuple(job for job_id, job in jobs.items() if job_id not in unplanned)
+def _with_rules(
+    jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]], unplanned: frozenset[JobId]
+) -> tuple[Job, ...]:
+    return tuple(
+        job
+        for job_id, job in jobs.items()
+        if job_id not in unplanned and (job_id not in missing or len(missing[job_id]) < len(job.addresses))
+    )
 
 
-def _uncounted(
-    jobs: Mapping[JobId, Job], orphans: tuple[Pin, ...], hosts: Mapping[str, Host], measured: Measured
-) -> Pairs:
-    """A new job is among them from its registration on, before it has rules."""
-    left = ((job.pairs | job.counted) - measured.counted for job in jobs.values())
-    pairs = chain(chain.from_iterable(left), {pin.flow.pair for pin in orphans} - measured.counted)
-    return frozenset((src, dst) for src, dst in pairs if src in hosts and dst in hosts)
+class Uncounted:
+    """Derives the announced flows that are not counted yet. A new job is among them from its registration on, before it
+    has rules. Looks at jobs that have changed, and at all when others are counted."""
+
+    def __init__(self) -> None:
+        self._changed = Changed[JobId]()
+        self._counted: Pairs = frozenset()
+        self._of_job: dict[JobId, Pairs] = {}
+
+    def __call__(
+        self,
+        jobs: Mapping[JobId, Job],
+        missing: Mapping[JobId, tuple[str, ...]],
+        orphans: tuple[Pin, ...],
+        hosts: Mapping[str, Host],
+        counted: Pairs,
+    ) -> Pairs:
+        changed = self._changed(jobs, missing)
+        if counted is not self._counted and counted != self._counted:
+            self._counted, self._of_job = counted, {}
+            changed = list(jobs)
+        for job_id in self._of_job.keys() - jobs.keys():
+            del self._of_job[job_id]
+        for job_id in changed:
+            left = (jobs[job_id].pairs | jobs[job_id].counted) - self._counted
+            if job_id in missing:
+                left = frozenset((src, dst) for src, dst in left if src in hosts and dst in hosts)
+            self._of_job[job_id] = left
+        unclaimed = {pin.flow.pair for pin in orphans if hosts.keys() >= set(pin.flow.pair)} - self._counted
+        return frozenset[tuple[str, str]](unclaimed).union(*filter(None, self._of_job.values()))
 
 
-def _uncounted_links(fabric: Fabric, uncounted: Pairs, paths: CandidatePaths) -> Uses:
-    return possible_links(fabric, (Pin(FlowId(*pair), 0, None) for pair in sorted(uncounted)), paths)
+class CountedLinks:
+    """Derives per rule that counts the links that its packets may use, job by job: of those with other pins only, while
+    hosts and links stay."""
+
+    def __init__(self) -> None:
+        self._for: tuple[object, ...] = ()
+        self._known: dict[str, tuple[tuple[Pin, ...], Uses]] = {}
+
+    def __call__(
+        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
+    ) -> Uses:
+        if not all(a is b for a, b in zip_longest(self._for, (hosts, links))):
+            self._for, self._known = (hosts, links), {}
+        fabric, known = Fabric(links=links, hosts=hosts), self._known
+        self._known = {
+            name: known[name] if name in known and known[name][0] is of else (of, possible_links(fabric, of, paths))
+            for name, of in pins.of.items()
+        }
+        uses: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
+        for _, of_name in self._known.values():
+            uses.update(of_name)
+        return uses
+
+
+class UncountedLinks:
+    """Derives all links that each of these flows may use; of a flow that was among them before nothing is worked out
+    again while hosts and links stay."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Uses] = {}
+        self._of: tuple[object, ...] = ()
+
+    def __call__(
+        self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], uncounted: Pairs, paths: CandidatePaths
+    ) -> Uses:
+        if not all(a is b for a, b in zip_longest(self._of, (hosts, links))):
+            self._of, self._known = (hosts, links), {}
+        fabric, known = Fabric(links=links, hosts=hosts), self._known
+        new = sorted(uncounted - known.keys())
+        found = possible_links(fabric, (Pin(FlowId(*pair), 0, None) for pair in new), paths)
+        self._known = {pair: known[pair] for pair in uncounted & known.keys()}
+        self._known.update(zip(new, ({what: of} for what, of in found.items()), strict=True))
+        return dict(chain.from_iterable(uses.items() for uses in self._known.values()))
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

@@ -48,6 +48,7 @@ from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
 from controller.planning.messages import Compared, Planned, Replan, Request, SetStrategy
 from controller.planning.problem import missing_hosts
+from controller.planning.verdict import Levels
 from controller.tables.adoption import installed_hosts
 from controller.tables.messages import Counters, StageDone, SwitchRules
 
@@ -135,6 +136,9 @@ class Intake:
                 return self._planned(message, now)
             case Compared():
                 self._state.cycle.take_comparison(message)
+                return NOTHING
+            case Levels():
+                self._state.cycle.take_levels(message)
                 return NOTHING
             case StateSaved(revision):
                 return commands(*self._state.commits.done(revision))
@@ -247,9 +251,9 @@ class Intake:
         s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
         replies = s.cycle.take(message, s.strategy, s.fabric)
-        s.routes.release(self._derived.jobs().values())  # a job may have gone while it was planned for
+        s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some may have gone while they were planned for
         effects = commands(*replies)
-        if (s.routes.routes, s.cycle.unplanned) != before:
+        if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
             effects |= at_once(Work.RULES)
         return effects | at_once(Work.SAVE) if s.routes.shares != s.commits.latest.shares else effects
 
@@ -273,6 +277,8 @@ class Intake:
                 return commands(Reply(message.reply, len(new), after_status=False))
             case ReportConnections():
                 return self._connections(message, now)
+            case Replan() | Explain() | WhatIf() if message.reply.cancelled():
+                return NOTHING  # it changes nothing, and nobody waits for it
             case Replan(reply):
                 s.cycle.answer_next(reply)
                 return at_once(Work.PLAN)
@@ -336,7 +342,7 @@ class Intake:
         if before.job and before.job.dividing == job.dividing:
             return when_saved
         s.demand.connections_changed(job, now)
-        s.routes.release(self._derived.jobs().values())
+        s.routes.release(self._derived.jobs())
         return self._changed(now) | when_saved
 
     def _reply_when_saved(
@@ -345,8 +351,11 @@ class Intake:
         """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it.
         ``end``: of a registration, certain when it is on disk."""
         s = self._state
-        then = partial(s.jobs.ends.confirm, *filter(None, [end]))
-        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
+        undo = partial(s.jobs.restore, job_id, before)
+        if end is None:
+            s.commits.hold(reply, value, undo)
+        else:
+            s.commits.hold(reply, value, undo, partial(s.jobs.ends.confirm, end))
         return at_once(Work.SAVE)
 
     def _not_saved(self, why: str, now: float) -> Effects:
@@ -363,7 +372,7 @@ class Intake:
         """Jobs are gone, or some of their pairs, and their routes with them."""
         s = self._state
         s.demand.follow(s.jobs.jobs, now)
-        s.routes.release(self._derived.jobs().values())
+        s.routes.release(self._derived.jobs())
         s.cycle.stop_waiting(s.cycle.unplanned - s.jobs.jobs.keys())
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
@@ -423,7 +432,7 @@ class Intake:
         jobs = self._derived.jobs()
         if jobs is before:
             return NOTHING
-        s.routes.release(jobs.values())
+        s.routes.release(jobs)
         changed = self._changed(now)
         return changed | at_once(Work.SAVE) if s.demand.measured != s.commits.latest.measured else changed
 

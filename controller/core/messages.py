@@ -13,7 +13,8 @@ from typing import Any
 
 from controller.jobs.messages import SaveState, StateNotSaved, StateSaved
 from controller.planning.analysis.requests import Analyse
-from controller.planning.messages import Compared, Planned, Request, SolvePlan
+from controller.planning.messages import Compared, Planned, Request, SolvePlan, WorkOutLevels
+from controller.planning.verdict import Levels
 from controller.tables.messages import FromSwitches, ToSwitches
 
 
@@ -36,5 +37,5 @@ class Reply:
     after_status: bool = True
 
 
-Message = FromSwitches | Request | Planned | Compared | StateSaved | StateNotSaved | Tick
-Command = ToSwitches | SolvePlan | Analyse | SaveState | Reply
+Message = FromSwitches | Request | Planned | Compared | Levels | StateSaved | StateNotSaved | Tick
+Command = ToSwitches | SolvePlan | WorkOutLevels | Analyse | SaveState | Reply

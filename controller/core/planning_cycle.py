@@ -14,18 +14,16 @@ from typing import Any
 
 from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
-from controller.fabric.topology import Fabric
+from controller.fabric.topology import Fabric, Link, LinkId
 from controller.jobs.demand import DemandSource
+from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
-from controller.planning.ecmp import ecmp_job_levels
-from controller.planning.efficiency import phase_levels
-from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan
-from controller.planning.plan import NoPlan, Plan, decide
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
+from controller.planning.plan import NoPlan, Plan
+from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
-from controller.tables.running_routes import RunningRoutes, in_place
-
-ECMP_SEED = 1
+from controller.tables.running_routes import RunningRoutes
 
 
 class PlanningCycle:
@@ -35,12 +33,16 @@ class PlanningCycle:
     routes are those of the plan. ``demand_source``: which bytes of each job the plan was made for. ``reason``: what
     became of the newest plan, and why. ``repair``: the latest one. ``unplanned``: new jobs until their first cycle is
     over; rules that only count their flows would be replaced by pins in a moment. ``generation``: of the latest
-    problem."""
+    problem; ``jobs``: all that there were then."""
 
     def __init__(self, config: PlanningConfig, routes: RunningRoutes) -> None:
         self._config = config
         self._routes = routes
         self._solving: Problem | None = None
+        self._repaired: Routes | None = None
+        self._links: Mapping[LinkId, Link] = {}
+        self._levels_due = False
+        self.jobs: Mapping[JobId, Job] = {}
         self._waiters: list[Future[Any]] = []
         self._waiters_for_next: list[Future[Any]] = []
         self._next_at = math.inf
@@ -88,23 +90,32 @@ class PlanningCycle:
         self.unplanned -= jobs
 
     def begin(
-        self, problem: Problem, demand_source: Mapping[JobId, DemandSource], strategy: Strategy, now: float
+        self,
+        problem: Problem,
+        jobs: Mapping[JobId, Job],
+        demand_source: Mapping[JobId, DemandSource],
+        strategy: Strategy,
+        links: Mapping[LinkId, Link],
+        now: float,
     ) -> list[Command]:
-        """``problem``: of all jobs whose hosts are known, with generation ``self.generation + 1``. ``demand_source``:
-        of these jobs."""
+        """``problem``: of all ``jobs`` whose hosts are known, on these ``links``, with generation ``self.generation +
+        1``. ``demand_source``: of the jobs whose hosts are known."""
         self._next_at = now + self._config.interval_s
         self._waiters, self._waiters_for_next = [*self._waiters, *self._waiters_for_next], []
-        self.generation = problem.generation
-        if not problem.broken:
-            self.levels = ecmp_job_levels(problem, self._routes.routes, self._config.ecmp_draws, ECMP_SEED)
-            pinned = all(flow.current is not None for flow in problem.flows)
-            self.phase_levels = phase_levels(problem, self._routes.routes) if pinned else {}
+        self.generation, self.jobs, self._links = problem.generation, jobs, links
+        self._levels_due = True
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted, self.baseline_levels = None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
-            return self._conclude(problem, "no plan", why)
-        self._solving, self._solving_source = problem, demand_source
-        return [SolvePlan(problem, replace(self.limits, max_moves=self._config.max_moves))]
+            return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude(problem, "no plan", why)]
+        self._solving, self._repaired, self._solving_source = problem, None, demand_source
+        limits = replace(self.limits, max_moves=self._config.max_moves)
+        return [SolvePlan(problem, limits, self._config.min_gain)]
+
+    def take_levels(self, levels: Levels) -> None:
+        """Of the running routes, as long as no others have been adopted."""
+        if self._levels_due and levels.generation == self.generation:
+            self.levels, self.phase_levels = levels.of_job, levels.of_phase
 
     @property
     def limits(self) -> PlanLimits:
@@ -119,25 +130,26 @@ class PlanningCycle:
         if isinstance(answer, NoPlan):
             self._solving = None
             return self._conclude(problem, "no plan", answer.reason)
-        lost = any(link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path)
+        lost = fabric.links is not self._links and any(
+            link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path
+        )
         if planned.repair:
             if strategy is Strategy.PLANNED and not lost:
-                self._take_repair(problem, answer)
+                self._take_repair(planned.verdict or verdict(problem, answer, None))
             return []
         self._solving = None
         if lost:
             return []  # a link was lost while the problem was solved: that change has its own cycle
-        answer = _in_place(problem, answer)
+        judged = planned.verdict or self._judged(problem, answer)
+        answer, decision = judged.plan, judged.decision
         self.plan, self.adopted, self.baseline_levels = answer, False, {}
         self.demand_source = self._solving_source
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
             return self._conclude(problem, "kept", f"the strategy is {strategy}: nothing is installed")
-        decision = decide(problem, answer, self._config.min_gain)
         if decision.adopt:
             self.moved_flows_total += answer.moves
-            self._routes.replace(answer.routes)
-            self.levels, self.phase_levels = answer.job_level, phase_levels(problem, answer.routes)
+            self._adopt(judged)
         self.adopted = self._routes.routes == answer.routes
         return self._conclude(problem, "adopted" if decision.adopt else "kept", decision.reason)
 
@@ -146,35 +158,30 @@ class PlanningCycle:
         if self.plan and self.plan.generation == message.generation:
             self.baseline_levels = message.baseline_levels
 
-    def _take_repair(self, problem: Problem, repair: Plan) -> None:
+    def _take_repair(self, judged: Verdict) -> None:
         """Adopted at once; the plan that follows is compared with it."""
-        repair = _in_place(problem, repair)
-        repaired = sum(
-            flow.current is not None and flow.id in repair.routes and not problem.stands(flow) for flow in problem.flows
-        )
-        if repaired:
-            self.repair = Repair(repaired, repair.times.total_ms)
+        if judged.repaired:
+            self.repair = Repair(judged.repaired, judged.plan.times.total_ms)
             self.repairs_total += 1
-            self.repaired_flows_total += repaired
-        self._routes.replace(repair.routes)
-        self.levels, self.phase_levels = repair.job_level, phase_levels(problem, repair.routes)
+            self.repaired_flows_total += judged.repaired
+        self._adopt(judged)
         self.adopted = False
-        self._solving = problem.with_routes(repair.routes)
+        self._repaired = judged.plan.routes
+
+    def _judged(self, problem: Problem, plan: Plan) -> Verdict:
+        """For planners that leave it to the loop."""
+        repaired = problem if self._repaired is None else problem.with_routes(self._repaired)
+        return verdict(repaired, plan, self._config.min_gain)
+
+    def _adopt(self, judged: Verdict) -> None:
+        self._routes.replace(judged.plan.routes)
+        self.levels, self.phase_levels = judged.plan.job_level, judged.phase_levels
+        self._levels_due = False
 
     def _conclude(self, problem: Problem, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1
-        self.unplanned -= {flow.job_id for flow in problem.flows}
+        if self.unplanned:
+            self.unplanned -= {flow.job_id for flow in problem.flows}
         self.reason = f"{outcome}: {reason}"
         waiters, self._waiters = self._waiters, []
         return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]
-
-
-def _in_place(problem: Problem, plan: Plan) -> Plan:
-    """The same plan, with the subflows of each flow in the classes they are in now where that is possible: the rules
-    and connections of a subflow that stays need not change."""
-    routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
-    moves = sum(
-        flow.id in routes and flow.current not in (None, routes[flow.id]) and problem.stands(flow)
-        for flow in problem.flows
-    )
-    return replace(plan, routes=routes, moves=moves)

@@ -6,11 +6,11 @@ become ready, replies. Jobs whose confirmed routes change are measured anew. Pur
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.core.messages import Command, Reply
@@ -21,12 +21,11 @@ from controller.fabric.topology import Dpid, Host
 from controller.fabric.topology_state import TopologyState
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId
-from controller.memo import Memo, MemoPerKey
 from controller.planning.messages import StrategySet
-from controller.planning.problem import FlowId, Route, flow_ids
+from controller.planning.problem import FlowId, Route
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
-from controller.tables.running_routes import confirmed_pins
+from controller.tables.running_routes import OTHERS, PinSet
 from controller.tables.switch_sync import SwitchSync
 
 ARP_ANSWER_AFTER_S = 0.5
@@ -36,29 +35,115 @@ confirm its rules delays no answer."""
 _Flows = Mapping[FlowKey, FlowRule]
 
 
-class ConfirmedPins:
-    """Derives the pins to a path that the switch of their source holds; looks again only at switches whose pins or
-    rules have changed."""
+NO_ROUTES: Mapping[FlowId, Route] = {}
+
+
+class Confirmed(NamedTuple):
+    """What switches hold of what is wanted. ``pins``: how many to a path. ``routes``: of the jobs that have any, those
+    all of whose subflows are pinned so; of a job the same object while they do not change."""
+
+    pins: int
+    routes: Mapping[str, Mapping[FlowId, Route]]
+
+
+class ConfirmedRoutes:
+    """Derives which routes are confirmed by the switches of their sources, job by job: only where pins have changed, or
+    rules that they have there."""
 
     def __init__(self) -> None:
-        self._at_source = Memo(_at_source)
-        self._of_switch = MemoPerKey[Dpid, tuple[Pin, ...], _Flows, _Flows, tuple[Pin, ...]](confirmed_pins)
+        self._hosts: Mapping[str, Host] = {}
+        self._pins: Mapping[str, tuple[Pin, ...]] = {}
+        self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
+        self._name_of: dict[FlowKey, str] = {}
+        self._keys: dict[str, tuple[FlowKey, ...]] = {}
+        self._held: dict[str, int] = {}
+        self._found = Confirmed(0, {})
 
     def __call__(
         self,
         hosts: Mapping[str, Host],
+        routes: Mapping[FlowId, Route],
         pins: tuple[Pin, ...],
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
-    ) -> tuple[Pin, ...]:
-        of_switch = self._of_switch(
-            {
-                dpid: (here, wanted[dpid].flows, installed[dpid].flows)
-                for dpid, here in self._at_source(hosts, pins).items()
-                if dpid in wanted and dpid in installed
-            }
+    ) -> Confirmed:
+        before, self._pins = self._pins, pins.of if isinstance(pins, PinSet) else {OTHERS: pins}
+        if hosts is not self._hosts:
+            self._hosts, before = hosts, {}
+        names = {name for name, of_name in self._pins.items() if before.get(name) is not of_name}
+        names |= before.keys() - self._pins.keys()
+        for name in names:
+            self._note_keys(name)
+        names |= {self._name_of[key] for key in self._other_rules(wanted, installed) if key in self._name_of}
+        found: dict[str, Mapping[FlowId, Route]] = {**self._found.routes}
+        for name in names | (self._held.keys() - self._pins.keys()):
+            held, confirmed = self._confirmed(name, routes, wanted, installed)
+            self._held[name] = held
+            if confirmed != found.get(name, NO_ROUTES):
+                found[name] = confirmed
+            if name not in self._pins:
+                del self._held[name]
+        found = {name: confirmed for name, confirmed in found.items() if confirmed}
+        same = len(found) == len(self._found.routes) and all(found.get(n) is r for n, r in self._found.routes.items())
+        self._found = Confirmed(sum(self._held.values()), self._found.routes if same else found)
+        return self._found
+
+    def _note_keys(self, name: str) -> None:
+        for key in self._keys.pop(name, ()):
+            if self._name_of.get(key) == name:
+                del self._name_of[key]
+        if name in self._pins:
+            self._keys[name] = tuple(pin.key for pin in self._pins[name] if pin.path)
+            self._name_of.update(dict.fromkeys(self._keys[name], name))
+
+    def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
+        """Keys of rules that are wanted otherwise, or held otherwise, than at the last call."""
+        before, self._rules = (
+            self._rules,
+            {dpid: (rules.flows, installed[dpid].flows) for dpid, rules in wanted.items() if dpid in installed},
         )
-        return tuple(pin for pins in of_switch.values() for pin in pins)
+        other: set[FlowKey] = set()
+        for dpid in before.keys() | self._rules.keys():
+            old, new = before.get(dpid, _NEITHER), self._rules.get(dpid, _NEITHER)
+            other.update(_differing(old[0], new[0]), _differing(old[1], new[1]))
+        return other
+
+    def _confirmed(
+        self,
+        name: str,
+        routes: Mapping[FlowId, Route],
+        wanted: Mapping[Dpid, RuleSet],
+        installed: Mapping[Dpid, RuleSet],
+    ) -> tuple[int, Mapping[FlowId, Route]]:
+        """How many pins are confirmed, and the routes all of whose pins are."""
+        to_path: Counter[FlowId] = Counter()
+        held: Counter[FlowId] = Counter()
+        for pin in self._pins.get(name, ()):
+            source = self._hosts.get(pin.flow.src_ip) if pin.path else None
+            if source:
+                to_path[pin.flow] += 1
+                here, there = wanted.get(source.at.dpid), installed.get(source.at.dpid)
+                held[pin.flow] += here is not None and there is not None and is_confirmed(pin, here.flows, there.flows)
+        whole = {flow: route for flow in to_path if (route := routes.get(flow))}
+        found = {flow: route for flow, route in whole.items() if to_path[flow] == held[flow] >= len(route)}
+        return held.total(), found
+
+
+def is_confirmed(pin: Pin, wanted: _Flows, installed: _Flows) -> bool:
+    """Whether the switch where the flow begins holds its pin to a path as it should be."""
+    rule = wanted.get(pin.key)
+    return rule is not None and rule.goto is None and installed.get(rule.key) == rule
+
+
+_NEITHER: tuple[_Flows, _Flows] = {}, {}
+
+
+def _differing(flows: _Flows, others: _Flows) -> Iterator[FlowKey]:
+    """Keys of the rules that are not the same objects on both sides."""
+    if flows is not others:
+        here, there = set(map(id, flows.values())), set(map(id, others.values()))
+        yield from [rule.key for rule in flows.values() if id(rule) not in there]
+        yield from [rule.key for rule in others.values() if id(rule) not in here]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +157,13 @@ class _StrategyWaiter:
 
 
 class Sending:
-    """``pins``: to a path, as confirmed. ``routes``: all of whose subflows are pinned so. ``generation``: of every job
+    """``pins``: how many to a path are confirmed. ``routes``: per job, see ``Confirmed``. ``generation``: of every job
     whose routes have ever changed, a number that grows when they do; another mapping then. ``now`` is monotonic
     seconds."""
 
     def __init__(self, sync: SwitchSync, topology: TopologyState, phases: Phases) -> None:
-        self.pins: tuple[Pin, ...] = ()
-        self.routes: Mapping[FlowId, Route] = {}
+        self.pins = 0
+        self.routes: Mapping[str, Mapping[FlowId, Route]] = {}
         self.generation: Mapping[JobId, int] = {}
         self._sync = sync
         self._topology = topology
@@ -99,23 +184,20 @@ class Sending:
             self._phases.take(Input.ALL_CONFIRMED, now)
         return not (self._phases.adopting or self._phases.urgent)
 
-    def take_confirmed(
-        self, pins: tuple[Pin, ...], routes: Mapping[FlowId, Route], jobs: Mapping[JobId, Job], registry: JobRegistry
-    ) -> None:
+    def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], registry: JobRegistry) -> None:
         """Jobs whose confirmed routes have changed are measured anew. ``jobs``: with what they are planned for."""
-        self.pins = pins
-        if routes is self.routes or routes == self.routes:
+        self.pins = confirmed.pins
+        if confirmed.routes is self.routes:
             return
-        before, self.routes = self.routes, routes
+        before, self.routes = self.routes, confirmed.routes
         generation: dict[JobId, int] = {}
-        for job in jobs.values():
-            flows = (flow for pair in job.pairs for flow in flow_ids(job.dividing, pair))
-            if any(before.get(flow) != routes.get(flow) for flow in flows):
+        for job_id in jobs:
+            if before.get(job_id, NO_ROUTES) != self.routes.get(job_id, NO_ROUTES):
                 self._changes += 1
-                generation[job.id] = self._changes
-                registry.reset_measured(job.id)
-            elif job.id in self.generation:
-                generation[job.id] = self.generation[job.id]
+                generation[job_id] = self._changes
+                registry.reset_measured(job_id)
+            elif job_id in self.generation:
+                generation[job_id] = self.generation[job_id]
         self.generation = generation
 
     # ---- replies
@@ -144,19 +226,10 @@ class Sending:
         waiter = self._for_strategy
         if waiter and saved and all_confirmed and cycles_done > waiter.cycles_done:
             self._for_strategy = None
-            due.append(Reply(waiter.future, StrategySet(waiter.strategy, now - waiter.since, len(self.pins))))
+            due.append(Reply(waiter.future, StrategySet(waiter.strategy, now - waiter.since, self.pins)))
         return due
 
     def refuse_strategy(self, error: SignalboxError) -> list[Reply]:
         """The strategy was set back."""
         waiter, self._for_strategy = self._for_strategy, None
         return [Reply(waiter.future, error)] if waiter else []
-
-
-def _at_source(hosts: Mapping[str, Host], pins: tuple[Pin, ...]) -> dict[Dpid, tuple[Pin, ...]]:
-    at: defaultdict[Dpid, list[Pin]] = defaultdict(list)
-    for pin in pins:
-        source = hosts.get(pin.flow.src_ip)
-        if pin.path and source:
-            at[source.at.dpid].append(pin)
-    return {dpid: tuple(of_switch) for dpid, of_switch in at.items()}

@@ -98,7 +98,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         partial(_capacity_bps, config),
     )
     topology = TopologyState(settings, declared)
-    jobs = JobRegistry(config.jobs.max_jobs)
+    jobs = JobRegistry(config.jobs.max_jobs, config.jobs.max_virtual_links)
     demand = MeasuredDemand(config.counters.interval_s, config.jobs.max_learning_rules)
     if problems := jobs.take_saved(saved, now):
         raise InvalidInput.of("state_dir", _refused(config, problems))

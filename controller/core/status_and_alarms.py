@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from controller.alarms import Alarm, AlarmKind
 from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
+from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
 from controller.jobs.demand import Difference, JobDemand
@@ -55,7 +56,7 @@ def status(
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
         baseline_levels=s.cycle.baseline_levels,
-        pins=len(s.sending.pins),
+        pins=s.sending.pins,
         moved_flows_total=s.cycle.moved_flows_total,
         plans_total=s.cycle.plans_total,
         repair=s.cycle.repair,
@@ -97,7 +98,8 @@ class JobStatuses:
     def __init__(self) -> None:
         self._changed = Changed[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._levels = Changed[JobId]()
+        self._levels: Mapping[JobId, float] = {}
+        self._phase_levels: Mapping[JobId, Mapping[int, float]] = {}
         self._routes: dict[JobId, _Routed] = {}
         self._times: dict[JobId, Mapping[int, float]] = {}
         self._statuses: Mapping[JobId, JobStatus] = {}
@@ -107,7 +109,7 @@ class JobStatuses:
         jobs: Mapping[JobId, Job],
         missing: Mapping[JobId, tuple[str, ...]],
         hosts: Mapping[str, Host],
-        confirmed: Mapping[FlowId, Route],
+        confirmed: Mapping[str, Mapping[FlowId, Route]],
         generation: Mapping[JobId, int],
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
@@ -119,14 +121,14 @@ class JobStatuses:
             anew |= {job_id for job_id, job in jobs.items() if not other.isdisjoint(job.addresses)}
         for job_id in anew:
             job = jobs[job_id]
-            self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed)
+            self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed.get(job_id, NO_ROUTES))
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
         statuses = {
             job_id: _job_status(
                 *(jobs[job_id], missing.get(job_id, ()), self._routes[job_id], self._times[job_id]),
                 *(generation.get(job_id, 0), levels.get(job_id, 0.0), phase_levels.get(job_id, NO_PHASES)),
             )
-            for job_id in anew.union(self._levels(jobs, levels, phase_levels))
+            for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
         }
         if statuses or len(self._statuses) > len(jobs):
             both = {**self._statuses, **statuses}
@@ -135,16 +137,36 @@ class JobStatuses:
             self._times = {job_id: self._times[job_id] for job_id in jobs}
         return self._statuses
 
+    def _other_levels(
+        self,
+        jobs: Mapping[JobId, Job],
+        levels: Mapping[JobId, float],
+        phase_levels: Mapping[JobId, Mapping[int, float]],
+    ) -> list[JobId]:
+        of_job, of_phase = self._levels, self._phase_levels
+        self._levels, self._phase_levels = levels, phase_levels
+        if of_job is levels and of_phase is phase_levels:
+            return []
+        return [
+            job_id
+            for job_id in jobs
+            if of_job.get(job_id) != levels.get(job_id) or of_phase.get(job_id) != phase_levels.get(job_id)
+        ]
+
 
 class _Routed(NamedTuple):
+    """``withheld``: why there is no prediction."""
+
     state: JobState
+    withheld: str
     routes: Mapping[FlowId, Route | None]
 
 
 def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route]) -> _Routed:
     owner = job.dividing.owner
     routes = {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in sorted(job.pairs)}
-    return _Routed("pending" if pending else _routed_state(hosts, routes), routes)
+    state = "pending" if pending else _routed_state(hosts, routes)
+    return _Routed(state, prediction_withheld(job), routes)
 
 
 def _ideal_times_s(job: Job, hosts: Mapping[str, Host]) -> Mapping[int, float]:
@@ -172,7 +194,7 @@ def _job_status(
         level=0.0 if missing else level,
         ideal_communication_s=ideal_s if job.per_iteration else 0.0,
         efficiency_allowed=ideal_s / allowed_s if allowed_s else 0.0,
-        prediction_withheld=prediction_withheld(job),
+        prediction_withheld=routed.withheld,
         routes=routed.routes,
         dividing=job.dividing,
         routes_generation=generation,

@@ -106,6 +106,11 @@ class LinkLoad:
         self.measured_at = now
 
     @property
+    def beyond(self) -> bool:
+        """Some link carries more than the flows that are counted."""
+        return bool(self.measured.beyond_bps.any())
+
+    @property
     def background(self) -> Mapping[LinkId, float]:
         return in_use(self.measured, self.measured.beyond_bps)
 

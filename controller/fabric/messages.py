@@ -66,7 +66,7 @@ class ArpSeen:
     target_ip: str
 
 
-RefusalReason = Literal["malformed", "version", "silent", "not_reading", "tls", "duplicate_dpid"]
+RefusalReason = Literal["malformed", "version", "silent", "not_reading", "tls", "duplicate_dpid", "too_many"]
 
 
 @dataclass(frozen=True, slots=True)

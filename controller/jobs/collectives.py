@@ -80,24 +80,34 @@ def check(spec: JobSpec) -> list[FieldProblem]:
     more than reading the spec."""
     problems: list[FieldProblem] = []
     sizes = {group.name: len(group.ranks) for group in spec.groups}
-    links = len(spec.transfers)
     for c, collective in enumerate(spec.collectives):
         where = f"collectives[{c}]"
         if len(set(collective.groups)) < len(collective.groups):
             ((name, times),) = Counter(collective.groups).most_common(1)
             message = f"group '{name}' appears {times} times; a collective has a group once"
             problems.append(FieldProblem(f"{where}.groups", message))
-        for n, groups in Counter(sizes[name] for name in collective.groups).items():
-            if known := _formula(spec.library, collective, n):
-                links += groups * known.links(n)
-            else:
-                problems.append(FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n)))
-    links *= 1 + len(spec.rails)
-    if links > MAX_VIRTUAL_LINKS:
+        problems += [
+            FieldProblem(f"{where}.algorithm", _not_known(spec.library, collective, n))
+            for n in dict.fromkeys(sizes[name] for name in collective.groups)
+            if _formula(spec.library, collective, n) is None
+        ]
+    if (links := link_count(spec)) > MAX_VIRTUAL_LINKS:
         parts = [part for part in ("collectives", "transfers", "rails") if getattr(spec, part)]
         message = f"the {' and '.join(parts)} make {links} virtual links; at most {MAX_VIRTUAL_LINKS} are allowed"
         problems.append(FieldProblem(parts[0], message))
     return problems
+
+
+def link_count(spec: JobSpec) -> int:
+    """How many virtual links the job makes, without making them; those of one pair and phase, which become one, count
+    as several."""
+    sizes = {group.name: len(group.ranks) for group in spec.groups}
+    links = len(spec.transfers)
+    for collective in spec.collectives:
+        for n, groups in Counter(sizes[name] for name in collective.groups).items():
+            if known := _formula(spec.library, collective, n):
+                links += groups * known.links(n)
+    return links * (1 + len(spec.rails))
 
 
 def _sequences(spec: JobSpec) -> dict[int, list[Steps]]:

@@ -53,10 +53,11 @@ _WORDS = {
 
 
 class Ends:
-    """``certain``: the latest, oldest first; another tuple with each. ``totals``: of all that were ever certain."""
+    """``totals``: of all that were ever certain."""
 
     def __init__(self) -> None:
-        self.certain: tuple[JobEnd, ...] = ()
+        self._certain: deque[JobEnd] = deque(maxlen=MAX_ENDS)
+        self._snapshot: tuple[JobEnd, ...] | None = ()
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
         self._of_uid: dict[str, JobEnd] = {}
         self._of_job: dict[JobId, deque[str]] = {}
@@ -75,11 +76,19 @@ class Ends:
 
     def confirm(self, *ends: JobEnd) -> None:
         """These are certain."""
-        self.certain = (*self.certain, *ends)[-MAX_ENDS:]
+        self._certain.extend(ends)
+        self._snapshot = None
         totals = dict(self.totals)
         for end in ends:
             totals[end.reason] += 1
         self.totals = MappingProxyType(totals)
+
+    @property
+    def certain(self) -> tuple[JobEnd, ...]:
+        """The latest, oldest first; the same tuple as before when there are no more."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._certain)
+        return self._snapshot
 
     def of(self, job_id: JobId, uid: str | None) -> JobEnd | None:
         """How this registration of the job ended."""

@@ -16,13 +16,14 @@ from types import MappingProxyType
 import numpy as np
 
 from controller.errors import InvalidInput
+from controller.jobs.announcements import Announcements
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec
-from controller.jobs.watched_job import Announcements, WatchedJob, count_pairs
+from controller.jobs.watched_job import WatchedJob, count_pairs
 
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""

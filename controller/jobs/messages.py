@@ -34,13 +34,13 @@ NO_QUOTA = Quota()
 class Registration:
     """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
     of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
-    ``request_id``: the caller's own name for its request, empty without one."""
+    ``request_id``: the caller's own name for its request, empty without one; whoever knows it is the owner."""
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
     tenant: str = ""
     registered_at: float = field(default_factory=time.time)
-    request_id: str = ""
+    request_id: str = field(default="", repr=False)
 
     @property
     def job_id(self) -> JobId:
@@ -59,7 +59,7 @@ class RegisterJob:
     uid: str = field(default_factory=new_uid)
     tenant: str = ""
     registered_at: float = field(default_factory=time.time)
-    request_id: str = ""
+    request_id: str = field(default="", repr=False)
     quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
 

@@ -43,6 +43,7 @@ from controller.jobs.messages import (
     Registration,
     SavedState,
 )
+from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links
 from controller.jobs.spec import JobId, JobSpec, Transport
 from controller.jobs.subflows import Connection, Connections, Dividing, Pair
 
@@ -132,8 +133,9 @@ class Known(NamedTuple):
 class JobRegistry:
     """``jobs``: the accepted jobs, a snapshot that each change replaces. ``ends``: of those that are gone."""
 
-    def __init__(self, max_jobs: int) -> None:
+    def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self._max_jobs = max_jobs
+        self._max_virtual_links = max_virtual_links
         self._leases: list[tuple[float, int, JobId, Vitals]] = []
         self._order = count()
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
@@ -148,7 +150,8 @@ class JobRegistry:
         between addresses that stay are kept.
 
         Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has the id,
-        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs`` and the quota.
+        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``,
+        ``max_virtual_links`` and the quota.
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if held is None:
@@ -328,8 +331,9 @@ class JobRegistry:
     def _accept(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
+        refuse_too_many_links(self._max_virtual_links, self.jobs.values(), registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s))
-        self._refuse_over_quota(quota, job)
+        refuse_over_quota(quota, self.jobs.values(), job, None)
         self._refuse_conflict(job)
         self._hold(job, {})
         return job
@@ -371,9 +375,10 @@ class JobRegistry:
             job = replace(held, registration=registration, vitals=vitals)
         else:
             reports = _among(spec.addresses, reports) if spec.reports_connections else {}
+            refuse_too_many_links(self._max_virtual_links, self.jobs.values(), spec, held)
             new = self._job(registration, vitals)
             job = replace(new, dividing=replace(new.dividing, connections=_by_pair(reports.values())))
-            self._refuse_over_quota(quota, job, held)
+            refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
         self._let_go(held)
         self._hold(job, reports)
@@ -411,24 +416,16 @@ class JobRegistry:
             return
         src, src_port, dst, dst_port = taken[0]
         more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
+        holder = self._named(self.jobs[job_id], self._reported_by[_either_end(taken[0])])
         raise Conflict(
-            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: job "
-            f"'{self._reported_by[_either_end(taken[0])]}' has reported it{more}"
+            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: {holder} has reported it{more}"
         )
 
-    def _refuse_over_quota(self, quota: Quota, job: Job, held: Job | None = None) -> None:
-        """``held``: the job that this one replaces; it may always become smaller."""
-        if quota == NO_QUOTA:
-            return
-        tenant, wanted = job.registration.tenant, len(job.virtual_links)
-        others = [one for one in self.jobs.values() if one.registration.tenant == tenant and one is not held]
-        used = sum(len(one.virtual_links) for one in others)
-        if held is None and quota.max_jobs is not None and len(others) >= quota.max_jobs:
-            raise _over_quota(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs)
-        grows = held is None or wanted > len(held.virtual_links)
-        if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
-            uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
-            raise _over_quota(tenant, uses, "max_virtual_links", quota.max_virtual_links)
+    def _named(self, job: Job, other: JobId) -> str:
+        """How an error of ``job`` calls the other one: a tenant does not learn the names of others' jobs."""
+        tenant = job.registration.tenant
+        known = tenant in ("", self.jobs[other].registration.tenant)
+        return f"job '{other}'" if known else "a job of another tenant"
 
     def _refuse_conflict(self, job: Job) -> None:
         if job.dividing.owner:
@@ -439,13 +436,10 @@ class JobRegistry:
         src, dst = taken[0]
         more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
         raise Conflict(
-            f"job '{job.id}' cannot announce {src} > {dst}: job '{self._announced_by[src, dst]}' announces it{more}; "
+            f"job '{job.id}' cannot announce {src} > {dst}: {self._named(job, self._announced_by[src, dst])} announces "
+            f"it{more}; "
             "jobs that report their connections may share pairs"
         )
-
-
-def _over_quota(tenant: str, uses: str, name: str, limit: int) -> Exhausted:
-    return Exhausted(f"tenant '{tenant}' has {uses}; its quota {name} is {limit}", f"tenant:{tenant}")
 
 
 def _same_request(held: Registration, new: Registration) -> bool:

@@ -8,20 +8,21 @@ What was counted is *held*: it is planned for until it changes again, or agrees 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from math import inf
 
 import numpy as np
 
 from controller.fabric.counter_samples import Rows
+from controller.jobs.announcements import Announcements
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
 from controller.jobs.registry import Job
-from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.spec import JobSpec
 from controller.jobs.subflows import Connections, Pair
 from controller.memo import Memo
 
@@ -52,55 +53,6 @@ def count_pairs(spec: JobSpec) -> int:
 
 def _nics(spec: JobSpec) -> list[set[str]]:
     return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
-
-
-class Announcements:
-    """Which jobs have announced which pairs, changed in place. ``version`` grows with every change."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self._alone: dict[Pair, JobId] = {}
-        self._sharing: dict[Pair, dict[JobId, None]] = {}
-
-    def add(self, job: Job) -> None:
-        self.version += 1
-        for pair in job.pairs:
-            if job.dividing.owner:
-                self._sharing.setdefault(pair, {})[job.id] = None
-            else:
-                self._alone[pair] = job.id
-
-    def remove(self, job: Job) -> None:
-        self.version += 1
-        for pair in job.pairs:
-            if not job.dividing.owner:
-                del self._alone[pair]
-            elif len(self._sharing[pair]) > 1:
-                del self._sharing[pair][job.id]
-            else:
-                del self._sharing[pair]
-
-    def owner(self, pair: Pair) -> JobId | None:
-        """The job that has announced the pair, or else the opposite one, and does not report its connections."""
-        src, dst = pair
-        return self._alone.get(pair) or self._alone.get((dst, src))
-
-    def holder(self, pair: Pair) -> JobId | None:
-        """Which job has the rule for all packets of a pair (``tables.running_routes``): the one that does not report
-        its connections, else the first that has announced it, else the one whose acknowledgements it has."""
-        src, dst = pair
-        return self._announces(pair) or self._announces((dst, src))
-
-    def _announces(self, pair: Pair) -> JobId | None:
-        return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
-
-    def owned(self) -> Set[Pair]:
-        """The pairs that have an ``owner``."""
-        return self._alone.keys() | {(dst, src) for src, dst in self._alone}
-
-    def __len__(self) -> int:
-        """At least so many pairs have an ``owner``."""
-        return len(self._alone)
 
 
 class WatchedJob:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Literal, NamedTuple, get_args
 
@@ -35,11 +35,13 @@ class LinkLabels(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One scrape: the status, the monotonic time, and the labels and capacity (bit/s) of every link that exists."""
+    """One scrape: the status, the monotonic time, and the labels and capacity (bit/s) of every link that exists.
+    ``api_refused``: by reason."""
 
     status: Status
     now: float
     links: Mapping[LinkId, tuple[LinkLabels, float]]
+    api_refused: Mapping[str, int] = field(default_factory=dict)
 
 
 Sample = tuple[tuple[str, ...], float]
@@ -240,6 +242,12 @@ FAMILIES: tuple[Family, ...] = (
         "signalbox_punt_drops_total",
         "LLDP and ARP packets of the port beyond its limit, dropped by its meter; ports without drops have no series.",
         lambda s: s.punt_drops,
+    ),
+    Family(
+        "signalbox_api_refused_total",
+        "Connections and calls of API clients that were refused or ended.",
+        lambda snapshot: (((reason,), count) for reason, count in snapshot.api_refused.items()),
+        ("reason",),
     ),
     _one("signalbox_state_revision", "Commits in the state directory.", lambda s: s.state_revision),
     _one(

@@ -53,6 +53,7 @@ def _renderers(json: bool) -> list[Processor]:
     if json:
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     if sys.stderr.isatty():
-        return [structlog.dev.ConsoleRenderer()]
+        # The default shows the values of local variables, and with them lease tokens.
+        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     order = ["timestamp", "level", "logger", "event"]
     return [structlog.processors.format_exc_info, structlog.processors.LogfmtRenderer(key_order=order)]

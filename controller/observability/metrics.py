@@ -9,10 +9,11 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from threading import Thread
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock, Thread, local
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -31,6 +32,9 @@ log = structlog.get_logger(__name__)
 
 SILENT_S = 10.0
 """A client that is silent for so long is dropped."""
+MOST_S = 30.0
+"""And one that has not finished after this time."""
+ACCEPT_PAUSE_S = 0.1
 
 
 class StatusCollector(Collector):
@@ -43,7 +47,7 @@ class StatusCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         status = self._board.status
         status = replace(status, fabric=_with_unique_names(status.fabric))
-        snapshot = Snapshot(status, self._clock(), _links(status.fabric))
+        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board.api_refused)
         for family in FAMILIES:
             kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=family.labels)
@@ -78,32 +82,101 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
     return links
 
 
+@dataclass(slots=True, eq=False)
+class _Client:
+    """A connection and its thread. ``asked``: its request is complete."""
+
+    sock: socket.socket
+    since: float
+    asked: bool = False
+
+
 class _Server(ThreadingWSGIServer):
-    """A thread per connection. The library's own TLS shakes hands where connections are accepted: one silent client
-    would keep all others out."""
+    """A thread per connection, and so many at most: the newest ends the oldest that has not asked for anything yet, so
+    that a scrape gets through whoever holds the others. The library's own TLS shakes hands where connections are
+    accepted: one silent client would keep all others out."""
 
     tls: TlsContext
+    most: int
+    request_queue_size = 64
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._clients: dict[socket.socket, _Client] = {}
+        self._of_thread = local()
+        self._lock = Lock()
+        super().__init__(*arguments, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            full = len(self._clients) >= self.most
+            oldest = next((client for client in self._clients.values() if not client.asked), None) if full else None
+            if not full or oldest:
+                self._clients[request] = _Client(request, time.monotonic())
+        if oldest:
+            _break_off(oldest)
+        if full and not oldest:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        context = self.tls.current
-        request.settimeout(SILENT_S)
-        if context is not None:
-            try:
-                request = context.wrap_socket(request, server_side=True)
-            except OSError as error:
-                request.close()
-                log.debug("metrics client refused", peer=client_address[0], why=str(error))
-                return
-        super().process_request_thread(request, client_address)
+        client = self._of_thread.client = self._clients[request]
+        try:
+            request.settimeout(SILENT_S)
+            if context := self.tls.current:
+                client.sock = context.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                client.sock.do_handshake()
+            super().process_request_thread(client.sock, client_address)
+        except OSError as error:
+            log.debug("metrics client refused", peer=client_address[0], why=str(error))
+            client.sock.close()
+        finally:
+            with self._lock:
+                del self._clients[request]
+
+    def asked(self) -> None:
+        """The client of this thread is worked for: it has its place until it has its answer."""
+        self._of_thread.client.asked = True
+
+    def service_actions(self) -> None:
+        """Called every half second: ends who has taken too long."""
+        with self._lock:
+            late = [client for client in self._clients.values() if time.monotonic() > client.since + MOST_S]
+        for client in late:
+            _break_off(client)
+
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(ACCEPT_PAUSE_S)  # for lack of descriptors: do not try without a pause
+            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Clients that go while they are answered are no event; the default prints a traceback for each."""
         log.debug("metrics client failed", peer=client_address[0], exc_info=True)
 
 
+def _break_off(client: _Client) -> None:
+    with suppress(OSError):
+        client.sock.shutdown(socket.SHUT_RDWR)
+
+
 class _Handler(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Scrapes are no events."""
+
+
+def _one_at_a_time(app: Any, asked: Callable[[], None]) -> Any:
+    """Scrapes wait for each other: all of them together take no more of the interpreter than one."""
+    rendering = Lock()
+
+    def answer(environ: Any, start_response: Any) -> Any:
+        asked()
+        with rendering:
+            return app(environ, start_response)
+
+    return answer
 
 
 class MetricsServer:
@@ -123,12 +196,13 @@ class MetricsServer:
         host, port = self._config.host, self._config.port
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            listener = type("Server", (_Server,), {"address_family": found[0][0], "tls": self._tls})
-            app = make_wsgi_app(self._registry)
-            server: WSGIServer = make_server(str(found[0][4][0]), port, app, listener, handler_class=_Handler)
+            settings = {"address_family": found[0][0], "tls": self._tls, "most": self._config.max_connections}
+            kind = type("Server", (_Server,), settings)
+            server: _Server = kind((str(found[0][4][0]), port), _Handler)
         except OSError as error:
             message = f"cannot listen on {host}:{port}: {error.strerror or error}"
             raise InvalidInput.of("metrics", message) from None
+        server.set_app(_one_at_a_time(make_wsgi_app(self._registry), server.asked))
         thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
         thread.start()
         self._running = server, thread

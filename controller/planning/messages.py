@@ -19,6 +19,7 @@ from controller.jobs.messages import (
 from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +53,30 @@ class StrategySet:
 
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
-    """A waiting request is replaced by a newer one; the one being solved is finished."""
+    """A waiting request is replaced by a newer one; the one being solved is finished. The levels of the running routes
+    are answered first. ``min_gain``: that makes a plan worth its moves."""
 
     problem: Problem
     limits: PlanLimits
+    min_gain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkOutLevels:
+    """Of the running routes; nothing is planned. ``draws``: of ECMP."""
+
+    problem: Problem
+    draws: int
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """The worker's answer to one ``SolvePlan``. ``repair``: new paths for flows whose own have gone; the plan itself
-    follows."""
+    follows. ``verdict``: on a plan; None from a planner that leaves it to the control loop."""
 
     answer: Plan | NoPlan
     repair: bool = False
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, 
 from controller.planning.plan_check import check
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
 from controller.planning.split_flows import search as split_search
+from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,8 @@ def repair_first(request: SolvePlan) -> tuple[Planned | None, SolvePlan]:
         return None, request
     if not isinstance(answer, Plan):
         return None, request
-    return Planned(answer, repair=True), replace(request, problem=request.problem.with_routes(answer.routes))
+    judged = verdict(request.problem, answer, None)
+    return Planned(answer, True, judged), replace(request, problem=request.problem.with_routes(judged.plan.routes))
 
 
 class Routings(NamedTuple):

@@ -1,7 +1,8 @@
 """The threads that plan, so that neither OpenFlow nor the control loop ever waits for a solver.
 
 In: ``SolvePlan`` requests. Out: messages put into the loop's inbox: per request a repair, when routes are broken, the
-plan, and when no other request waits, the levels of published schemes for the same problem. Repairs have a separate
+levels of the running routes, the plan, and when no other request waits, the levels of published schemes for the same
+problem. Repairs have a separate
 thread, so that none waits for a solver that is busy with an older request. In front of each thread a request that
 waits is replaced by a newer one; the one that is being worked on is finished. CP-SAT releases the interpreter lock
 while it solves.
@@ -11,26 +12,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import structlog
 
 from controller.planning.baselines import baseline_levels
-from controller.planning.messages import Compared, Planned, SolvePlan
+from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan, repair_first
+from controller.planning.problem import Problem
+from controller.planning.verdict import Levels, levels, verdict
 
 log = structlog.get_logger(__name__)
 
+Kind = TypeVar("Kind")
 
-class _Newest:
+
+Request = SolvePlan | WorkOutLevels
+
+
+class _Newest(Generic[Kind]):
     """Holds the newest request until a thread takes it; older ones are dropped."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._request: SolvePlan | None = None
+        self._request: Kind | None = None
         self._closed = False
 
-    def put(self, request: SolvePlan) -> None:
+    def put(self, request: Kind) -> None:
         with self._changed:
             self._request = request
             self._changed.notify()
@@ -45,7 +54,7 @@ class _Newest:
         """There is a request that no thread has taken."""
         return self._request is not None
 
-    def take(self) -> SolvePlan | None:
+    def take(self) -> Kind | None:
         """Waits for a request; None when closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._request is not None)
@@ -58,12 +67,12 @@ class PlanningWorker:
     does."""
 
     def __init__(
-        self, inbox_put: Callable[[Planned | Compared], None], on_crash: Callable[[BaseException], None]
+        self, inbox_put: Callable[[Planned | Compared | Levels], None], on_crash: Callable[[BaseException], None]
     ) -> None:
         self._inbox_put = inbox_put
         self._on_crash = on_crash
-        self._to_repair = _Newest()
-        self._to_plan = _Newest()
+        self._to_repair = _Newest[SolvePlan]()
+        self._to_plan = _Newest[Request]()
         self._threads = (
             threading.Thread(target=self._run, args=(self._to_repair, self._repair), name="repairing", daemon=True),
             threading.Thread(target=self._run, args=(self._to_plan, self._plan), name="planning", daemon=True),
@@ -71,8 +80,11 @@ class PlanningWorker:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, request: SolvePlan) -> None:
-        self._to_repair.put(request)
+    def submit(self, request: SolvePlan | WorkOutLevels) -> None:
+        if isinstance(request, WorkOutLevels):
+            self._to_plan.put(request)
+        else:
+            self._to_repair.put(request)
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the threads after what they are working on; waiting requests are dropped."""
@@ -81,7 +93,7 @@ class PlanningWorker:
         for thread in self._threads:
             thread.join(timeout_s)
 
-    def _run(self, requests: _Newest, work: Callable[[SolvePlan], None]) -> None:
+    def _run(self, requests: _Newest[Kind], work: Callable[[Kind], None]) -> None:
         try:
             while (request := requests.take()) is not None:
                 work(request)
@@ -95,11 +107,26 @@ class PlanningWorker:
             self._inbox_put(repaired)
         self._to_plan.put(request)
 
-    def _plan(self, request: SolvePlan) -> None:
+    def _plan(self, request: Request) -> None:
+        draws = request.draws if isinstance(request, WorkOutLevels) else request.limits.ecmp_draws
+        if running := _levels(request.problem, draws):
+            self._inbox_put(running)
+        if isinstance(request, WorkOutLevels):
+            return
         answer = _answer(request)
-        self._inbox_put(Planned(answer))
+        judged = verdict(request.problem, answer, request.min_gain) if isinstance(answer, Plan) else None
+        self._inbox_put(Planned(answer, verdict=judged))
         if isinstance(answer, Plan) and not self._to_plan.waits:
             self._inbox_put(Compared(answer.generation, _baselines(request)))
+
+
+def _levels(problem: Problem, draws: int) -> Levels | None:
+    """A problem that contradicts itself has none; what is wrong with it, the plan says."""
+    try:
+        return levels(problem, draws)
+    except Exception:
+        log.exception("levels failed", generation=problem.generation)
+        return None
 
 
 def _baselines(request: SolvePlan) -> Mapping[str, float]:

@@ -70,7 +70,7 @@ def reloading(received: Hangups, file: Path | None, config: Config, prepare: Ite
 
 
 class Reload:
-    """``file``: None when the controller runs with the defaults. ``config``: what it runs with."""
+    """``file``: None when the configuration is from none. ``config``: what the controller runs with."""
 
     def __init__(self, file: Path | None, config: Config, prepare: Iterable[Prepare]) -> None:
         self._file = file
@@ -87,7 +87,7 @@ class Reload:
     def once(self) -> None:
         """Takes over all or nothing."""
         try:
-            wanted = configuration.load(self._file)
+            wanted = configuration.load(self._file) if self._file else self._config
             config = changeable(self._config, wanted)
             take_over = [prepare(config) for prepare in self._prepare]
         except InvalidInput as error:

@@ -18,6 +18,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import numpy.ma  # noqa: F401 - numpy imports it at its first use, which would be in the control loop
 import structlog
 
 from controller.api.lease_tokens import LeaseTokens
@@ -28,13 +29,14 @@ from controller.core.messages import Command, Message, Reply, Tick
 from controller.errors import InvalidInput
 from controller.jobs.messages import RenewLease, ReportIterations, SaveState, StateNotSaved, StateSaved
 from controller.jobs.store import StateStore
+from controller.log_limit import LimitedLog
 from controller.observability import logs
 from controller.observability.metrics import MetricsServer
 from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
-from controller.planning.messages import SolvePlan
+from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.worker import PlanningWorker
-from controller.serving import exposure, inventory
+from controller.serving import descriptors, exposure, inventory
 from controller.serving.event_log import ALARM, events
 from controller.serving.reload import Hangups, Prepare, hangups, reloading
 from controller.serving.standby import wait_for_turn
@@ -45,6 +47,8 @@ from controller.tables.messages import Counters, ToSwitches
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
+limited_log = LimitedLog(log)
+"""For what clients can cause."""
 
 TICK_S = 0.1
 BATCH = 1000
@@ -86,6 +90,7 @@ def _serve(
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
     logs.configure(json=config.log.json_lines, level=config.log.level)
+    given, config = config, descriptors.within(config, descriptors.raise_limit())
     store = StateStore(config.state_dir)
     if standby:
         import_module(APP_MODULE)  # takes a moment, which the switches need not wait for later
@@ -121,7 +126,7 @@ def _serve(
         driver.start()
         addresses = api.start()
         metrics_port = metrics.start()
-        with reloading(received, config_file, config, reloaded):
+        with reloading(received, config_file, given, reloaded):
             run_hub(
                 config,
                 inbox.put,
@@ -175,7 +180,7 @@ class _Driver:
             quiet = True
             garbage = _Garbage()
             while not self._stopping.is_set():
-                messages = self._waiting(tick_at - time.monotonic())
+                messages = self._waiting(0.0 if self.loop.unfinished else tick_at - time.monotonic())
                 now = time.monotonic()
                 if now >= tick_at:
                     tick_at = now + TICK_S
@@ -211,14 +216,15 @@ class _Driver:
     def _publish(self, now: float) -> None:
         status = self.loop.status(now)
         for event, details in events(self.board.status, status):
-            (log.warning if event == ALARM else log.info)(event, **details)
+            (limited_log.warning if event == ALARM else limited_log.info)(event, **details)
+        limited_log.summarise()
         self.board.publish(status)
 
     def _carry_out(self, commands: Iterable[Command]) -> None:
         southbound: list[ToSwitches] = []
         for command in commands:
             match command:
-                case SolvePlan():
+                case SolvePlan() | WorkOutLevels():
                     self.worker.submit(command)
                 case Analyse(request, reply):
                     self.analysis.submit(request, reply)
@@ -235,7 +241,7 @@ class _Driver:
         if isinstance(found, int):
             self.inbox.put(StateSaved(found))
         else:
-            log.error("the state cannot be saved", why=str(found))
+            limited_log.error("the state cannot be saved", why=str(found))
             self.inbox.put(StateNotSaved(str(found)))
 
 

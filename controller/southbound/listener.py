@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 BACKLOG = 512
 MAX_HANDSHAKES = 256
-"""Connections whose handshake is not done; one more ends the oldest."""
+"""Connections whose handshake is not done, and no more than half of all; one more ends the oldest."""
 LOG_S = 10.0
 LOG_LINES = 10
 """Refusals logged in each ``LOG_S``; the others are only counted."""
@@ -71,6 +71,7 @@ class Listener:
         self._put = put
         self._outbox = outbox
         self._in_handshake: dict[Connection, None] = {}
+        self._count = 0
         self._events = Events()
         self._ignored: Counter[str] = Counter()
         self._logged = 0
@@ -102,6 +103,13 @@ class Listener:
                 HubSocket(sock), peer, self._openflow, self._tls.current, self._events, self._refused, self._ignored
             )
             self._make_room()
+            if self._count >= self._openflow.max_connections:
+                pause()  # those that were just ended leave
+            if self._count >= self._openflow.max_connections:
+                connection.refuse("too_many", f"{self._count} connections are there, which is the limit")
+                sock.close()
+                continue
+            self._count += 1
             self._in_handshake[connection] = None
             spawn(self._outbox, partial(self._serve, connection))
 
@@ -109,15 +117,17 @@ class Listener:
         try:
             connection.serve()
         finally:
+            self._count -= 1
             self._in_handshake.pop(connection, None)
 
     def _make_room(self) -> None:
         for connection in [connection for connection in self._in_handshake if connection.id is not None]:
             del self._in_handshake[connection]
-        if len(self._in_handshake) >= MAX_HANDSHAKES:
+        most = min(MAX_HANDSHAKES, self._openflow.max_connections // 2)
+        if len(self._in_handshake) >= most:
             oldest = next(iter(self._in_handshake))
             del self._in_handshake[oldest]
-            oldest.refuse("silent", f"{MAX_HANDSHAKES} newer connections wait for their handshake")
+            oldest.refuse("silent", f"{most} newer connections wait for their handshake")
 
     def _refused(self, connection: Connection, reason: RefusalReason, why: str) -> None:
         dpid = None if connection.id is None else Dpid(connection.id)

@@ -7,11 +7,12 @@ every process.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network
+from itertools import chain
 from typing import NamedTuple
 
 from controller.fabric.shortest_paths import ShortestPaths, Towards
@@ -83,10 +84,8 @@ class Pipeline:
             control_table.control_rules
         )
         self._default = MemoPerKey[Dpid, tuple[Host, ...], Mapping[Prefix, Dpid], _Ways, _Part](_default_part)
-        self._pinned = MemoPerKey[Dpid, Mapping[str, Host], _Ways, Mapping[int, GroupRule], tuple[Pin, ...], _Part](
-            _pinned_part
-        )
-        self._joined = MemoPerKey[Dpid, RuleSet, _Part, _Part, RuleSet](_joined)
+        self._at = _PinsAt()
+        self._rules = defaultdict[Dpid, _SwitchRules](_SwitchRules)
 
     def desired(self, fabric: Fabric, pins: Iterable[Pin], installed: Mapping[Dpid, RuleSet]) -> Mapping[Dpid, RuleSet]:
         """The rules of every switch.
@@ -96,7 +95,7 @@ class Pipeline:
         """
         self._place(fabric, installed)
         towards = self._paths.towards(fabric, self._leaves)
-        pins_at, ports = _pins_by_switch(fabric, pins), self._fabric_ports(fabric.links)
+        pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
         ways = {dpid: _ways(dpid, towards, installed.get(dpid, RuleSet())) for dpid in fabric.switches}
         hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}
         rate_pps = self._settings.punt_rate_pps
@@ -107,10 +106,10 @@ class Pipeline:
             }
         )
         default = self._default({dpid: (hosts[dpid], self._prefixes, ways[dpid]) for dpid in fabric.switches})
-        pinned = self._pinned(
-            {dpid: (fabric.hosts, ways[dpid], default[dpid].groups, tuple(pins_at[dpid])) for dpid in fabric.switches}
-        )
-        return self._joined({dpid: (control[dpid], default[dpid], pinned[dpid]) for dpid in fabric.switches})
+        return {
+            dpid: self._rules[dpid].of(control[dpid], default[dpid], ways[dpid], fabric.hosts, pins_at.get(dpid, {}))
+            for dpid in fabric.switches
+        }
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
         """Where prefixes lead is decided when hosts change, and stays until they change again."""
@@ -148,13 +147,133 @@ def _present_owners(
     return owners
 
 
-def _pins_by_switch(fabric: Fabric, pins: Iterable[Pin]) -> dict[Dpid, list[Pin]]:
+class _PinsAt:
+    """Which pins concern which switch, by what they were made for; looks again at what has other pins only."""
+
+    def __init__(self) -> None:
+        self._hosts: Mapping[str, Host] = {}
+        self._of: Mapping[str, tuple[Pin, ...]] = {}
+        self._switches: dict[str, tuple[Dpid, ...]] = {}
+        self._at: defaultdict[Dpid, dict[str, tuple[Pin, ...]]] = defaultdict(dict)
+
+    def follow(self, hosts: Mapping[str, Host], pins: Iterable[Pin]) -> Mapping[Dpid, Mapping[str, tuple[Pin, ...]]]:
+        now = getattr(pins, "of", None) or {"": tuple(pins)}
+        if hosts is not self._hosts:
+            self._hosts, self._of = hosts, {}
+            self._switches.clear()
+            self._at.clear()
+        before, self._of = self._of, now
+        for name in before.keys() - now.keys():
+            self._forget(name)
+        for name, of_name in now.items():
+            if before.get(name) is not of_name:
+                self._forget(name)
+                found = _by_switch(hosts, of_name)
+                self._switches[name] = tuple(found)
+                for dpid, here in found.items():
+                    self._at[dpid][name] = tuple(here)
+        return self._at
+
+    def _forget(self, name: str) -> None:
+        for dpid in self._switches.pop(name, ()):
+            del self._at[dpid][name]
+
+
+def _by_switch(hosts: Mapping[str, Host], pins: Iterable[Pin]) -> dict[Dpid, list[Pin]]:
     at: dict[Dpid, list[Pin]] = defaultdict(list)
     for pin in pins:
-        source = fabric.hosts[pin.flow.src_ip].at.dpid
+        source = hosts[pin.flow.src_ip].at.dpid
         for dpid in dict.fromkeys((source, *(hop.dpid for hop in pin.path or ()))):
             at[dpid].append(pin)
     return at
+
+
+class _SwitchRules:
+    """The rules of one switch. While only pins change, the rules of the other pins are taken over, and no rule that
+    stays becomes another object."""
+
+    def __init__(self) -> None:
+        self._base: tuple[RuleSet, _Part, _Ways, Mapping[str, Host]] | None = None
+        self._pins: dict[str, tuple[Pin, ...]] = {}
+        self._parts: dict[str, _Part] = {}
+        self._uses: Counter[int] = Counter()
+        self._rules = RuleSet()
+
+    def of(
+        self,
+        control: RuleSet,
+        default: _Part,
+        ways: _Ways,
+        hosts: Mapping[str, Host],
+        pins: Mapping[str, tuple[Pin, ...]],
+    ) -> RuleSet:
+        """``pins``: by what they were made for."""
+        base = control, default, ways, hosts
+        known = self._base
+        if known is None or not (
+            known[0] is control and known[1] is default and known[2] == ways and known[3] is hosts
+        ):
+            self._pins, self._parts, self._uses = {}, {}, Counter()
+            first = (*control.flows.values(), pinned_table.miss_rule(), *default.flows)
+            self._rules = RuleSet.of(first, default.groups.values(), control.meters.values())
+            self._base = base
+        changed = [name for name, of_name in pins.items() if self._pins.get(name) is not of_name]
+        gone = self._pins.keys() - pins.keys()
+        if not changed and not gone:
+            return self._rules
+        flows, groups = dict(self._rules.flows), dict(self._rules.groups)
+        for name in (*gone, *changed):
+            self._take_away(name, flows, groups, default.groups)
+        fits = True
+        for name in changed:
+            fits = self._add(name, pins[name], base, flows, groups) and fits
+        self._rules = RuleSet(flows, groups, control.meters)
+        if not fits:
+            self._base = None
+            self._rules = _joined(
+                control, default, _pinned_part(hosts, ways, default.groups, chain.from_iterable(pins.values()))
+            )
+        return self._rules
+
+    def _take_away(
+        self,
+        name: str,
+        flows: dict[FlowKey, FlowRule],
+        groups: dict[int, GroupRule],
+        kept: Mapping[int, GroupRule],
+    ) -> None:
+        part = self._parts.pop(name, None)
+        self._pins.pop(name, None)
+        if part is None:
+            return
+        for rule in part.flows:
+            flows.pop(rule.key, None)
+        for group_id in part.groups:
+            self._uses[group_id] -= 1
+            if not self._uses[group_id] and group_id not in kept:
+                del groups[group_id]
+
+    def _add(
+        self,
+        name: str,
+        pins: tuple[Pin, ...],
+        base: tuple[RuleSet, _Part, _Ways, Mapping[str, Host]],
+        flows: dict[FlowKey, FlowRule],
+        groups: dict[int, GroupRule],
+    ) -> bool:
+        """False when a group's id is taken by another group, or a rule's place by another rule: then all has to be
+        looked at together."""
+        _, default, ways, hosts = base
+        part = _pinned_part(hosts, ways, default.groups, pins)
+        own = {group_id: group for group_id, group in part.groups.items() if group_id not in default.groups}
+        own_flows = part.flows[1:]  # without the miss rule
+        self._pins[name], self._parts[name] = pins, _Part(own_flows, own)
+        self._uses.update(own.keys())
+        fits = not any(rule.key in flows for rule in own_flows)
+        flows.update({rule.key: rule for rule in own_flows})
+        for group_id, group in own.items():
+            fits = groups.setdefault(group_id, group) == group and fits
+        return fits
 
 
 def _default_part(hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], ways: _Ways) -> _Part:
@@ -170,9 +289,9 @@ def _default_part(hosts: tuple[Host, ...], prefixes: Mapping[Prefix, Dpid], ways
 
 
 def _pinned_part(
-    hosts: Mapping[str, Host], ways: _Ways, ecmp_groups: Mapping[int, GroupRule], pins: tuple[Pin, ...]
+    hosts: Mapping[str, Host], ways: _Ways, ecmp_groups: Mapping[int, GroupRule], pins: Iterable[Pin]
 ) -> _Part:
-    """The pinned table of one switch, and the path groups that its pins point at."""
+    """The pinned table of one switch, the entry for a miss first, and the path groups that its pins point at."""
     flows, groups = [pinned_table.miss_rule()], dict(ecmp_groups)
     hops_to, distances = dict(zip(ways.leaves, ways.hops, strict=True)), ways.distances
     for pin in pins:

@@ -231,15 +231,19 @@ def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
         (desired.flows, installed.flows),
     )
     for wanted, held in pairs:
-        if wanted is held or wanted == held:  # quick: most rules are the same objects as before
+        if wanted is held:
             continue
-        for key, rule in wanted.items():
+        # Most rules are the same objects on both sides: no key of those has to be looked up.
+        here, there = set(map(id, wanted.values())), set(map(id, held.values()))
+        for key, rule in [item for item in wanted.items() if id(item[1]) not in there]:
             before = held.get(key)
             if before is None:
                 yield RuleMod("add", rule)
-            elif before is not rule and before != rule:
+            elif before != rule:
                 yield RuleMod("add" if _other_owner(rule, before) else "modify", rule)
-        yield from (RuleMod("delete", rule) for key, rule in held.items() if key not in wanted)
+        for key, rule in [item for item in held.items() if id(item[1]) not in here]:
+            if key not in wanted:
+                yield RuleMod("delete", rule)
 
 
 def _other_owner(rule: Rule, held: Rule) -> bool:

@@ -7,7 +7,7 @@ registered again are *orphans* and kept for one lease (docs/explanation/restart-
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain, takewhile
 from typing import Protocol
@@ -15,13 +15,14 @@ from typing import Protocol
 from controller.fabric.link_load import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
+from controller.jobs.announcements import Announcements
 from controller.jobs.spec import JobId, Transport
 from controller.jobs.subflows import Pair
-from controller.memo import Memo, MemoPerKey
+from controller.memo import Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, Subflow, flow_ids, whole
 from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, counted, reverse_path
-from controller.tables.rules import FlowKey, FlowRule, RuleSet, job_owner
+from controller.tables.rules import RuleSet, job_owner
 
 Shares = Mapping[tuple[str, str], tuple[float, ...]]
 
@@ -46,18 +47,15 @@ class RunningRoutes:
     def __init__(self, saved: Shares | None = None) -> None:
         self.routes: Routes = {}
         self.orphans: tuple[Pin, ...] = ()
-        self._saved = dict(saved or {})
+        self._saved: Shares = dict(saved or {})
+        self._jobs: Mapping[JobId, PinnedJob] = {}
+        self._shares = Memo(_shares)
 
     @property
-    def shares(self) -> dict[tuple[str, str], tuple[float, ...]]:
+    def shares(self) -> Shares:
         """Of every split flow, and of those whose jobs may still register again: what a restart has to know. Those of
         jobs that report their connections are taken as equal until the next plan."""
-        running: Shares = {
-            flow.pair: tuple(share for _, share in route)
-            for flow, route in self.routes.items()
-            if len(route) > 1 and not flow.owner
-        }
-        return {**self._saved, **running}
+        return self._shares(self.routes, self._saved)
 
     def replace(self, routes: Routes) -> None:
         """A plan or a repair is adopted, or all routes are given up."""
@@ -88,77 +86,184 @@ class RunningRoutes:
     def drop_orphans(self) -> None:
         """Jobs that have not registered again by now are not expected any more."""
         self.orphans = ()
-        self._saved.clear()
+        self._saved = {}
 
-    def release(self, jobs: Iterable[PinnedJob]) -> None:
-        """Keep only the routes that these jobs can have."""
-        most = {
-            flow: job.dividing.pieces(pair).max_subflows
-            for job in jobs
-            for pair in job.pairs
-            for flow in flow_ids(job.dividing, pair)
+    def release(self, jobs: Mapping[JobId, PinnedJob], before: Mapping[JobId, PinnedJob] | None = None) -> None:
+        """Keep only the routes that these jobs can have. Only flows of jobs that have come, gone or changed are looked
+        at. ``before``: the jobs that the routes were made for, None: those of the last call."""
+        before, self._jobs = self._jobs if before is None else before, jobs
+        if before is jobs:
+            return
+        left = [job for job_id, job in before.items() if jobs.get(job_id) is not job]
+        come = [job for job_id, job in jobs.items() if before.get(job_id) is not job]
+        most = dict(chain.from_iterable(map(_most_subflows, come)))
+        lost = {
+            flow
+            for flow, _ in chain.from_iterable(map(_most_subflows, left))
+            if len(self.routes.get(flow, ())) > most.get(flow, 0)
         }
-        self.replace({flow: route for flow, route in self.routes.items() if len(route) <= most.get(flow, 0)})
+        if lost:
+            self.routes = {flow: route for flow, route in self.routes.items() if flow not in lost}
 
     def forget_orphans(self) -> None:
         """The pins without a job are not expected to be claimed; saved shares may be."""
         self.orphans = ()
 
 
+def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
+    """That each flow of the job can have."""
+    for pair in job.pairs:
+        most = job.dividing.pieces(pair).max_subflows
+        yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
+
+
+def _shares(routes: Routes, saved: Shares) -> Shares:
+    running: Shares = {
+        flow.pair: tuple(share for _, share in route)
+        for flow, route in routes.items()
+        if len(route) > 1 and not flow.owner
+    }
+    return {**saved, **running}
+
+
+class PinSet(tuple[Pin, ...]):
+    """All pins. ``of``: the same by what they were made for, a job or ``OTHERS``; a tuple in it is the same object as
+    long as nothing in it changes."""
+
+    of: Mapping[str, tuple[Pin, ...]]
+
+    @classmethod
+    def joined(cls, of: Mapping[str, tuple[Pin, ...]]) -> PinSet:
+        found = cls(chain.from_iterable(of.values()))
+        found.of = of
+        return found
+
+
+AT_ONCE = 256
+"""Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
+not be held while a plan for tens of thousands of flows comes into force."""
+
+OTHERS = ""
+"""Pins of no registered job, and of pairs that are learnt."""
+
+
 class Pins:
-    """Derives the pins of the announced flows; only where something has changed since the last call."""
+    """Derives the pins of the announced flows, job by job: only of jobs that have changed, that share pairs with those,
+    or that have other routes than at the last call; of all jobs where links have changed. ``turn``: another number
+    whenever a call is due although nothing has changed; who calls counts it."""
 
     def __init__(self) -> None:
-        self._back: dict[Path, Path] = {}
+        self._announced = Announcements()
+        self._jobs: Mapping[JobId, PinnedJob] = {}
+        self._job_of: dict[FlowId, JobId] = {}
+        self._hosts: Mapping[str, Host] = {}
+        self._routes: Routes = {}
         self._links: Mapping[LinkId, Link] = {}
-        self._of_pair = MemoPerKey[tuple[JobId, Pair], tuple[Way, ...], Announcement, bool, tuple[Pin, ...]](
-            both_directions
-        )
-        self._learning = Memo(_learning_pins)
+        self._back: dict[Path, Path] = {}
+        self._of_job: dict[JobId, tuple[Pin, ...]] = {}
+        self._known_hosts: Mapping[str, Host] = {}
+        self._due: dict[JobId, None] = {}
+        self.turn = 0
+        self._others = Memo(self._find_others)
+
+    @property
+    def due(self) -> bool:
+        """Some jobs have pins that do not follow from what was given at the last call: their turn comes with the next
+        ones."""
+        return bool(self._due)
 
     def __call__(
-        self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...]
-    ) -> tuple[Pin, ...]:
+        self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
+    ) -> PinSet:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
-        are known."""
-        jobs = tuple(jobs)
-        announced = {
-            (job.id, pair): job
-            for job in jobs
-            for pair in sorted(job.pairs)
-            if pair[0] in fabric.hosts and pair[1] in fabric.hosts
-        }
-        used = {path for job_id, pair in announced for path in _paths(announced[job_id, pair], pair, routes)}
-        self._reverse(fabric, used)
-        claims = _claims(announced)
-        of_pair = self._of_pair(
-            {key: self._inputs(job, key[1], routes, announced, claims) for key, job in announced.items()}
-        )
-        pins = tuple(chain.from_iterable(of_pair.values()))
-        taken = {pin.flow.pair for pin in pins}
-        pins += tuple(
-            pin for pin in orphans if pin.flow.pair not in taken and fabric.hosts.keys() >= set(pin.flow.pair)
-        )
-        taken |= {pin.flow.pair for pin in orphans}
-        return pins + self._learning(fabric.hosts, tuple(job for job in jobs if job.counted), frozenset(taken))
+        are known. Of ``AT_ONCE`` flows at most in one call, unless links or hosts have changed."""
+        now = {job.id: job for job in jobs}
+        touched = self._follow_jobs(now) | self._other_routes(routes)
+        at_once: float = AT_ONCE
+        if fabric.hosts is not self._hosts:
+            other, self._hosts = self._hosts.keys() ^ fabric.hosts.keys(), fabric.hosts
+            if other:
+                touched |= {job.id for job in now.values() if any(s in other or d in other for s, d in job.pairs)}
+        if fabric.links is not self._links or fabric.hosts is not self._known_hosts:
+            self._known_hosts, at_once = fabric.hosts, math.inf
+        if fabric.links is not self._links:
+            touched = set(now)
+            self._reverse(fabric, {path for job in now.values() for path in _paths(job, routes)})
+        self._due.update(dict.fromkeys(touched))
+        for job_id in [*self._due]:
+            if at_once <= 0:
+                break
+            del self._due[job_id]
+            job = now.get(job_id)
+            if job is None:
+                continue
+            at_once -= len(job.pairs)
+            for path in _paths(job, routes):
+                if path not in self._back and (back := reverse_path(fabric, path)):
+                    self._back[path] = back
+            self._of_job[job_id] = tuple(self._pins(job, routes))
+        learnt = tuple(job for job in now.values() if job.counted)
+        others = self._others(orphans, learnt, fabric.hosts, self._announced.version)
+        return PinSet.joined({**{id_: self._of_job[id_] for id_ in now if id_ in self._of_job}, OTHERS: others})
 
-    def _inputs(
-        self,
-        job: PinnedJob,
-        pair: Pair,
-        routes: Routes,
-        announced: Mapping[tuple[JobId, Pair], PinnedJob],
-        claims: Mapping[Pair, JobId],
-    ) -> tuple[tuple[Way, ...], Announcement, bool]:
-        """What the pins of one pair of a job follow from."""
-        ways = tuple(
-            Way(flow, route, tuple(self._back.get(path) for path, _ in route or ()))
-            for flow, route in ((flow, routes.get(flow)) for flow in flow_ids(job.dividing, pair))
+    def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> set[JobId]:
+        """The jobs that have changed, and those near them."""
+        before, self._jobs = self._jobs, now
+        changed = dict.fromkeys(job_id for job_id, job in now.items() if before.get(job_id) is not job)
+        gone = before.keys() - now.keys()
+        known = [before[job_id] for job_id in (*changed, *gone) if job_id in before]
+        near = self._announced.near(chain.from_iterable(job.pairs for job in known))
+        for job in known:
+            for flow in _flow_ids(job):
+                self._job_of.pop(flow, None)
+        for job_id in gone:
+            self._announced.remove(before[job_id])
+            self._of_job.pop(job_id, None)
+        for job_id in changed:
+            if job_id in before:
+                self._announced.change(before[job_id], now[job_id])
+            else:
+                self._announced.add(now[job_id])
+            self._job_of.update(dict.fromkeys(_flow_ids(now[job_id]), job_id))
+        return {*changed} | near | self._announced.near(chain.from_iterable(now[job_id].pairs for job_id in changed))
+
+    def _other_routes(self, routes: Routes) -> set[JobId]:
+        """The jobs of flows that have another route than before."""
+        before, self._routes = self._routes, routes
+        if before is routes:
+            return set()
+        flows = [flow for flow, route in routes.items() if before.get(flow) is not route]
+        if len(before) > len(routes) - len(flows):
+            flows += [flow for flow in before if flow not in routes]
+        return {self._job_of[flow] for flow in flows if flow in self._job_of}
+
+    def _pins(self, job: PinnedJob, routes: Routes) -> Iterator[Pin]:
+        for pair in sorted(job.pairs):
+            if pair[0] not in self._hosts or pair[1] not in self._hosts:
+                continue
+            ways = tuple(
+                Way(flow, route, tuple(self._back.get(path) for path, _ in route or ()))
+                for flow, route in ((flow, routes.get(flow)) for flow in flow_ids(job.dividing, pair))
+            )
+            back = pair[1], pair[0]
+            alone = self._announced.first(pair) == job.id
+            announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)
+            answered = back in job.pairs or (alone and self._announced.first(back) is not None)
+            yield from both_directions(ways, announcement, answered)
+
+    def _find_others(
+        self, orphans: tuple[Pin, ...], learnt: tuple[PinnedJob, ...], hosts: Mapping[str, Host], _version: int
+    ) -> tuple[Pin, ...]:
+        left = tuple(
+            pin
+            for pin in orphans
+            if self._announced.holder(pin.flow.pair) is None and hosts.keys() >= set(pin.flow.pair)
         )
-        back = pair[1], pair[0]
-        alone = claims[pair] == job.id
-        announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)
-        return ways, announcement, (job.id, back) in announced or (alone and back in claims)
+        taken = {pin.flow.pair for pin in orphans}
+        found = _learning_pins(hosts, learnt)
+        return left + tuple(
+            pin for pin in found if pin.flow.pair not in taken and self._announced.holder(pin.flow.pair) is None
+        )
 
     def _reverse(self, fabric: Fabric, paths: Set[Path]) -> None:
         """The same cables the other way, also while one of them is not usable: acknowledgements then fail over at their
@@ -170,33 +275,24 @@ class Pins:
         self._back = kept | {path: back for path, back in fresh.items() if back}
 
 
-def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...], taken: frozenset[Pair]) -> tuple[Pin, ...]:
-    """Of jobs in their order; a pair that several of them might use is counted for the first. Pairs that have other
-    rules are counted there."""
+def _learning_pins(hosts: Mapping[str, Host], jobs: tuple[PinnedJob, ...]) -> Iterator[Pin]:
+    """Of jobs in their order; a pair that several of them might use is counted for the first."""
     owners: dict[FlowId, int] = {}
     for job in jobs:
         owner = job_owner(job.id)
         for src, dst in sorted(job.counted):
             if src in hosts and dst in hosts:
                 owners.setdefault(FlowId(src, dst), owner)
-    return tuple(Pin(flow, owner, None, learning=True) for flow, owner in owners.items() if flow.pair not in taken)
+    return (Pin(flow, owner, None, learning=True) for flow, owner in owners.items())
 
 
-def _claims(announced: Mapping[tuple[JobId, Pair], PinnedJob]) -> dict[Pair, JobId]:
-    """Which job has the rules for all packets of a pair: the one that cannot be told apart from others, else the
-    first."""
-    claims: dict[Pair, JobId] = {}
-    for (job_id, pair), job in announced.items():
-        if not job.dividing.owner:
-            claims[pair] = job_id
-    for job_id, pair in announced:
-        claims.setdefault(pair, job_id)
-    return claims
+def _flow_ids(job: PinnedJob) -> Iterator[FlowId]:
+    return chain.from_iterable(flow_ids(job.dividing, pair) for pair in job.pairs)
 
 
-def _paths(job: PinnedJob, pair: Pair, routes: Routes) -> Iterator[Path]:
-    """That the pair's flows take, but the empty ones."""
-    for flow in flow_ids(job.dividing, pair):
+def _paths(job: PinnedJob, routes: Routes) -> Iterator[Path]:
+    """That the job's flows take, but the empty ones."""
+    for flow in _flow_ids(job):
         yield from (path for path, _ in routes.get(flow, ()) if path)
 
 
@@ -233,39 +329,10 @@ def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
     )
 
 
-def in_place(route: Route, running: Route | None) -> Route:
-    """The same subflows, in an order that leaves as many as possible in the class they have in ``running``."""
-    if running is None or len(route) == 1:
-        return route
-    left = {piece.path: piece for piece in route}
-    kept = [left.pop(piece.path, None) for piece in running[: len(route)]]
-    kept += [None] * (len(route) - len(kept))
-    rest = iter(left.values())
-    return tuple(piece or next(rest) for piece in kept)
-
-
 def lost_links(routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
     """Links that routes use and that are not there."""
-    return frozenset({link for route in routes.values() for path, _ in route for link in path} - links.keys())
-
-
-def confirmed_pins(
-    pins: Iterable[Pin], wanted: Mapping[FlowKey, FlowRule], installed: Mapping[FlowKey, FlowRule]
-) -> tuple[Pin, ...]:
-    """The pins to a path, of those that begin at a switch, that the switch holds as they should be."""
-    confirmed = []
-    for pin in pins:
-        rule = wanted.get(pin.key) if pin.path else None
-        if rule and rule.goto is None and installed.get(rule.key) == rule:
-            confirmed.append(pin)
-    return tuple(confirmed)
-
-
-def confirmed_routes(routes: Routes, pins: Iterable[Pin], confirmed: Iterable[Pin]) -> dict[FlowId, Route]:
-    """The routes all of whose ``pins`` are confirmed."""
-    wanted = Counter(pin.flow for pin in pins if pin.path is not None)
-    held = Counter(pin.flow for pin in confirmed)
-    return {flow: route for flow, route in routes.items() if wanted[flow] == held[flow] >= len(route)}
+    paths = {id(path): path for route in routes.values() for path, _ in route}  # which many flows share
+    return frozenset(set(chain.from_iterable(paths.values())) - links.keys())
 
 
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:

@@ -1,13 +1,15 @@
 """Tells the controller which TCP connections the Multipath TCP sessions of a job consist of (docs/how-to/use-mptcp.md).
 
-    python -m mininet_topos.joining.mptcp --job JOB --address 10.0.1.1
+    python -m mininet_topos.joining.mptcp --job JOB --address 10.0.1.1 --lease-token-file FILE
 
 Run it on the host with that address; it reads the kernel's sockets and reports every ``PERIOD_S``, until it is
-stopped. In: the output of ``ss``. Out: ``ReportConnections``.
+stopped. The job's lease token is in the file, which is read each time, or in the environment variable
+SIGNALBOX_LEASE_TOKEN. In: the output of ``ss``. Out: ``ReportConnections``.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -20,10 +22,13 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from controller.api.certificates import Credentials
 from controller.api.client import DEFAULT_ADDRESS, Client, Unreachable
 from controller.errors import NotFound
 from controller.jobs.messages import Connected
 from mininet_topos.joining.connections import address_of
+
+TOKEN_VARIABLE = "SIGNALBOX_LEASE_TOKEN"
 
 PERIOD_S = 1.0
 LEAST_BYTES = 100_000
@@ -95,18 +100,27 @@ def carrying(parts: Iterable[Part], address: str, peers: Container[str]) -> froz
     return frozenset(part.connection for part in own if total[part.session] >= least)
 
 
+def token_in(file: Path | None) -> str:
+    """The job's lease token; empty while there is none. ``file`` None: that of the environment."""
+    return (file.read_text() if file else os.environ.get(TOKEN_VARIABLE, "")).strip()
+
+
 def run(
     job: Annotated[str, typer.Option(help="job id; it was announced with reports_connections")],
     address: Annotated[str, typer.Option(help="IPv4 address of this host in the job")],
     api: Annotated[str, typer.Option(help="the controller's gRPC address, HOST:PORT or unix:PATH")] = DEFAULT_ADDRESS,
+    lease_token_file: Annotated[Path | None, typer.Option(help="the job's lease token is in it")] = None,
 ) -> None:
     """Report the connections of this host's Multipath TCP sessions until it is stopped."""
-    with Client(api) as client:
+    if lease_token_file is None and TOKEN_VARIABLE not in os.environ:
+        raise typer.BadParameter(f"give --lease-token-file, or set {TOKEN_VARIABLE}")
+    with Client(api, credentials=Credentials.of_environment()) as client:
         while True:
             with suppress(NotFound, Unreachable):  # the job is not registered yet; the controller is being started
                 spec = client.get_job(job).spec
                 peers = {*spec.endpoints, *(ip for rail in spec.rails for ip in rail.endpoints)}
-                client.report_connections(job, address, carrying(read_parts(), address, peers))
+                if token := token_in(lease_token_file):
+                    client.report_connections(job, address, carrying(read_parts(), address, peers), token)
             time.sleep(PERIOD_S)
 
 

@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self
+from uuid import uuid4
 
 import structlog
 
@@ -32,12 +33,21 @@ log = structlog.get_logger(__name__)
 class Controller(Protocol):
     """The calls of ``controller.api.client.Client`` that an ``Announcer`` makes."""
 
-    def register_job(self, spec: JobSpec) -> object: ...
-    def renew_lease(self, job_id: str) -> object: ...
-    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> object: ...
-    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> object: ...
-    def deregister_job(self, job_id: str) -> object: ...
+    def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str) -> Lease: ...
+    def renew_lease(self, job_id: str, lease_token: str) -> object: ...
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> object: ...
+    def report_connections(
+        self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str
+    ) -> object: ...
+    def deregister_job(self, job_id: str, lease_token: str) -> object: ...
     def close(self) -> None: ...
+
+
+class Lease(Protocol):
+    """What ``register_job`` returns."""
+
+    @property
+    def lease_token(self) -> str: ...
 
 
 class RouteStreams(Protocol):
@@ -74,7 +84,8 @@ def announcement(
 
 
 class Announcer:
-    """Keeps ``spec`` registered while it is entered; leaving it deregisters the job.
+    """Keeps ``spec`` registered while it is entered; leaving it deregisters the job. All its registrations have one
+    request id, so that one whose answer was lost can be repeated. A job of the same id that is not its own stays.
 
     ``connect`` is called again after every failure: a channel that failed often waits minutes before it tries again,
     and a restarted controller that does not know the job removes its pins after a while. ``connections``: of all ranks,
@@ -94,6 +105,8 @@ class Announcer:
         self._period_s = min(MAX_PERIOD_S, spec.lease_s / RENEWALS_PER_LEASE)
         self._unsent: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._lock = threading.Lock()
+        self._request_id = str(uuid4())
+        self._token = ""
         self._registered = False
         self._connections_known = False
         self._reachable = True
@@ -122,9 +135,10 @@ class Announcer:
 
     def _renew(self, controller: Controller) -> None:
         if self._registered:
-            controller.renew_lease(self._spec.job_id)
+            controller.renew_lease(self._spec.job_id, self._token)
         else:
-            controller.register_job(self._spec)
+            lease = controller.register_job(self._spec, lease_token=self._token, request_id=self._request_id)
+            self._token = lease.lease_token
             self._registered, self._connections_known = True, not self._spec.reports_connections
         if not self._connections_known:
             self._send_connections(controller)
@@ -136,19 +150,19 @@ class Announcer:
             return
         for address in sorted({connection.src_ip for connection in connections}):
             of_address = [connection for connection in connections if connection.src_ip == address]
-            controller.report_connections(self._spec.job_id, address, of_address)
+            controller.report_connections(self._spec.job_id, address, of_address, self._token)
         self._connections_known = True
 
     def _leave(self, controller: Controller) -> None:
         self._send_iterations(controller)
-        controller.deregister_job(self._spec.job_id)
+        controller.deregister_job(self._spec.job_id, self._token)
         controller.close()
 
     def _send_iterations(self, controller: Controller) -> None:
         with self._lock:
             batch = tuple(self._unsent)
         if batch:
-            controller.report_iterations(self._spec.job_id, batch)
+            controller.report_iterations(self._spec.job_id, batch, self._token)
             with self._lock:
                 while self._unsent and self._unsent[0].index <= batch[-1].index:
                     self._unsent.popleft()

@@ -65,9 +65,13 @@ def test_two_subflows_on_two_spines_are_as_fast_as_both_together(lab_prefix: str
         client.deregister_job("plain")
         single = plain.per_stream_bps("each")
 
-        with transfer(lab, tmp_path / "mptcp.json", [], MPTCPIZE) as mptcp, reporting(lab, "mptcp", controller.address):
+        token_file = tmp_path / "token"
+        with (
+            transfer(lab, tmp_path / "mptcp.json", [], MPTCPIZE) as mptcp,
+            reporting(lab, "mptcp", controller.address, token_file),
+        ):
             for spines in (2, 1):
-                announce(client, lab, "mptcp", subflows=spines)
+                token_file.write_text(announce(client, lab, "mptcp", subflows=spines))
                 wait_pinned(client, "mptcp", spines)
                 before = uplink_bytes(lab)
                 mptcp.measure(f"spines: {spines}")
@@ -156,7 +160,7 @@ def received_much(lab: Lab) -> frozenset[Connected]:
 
 
 @contextmanager
-def reporting(lab: Lab, job_id: str, api: str) -> Iterator[None]:
+def reporting(lab: Lab, job_id: str, api: str, token_file: Path) -> Iterator[None]:
     """The program that reports the connections of the first host, as an operator runs it."""
     source, sink = lab.hosts
 
@@ -165,13 +169,16 @@ def reporting(lab: Lab, job_id: str, api: str) -> Iterator[None]:
 
     wait_for(lambda: len(subflows()) == 2, "two subflows with data", 10)
     module = [sys.executable, "-m", "mininet_topos.joining.mptcp"]
-    reporter = lab.popen(source.name, [*module, "--job", job_id, "--address", source.ip, "--api", api])
+    options = ["--job", job_id, "--address", source.ip, "--api", api, "--lease-token-file", str(token_file)]
+    token_file.touch(0o600)
+    reporter = lab.popen(source.name, [*module, *options])
     yield
     reporter.terminate()
     reporter.wait(10)
 
 
-def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> None:
+def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> str:
+    """Returns the lease token."""
     spec: dict[str, Any] = {
         "job_id": job_id,
         "endpoints": [host.ip for host in lab.hosts],
@@ -181,7 +188,7 @@ def announce(client: Client, lab: Lab, job_id: str, subflows: int) -> None:
         "reports_connections": True,
         "lease_s": 600,
     }
-    client.register_job(JobSpec.parse(spec))
+    return client.register_job(JobSpec.parse(spec)).lease_token
 
 
 def wait_pinned(client: Client, job_id: str, spines: int) -> None:

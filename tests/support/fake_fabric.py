@@ -39,9 +39,10 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.spec import JobId, JobSpec
-from controller.planning.messages import Planned, SolvePlan
+from controller.planning.messages import Planned, SolvePlan, WorkOutLevels
 from controller.planning.planner import plan, repair_first
 from controller.planning.problem import FlowId
+from controller.planning.verdict import levels
 from controller.scenarios.topologies import EMULATED, Topology, leaf_spine
 from controller.status import Status
 from controller.tables.messages import (
@@ -154,8 +155,16 @@ class FakeFabric:
             case InstallStage():
                 return [self._install(command)]
             case SolvePlan():
+                running = levels(command.problem, command.limits.ecmp_draws)
                 repaired, request = repair_first(command)
-                return [*filter(None, [repaired]), Planned(plan(request.problem, request.limits))]
+                return [
+                    *([running] if running else []),
+                    *([repaired] if repaired else []),
+                    Planned(plan(request.problem, request.limits)),
+                ]
+            case WorkOutLevels(problem, draws):
+                running = levels(problem, draws)
+                return [running] if running else []
             case SendArpRequest(ip, ports):
                 asked = self.hosts.get(ip) in ports and ip not in self.silent_hosts
                 return [ArpSeen(self.hosts[ip], "reply", ip, self.mac(ip), "0.0.0.0")] if asked else []

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import queue
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import pytest
 
 from controller.api.client import Client
 from controller.api.convert_analysis import explain_message, what_if_message
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
 from controller.cli import main
 from controller.commands.output import fields
@@ -174,3 +178,70 @@ def test_the_worker_process_gives_the_same_results_and_errors(loop: Loop) -> Non
             replies[1].result(timeout=60)
     finally:
         worker.stop()
+
+
+class Endless:
+    """A request that no process ever finishes: it sleeps where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[int]]:
+        return time.sleep, (10_000,)
+
+
+def test_a_request_that_is_cancelled_holds_up_no_other(loop: Loop) -> None:
+    worker = AnalysisWorker()
+    endless: Any = Endless()
+    given_up: list[Future[Any]] = [Future() for _ in range(20)]
+    wanted: Future[Any] = Future()
+    request = AnalyseJob(loop.network, JobId("a"), None)
+    try:
+        for number, reply in enumerate(given_up):
+            worker.submit(endless, reply)
+            if number:
+                reply.cancel()  # it waits, behind the first
+        wait_for(lambda: not worker._waiting or given_up[0] is not worker._waiting[0][1])
+        worker.submit(request, wanted)
+        given_up[0].cancel()
+        assert wanted.result(timeout=60) == analyse_job(request)
+    finally:
+        worker.stop()
+
+
+def test_a_running_analysis_is_ended_when_the_controller_stops() -> None:
+    worker = AnalysisWorker()
+    endless: Any = Endless()
+    worker.submit(endless, Future())
+    wait_for(lambda: not worker._waiting)
+    worker.stop(timeout_s=60)
+    assert not worker._thread.is_alive()
+
+
+def test_a_call_that_is_cancelled_gives_up_what_changes_nothing() -> None:
+    asked: queue.Queue[Any] = queue.Queue()
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), asked.put, LeaseTokens.of(None))
+    try:
+        with grpc.insecure_channel(server.start()[0]) as channel:
+            controller = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+            for method, request in (
+                (controller.WhatIf, pb.WhatIfRequest()),
+                (controller.Explain, pb.ExplainRequest(job_id="a")),
+                (controller.Replan, pb.ReplanRequest()),
+            ):
+                call = method.future(request)
+                message = asked.get(timeout=60)
+                assert not message.reply.done()
+                call.cancel()
+                wait_for(message.reply.cancelled)
+            call = controller.SetStrategy.future(pb.SetStrategyRequest(strategy=pb.STRATEGY_ECMP))
+            change = asked.get(timeout=60)
+            call.cancel()
+            wait_for(lambda: not server._services._waiting)
+            assert not change.reply.cancelled()
+    finally:
+        server.stop()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

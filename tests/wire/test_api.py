@@ -516,9 +516,13 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
         async def wait_for_termination(self) -> None:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "what grpcio 1.85.1 ends with")
 
+    async def waits() -> None:
+        ticking = asyncio.create_task(asyncio.sleep(3600))
+        await server._stopped(ticking, Ended())  # type: ignore[arg-type]
+
     server = ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS)
     with pytest.raises(UnicodeDecodeError):
-        asyncio.run(server._until_stopped(Ended()))  # type: ignore[arg-type]
+        asyncio.run(waits())
     server.stop()
 
 

@@ -157,6 +157,15 @@ def test_a_client_without_a_valid_certificate_gets_no_connection(
         status(mutual.addresses[0], secured.credentials(shown(secured)))
 
 
+def test_authorities_can_be_replaced_while_the_server_runs(secured: Secured) -> None:
+    settings = {**secured.settings, "ca_certificates": secured.ours.certificate}
+    with running_api(**settings) as api:
+        api.server.prepare(ApiConfig(**{**settings, "ca_certificates": secured.other.certificate}))()
+        assert status(api.addresses[0], secured.credentials(secured.other.sign("anyone")))
+        with pytest.raises(Unreachable):
+            status(api.addresses[0], secured.credentials(secured.ours.sign("anyone")))
+
+
 def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Secured) -> None:
     settings = {**secured.settings, "ca_certificates": secured.ours.certificate, "tokens": secured.tokens()}
     with running_api(**settings) as api:

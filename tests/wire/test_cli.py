@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -307,9 +308,14 @@ def test_watching_prints_a_line_per_change_and_ends_with_the_job(api: Running, s
         assert watching.returncode == 1
 
 
-def watching(api: Running, *what: str) -> subprocess.Popen[str]:
+@contextmanager
+def watching(api: Running, *what: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "controller", "watch", *what, "--address", api.addresses[0]]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(api: Running, spec_file: Path) -> None:
@@ -321,7 +327,7 @@ def test_watching_jobs_prints_a_line_per_change_until_it_is_interrupted(api: Run
         client.register_job(spec)
         assert jobs.stdout.readline()[10:] == "job ring: ecmp, 0 of 2 flows pinned, level 1.250, 0 iterations\n"
         client.deregister_job("ring")
-        assert jobs.stdout.readline()[10:] == "job ring: ended\n"
+        assert jobs.stdout.readline()[10:] == "job ring: deregistered\n"
         jobs.send_signal(signal.SIGINT)
         assert jobs.stderr.read() == ""
 
@@ -333,7 +339,6 @@ def test_watching_prints_an_object_per_message(api: Running, what: str) -> None:
         message = json.loads(printing.stdout.readline())
         assert message["resume_token"]
         assert message.get("snapshot") is (None if what == "plan" else True)
-        printing.send_signal(signal.SIGINT)
 
 
 def test_the_version_is_printed(signalbox: Signalbox) -> None:

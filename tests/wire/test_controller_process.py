@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
 from controller.api.client import Client, Unreachable
 from controller.commands.output import fields
 from controller.config import Strategy
-from controller.errors import SignalboxError
+from controller.errors import NotFound, SignalboxError, WrongLeaseToken
+from controller.jobs.spec import Algorithm
 from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.trainer.announcer import announcement
 
 
 def test_a_controller_answers_until_it_is_stopped_and_ends_cleanly(tmp_path: Path) -> None:
@@ -38,3 +42,42 @@ def test_a_controller_that_does_not_start_is_an_error_with_the_end_of_its_log(tm
     controller = ControllerProcess(tmp_path, settings={"planning": {"no_such_key": 1}})
     with pytest.raises(SignalboxError, match=r"(?s)ended with status 1.*no_such_key"), controller.running():
         pass
+
+
+def test_a_start_over_a_lowered_limit_is_refused_with_the_jobs_named_and_changes_nothing(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path, settings={"jobs": {"max_jobs": 3}})
+    with controller.running() as client:
+        for number in range(3):
+            peers = (f"10.{number}.0.1", f"10.{number}.0.2")
+            client.register_job(announcement(f"job{number}", peers, Algorithm.RING_ALL_REDUCE, 1000, lease_s=600))
+        controller.kill()
+    database = tmp_path / "state" / "state.db"
+    before = {path.name: path.read_bytes() for path in database.parent.iterdir() if path.name != "lock"}
+    lowered = replace(controller, settings={"jobs": {"max_jobs": 2}})
+    refused = r"(?s)ended with status 1.*job 'job2': 2 jobs are registered"
+    with pytest.raises(SignalboxError, match=refused), lowered.running():
+        pass
+    assert {path.name: path.read_bytes() for path in database.parent.iterdir() if path.name != "lock"} == before
+    with controller.running() as client:
+        assert [job.spec.job_id for job in client.list_jobs()] == ["job0", "job1", "job2"]
+
+
+def test_owners_keep_their_jobs_across_restarts_and_register_anew_when_the_state_is_lost(tmp_path: Path) -> None:
+    spec = announcement("job", ("10.0.0.1", "10.0.0.2"), Algorithm.RING_ALL_REDUCE, 1000, lease_s=600)
+    controller = ControllerProcess(tmp_path)
+    with controller.running() as client:
+        first = client.register_job(spec, request_id="once")
+        controller.kill()
+    with controller.running() as client:
+        assert client.renew_lease("job", first.lease_token) == 600.0
+        again = client.register_job(spec, request_id="once")
+        assert (again.job.uid, again.lease_token) == (first.job.uid, first.lease_token)
+        assert again.job.register_time == first.job.register_time
+        with pytest.raises(WrongLeaseToken):
+            client.renew_lease("job", f"{first.job.uid}.guessed")
+    rmtree(tmp_path / "state")
+    with controller.running() as client:
+        with pytest.raises(NotFound, match="there is no job 'job'"):
+            client.renew_lease("job", first.lease_token)
+        assert client.register_job(spec, lease_token=first.lease_token).job.uid != first.job.uid
+    assert first.lease_token.partition(".")[2] not in controller.log.read_text()

@@ -1,9 +1,11 @@
-"""A state directory that fills up, or cannot be written any more: what is acknowledged is there after a SIGKILL."""
+"""A state directory that fills up or cannot be written any more, a process without descriptors: what is acknowledged is
+there after a SIGKILL."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,15 +33,26 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(state)], check=True)
 
 
+def fill(file: Path) -> None:
+    """Take what is left for less than a job."""
+    with suppress(OSError), file.open("wb", buffering=0) as filler:
+        while True:
+            filler.write(bytes(512))
+
+
+def job(number: int, **more: float) -> JobSpec:
+    ips = [f"10.{number}.0.1", f"10.{number}.0.2"]
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
+    return JobSpec.parse({"job_id": f"job{number}", "endpoints": ips, "transfers": transfers, **more})
+
+
 def register(client: Client, numbers: range) -> list[str]:
     """The jobs that were acknowledged; stops after ``REFUSED`` that were not."""
     acknowledged: list[str] = []
     refused = 0
     for number in numbers:
-        ips = [f"10.{number}.0.1", f"10.{number}.0.2"]
-        transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
         try:
-            client.register_job(JobSpec.parse({"job_id": f"job{number}", "endpoints": ips, "transfers": transfers}))
+            client.register_job(job(number))
         except Unavailable:
             refused += 1
             if refused == REFUSED:
@@ -47,6 +60,12 @@ def register(client: Client, numbers: range) -> list[str]:
         else:
             acknowledged.append(f"job{number}")
     return acknowledged
+
+
+def change_strategy(client: Client, times: int) -> None:
+    """What was written in vain leaves room for the first of them."""
+    for number in range(times):
+        client.set_strategy(Strategy.PLANNED if number % 2 else Strategy.SHADOW)
 
 
 def known(client: Client) -> list[str]:
@@ -62,8 +81,9 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(small_disk: Path) ->
     with controller.running() as client:
         acknowledged = register(client, range(JOBS))
         assert 0 < len(acknowledged) < JOBS
+        fill(small_disk / "state" / "other")
         with pytest.raises(Unavailable, match=r"cannot be saved .*full.* so it was not made") as refused:
-            client.set_strategy(Strategy.SHADOW)
+            change_strategy(client, 20)
         assert refused.value.retry_s > 0
         assert sorted(known(client)) == sorted(acknowledged)
         wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 2)
@@ -77,3 +97,50 @@ def test_what_a_full_disk_does_not_take_is_not_acknowledged(small_disk: Path) ->
         controller.kill()
     with controller.running() as client:
         assert sorted(known(client)) == sorted(acknowledged + more)
+
+
+def limit(controller: ControllerProcess, **limits: int | str) -> None:
+    """Of the running process: ``nofile``, ``fsize``; "unlimited" or a number."""
+    assert controller.process
+    options = [f"--{name}={value}:" for name, value in limits.items()]
+    subprocess.run(["prlimit", "--pid", str(controller.process.pid), *options], check=True)
+
+
+def test_what_cannot_be_written_is_not_acknowledged_until_it_can(tmp_path: Path) -> None:
+    """As on a file system that became read-only: no file may grow."""
+    controller = ControllerProcess(tmp_path)
+    with controller.running() as client:
+        acknowledged = register(client, range(3))
+        limit(controller, fsize=(tmp_path / "state" / "state.db-wal").stat().st_size)
+        assert register(client, range(3, 10)) == []
+        with pytest.raises(Unavailable, match=r"cannot be saved \(.*\), so it was not made") as refused:
+            client.deregister_job("job0")
+        assert refused.value.retry_s > 0
+        assert sorted(known(client)) == acknowledged
+        assert client.renew_lease("job0") > 0, "what is not saved goes on"
+        wait_for(lambda: "cannot be saved" in alarms(client), "the alarm", 2)
+        limit(controller, fsize="unlimited")
+        acknowledged += register(client, range(10, 13))
+        assert len(acknowledged) == 6
+        wait_for(lambda: "cannot be saved" not in alarms(client), "the alarm's end", 2)
+        controller.kill()
+    with controller.running() as client:
+        assert sorted(known(client)) == sorted(acknowledged)
+
+
+def test_without_descriptors_changes_are_still_saved_or_refused(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path)
+    with controller.running() as client:
+        assert controller.process
+        descriptors = Path("/proc", str(controller.process.pid), "fd")
+        limit(controller, nofile=len(list(descriptors.iterdir())))
+        acknowledged = register(client, range(20))
+        client.deregister_job("job0")
+        assert client.update_job(job(1, lease_s=600)).spec.lease.seconds == 600
+        controller.check()
+        limit(controller, nofile=1024)
+        acknowledged += register(client, range(20, 23))
+        assert len(acknowledged) == 23, "the database is open"
+        controller.kill()
+    with controller.running() as client:
+        assert sorted(known(client)) == sorted(acknowledged[1:])

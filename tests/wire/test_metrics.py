@@ -10,7 +10,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +177,26 @@ def test_a_real_prometheus_scrapes_and_answers_every_panel_of_the_dashboard(prom
     assert worst["metric"]["job_id"] == "llama"
     for expression in dashboard_expressions():
         assert prometheus.until_it_answers(expression), expression
+
+
+def test_a_scrape_gets_through_whoever_holds_the_connections(board: StatusBoard) -> None:
+    server = MetricsServer(MetricsConfig(port=0, max_connections=3), board)
+    port = server.start()
+    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+    try:
+        for sock in held[:6]:
+            sock.sendall(b"GET /metrics HTTP/1.1\r\nSlow: ")
+        for _ in range(5):
+            assert "signalbox_pins" in get(f"http://127.0.0.1:{port}/metrics")
+        held[0].settimeout(10)
+        with suppress(ConnectionError):
+            assert held[0].recv(1) == b""
+    finally:
+        for sock in held:
+            sock.close()
+        server.stop()
+
+
+def test_what_the_api_has_refused_is_counted_by_reason(target: str, board: StatusBoard) -> None:
+    board.publish_refused({"silent": 3})
+    assert 'signalbox_api_refused_total{reason="silent"} 3.0\n' in get(f"http://{target}/metrics")

@@ -216,6 +216,21 @@ def test_nobody_may_call_anything(served: Served, method: str, metadata: tuple[t
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_bytes_that_are_no_message_change_nothing_of_that(served: Served, method: str) -> None:
+    """Who may call the method is told that they are none; others what they are told anyway."""
+    path = f"/{METHODS[method].containing_service.full_name}/{method}"
+    expected = {"red": rule(method).roles >= {Role.TENANT}, "reader": rule(method).roles >= {Role.READER}}
+    with grpc.insecure_channel(served.api.addresses[0]) as channel:
+        kind: Any = channel.unary_stream if METHODS[method].server_streaming else channel.unary_unary
+        for name, allowed in {**expected, "nobody": False, "operator": True}.items():
+            with pytest.raises(grpc.RpcError) as error:
+                list(kind(path)(b"\xff\xff\xff", metadata=of(name), timeout=5))
+            refused: Any = error.value
+            code = "UNAUTHENTICATED" if name == "nobody" else "INVALID_ARGUMENT" if allowed else "PERMISSION_DENIED"
+            assert refused.code().name == code
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_another_tenant_gets_nothing_even_with_the_lease_token(served: Served, method: str) -> None:
     answer = call(served, method, of("red"), served.lease_token)
     if Role.TENANT not in rule(method).roles:

@@ -17,6 +17,7 @@ from controller.api.certificates import Credentials
 from controller.api.client import Client, Unreachable
 from controller.errors import NotFound, SignalboxError, Unauthenticated
 from controller.jobs.spec import JobSpec
+from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess, free_port
 from mininet_topos.lab.record import wait_for
 from tests.support.wire.certificates import Authority
@@ -207,3 +208,20 @@ def test_no_secret_is_in_the_log(controller: Reloaded) -> None:
     assert "sbx_wrong" not in log
     assert hashlib.sha256(b"old").hexdigest() not in log
     assert "PRIVATE KEY" not in log
+
+
+def test_a_standby_keeps_the_signal_until_it_takes_over(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "state")
+    assert store.claim()
+    standby = ControllerProcess(tmp_path)
+    try:
+        standby.start("--standby")
+        assert standby.process is not None
+        wait_for(lambda: '"standing by"' in standby.log.read_text(), "the standby", 60, 0.05)
+        os.kill(standby.process.pid, signal.SIGHUP)
+        store.close()
+        wait_for(lambda: "event=reloaded" in standby.log.read_text(), "the reload", 60, 0.05)
+        assert standby.stop() == 0
+    finally:
+        store.close()
+        standby.kill()

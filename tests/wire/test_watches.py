@@ -6,6 +6,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,15 @@ from controller.api import watches
 from controller.api.client import Client, Unreachable, resuming
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.errors import InvalidInput, NotFound, SignalboxError
+from controller.errors import InvalidInput, NotAllowed, NotFound, SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.messages import IterationTime
 from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
 from tests.wire.test_api import ring
+from tests.wire.test_roles import client as caller
+from tests.wire.test_roles import tokens_file
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +127,46 @@ def test_a_job_that_was_registered_before_the_watch_began_is_in_its_snapshot(cli
     assert [job.spec.job_id for job in next(watch).jobs] == ["ring"]
     watch.close()
     with_watchers.close()
+
+
+def test_a_job_that_is_taken_over_ends_and_its_next_registration_is_another_job(api: Running, client: Client) -> None:
+    first = client.register_job(ring()).job
+    watch = client.watch_jobs()
+    routes = client.watch_routes("ring")
+    assert next(watch).jobs[0].uid == first.uid
+    next(routes)
+    with Client(api.addresses[0]) as other:
+        second = other.register_job(ring(), take_over=True).job
+    told = next(watch)
+    assert [job.uid for job in told.jobs] == [second.uid]
+    if not told.ended:
+        told = next(watch)
+    assert [(end.uid, end.reason) for end in told.ended] == [(first.uid, pb.JOB_END_REASON_TAKEN_OVER)]
+    with pytest.raises(NotFound, match="taken over"):
+        next(routes)
+    watch.close()
+
+
+def test_a_tenant_watches_its_own_jobs_only(tmp_path: Path) -> None:
+    with running_api(tokens=tokens_file(tmp_path), socket_role="none") as api, ExitStack() as clients:
+        blue, red, reader = (clients.enter_context(caller(api, tmp_path, name)) for name in ("blue", "red", "reader"))
+        blue.register_job(ring())
+        of_blue, of_red, of_all = blue.watch_jobs(), red.watch_jobs(), reader.watch_jobs()
+        snapshots = [next(watch) for watch in (of_blue, of_red, of_all)]
+        assert [[job.tenant for job in snapshot.jobs] for snapshot in snapshots] == [["blue"], [], ["blue"]]
+
+        red.register_job(ring("other", endpoints=("10.0.5.1", "10.0.5.2")))
+        blue.deregister_job("ring")
+        assert [end.job_id for end in until(of_blue, lambda message: message.ended).ended] == ["ring"]
+        told = next(of_red)
+        assert ([job.spec.job_id for job in told.jobs], list(told.ended)) == (["other"], [])
+        until(of_all, lambda message: message.ended)
+
+        with_blues_token = next(red.watch_jobs(snapshots[0].resume_token))
+        assert with_blues_token.snapshot
+        assert [job.tenant for job in with_blues_token.jobs] == ["red"]
+        with pytest.raises(NotAllowed):
+            next(red.watch_fabric())
 
 
 # ---- fabric

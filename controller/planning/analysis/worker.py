@@ -2,17 +2,17 @@
 loop shall wait for the interpreter meanwhile.
 
 In: requests with the futures of their results. Out: the results, or errors of ``controller.errors``. One request is
-worked on at a time; a few may wait.
+worked on at a time; a few may wait. A request whose future is cancelled is dropped, and its process ended.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
-import queue
 import signal
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -32,6 +32,8 @@ from controller.planning.analysis.results import Analysis
 log = structlog.get_logger(__name__)
 
 MOST_WAITING = 8
+CANCELLED_WITHIN_S = 0.1
+"""How long a process may go on after its request was cancelled."""
 RETRY_S = 10.0
 """An analysis of a large fabric takes about so long."""
 NICENESS = 10
@@ -48,44 +50,62 @@ class AnalysisWorker:
 
     def __init__(self) -> None:
         self._processes = multiprocessing.get_context("spawn")  # a fork would copy locks that other threads hold
-        self._waiting: queue.Queue[tuple[AnalysisRequest, Future[Any]] | None] = queue.Queue(MOST_WAITING)
-        self._process: multiprocessing.process.BaseProcess | None = None
-        self._stopping = threading.Event()
+        self._waiting: deque[tuple[AnalysisRequest, Future[Any]]] = deque()
+        self._changed = threading.Condition()
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name="analysis", daemon=True)
         self._thread.start()
 
     def submit(self, request: AnalysisRequest, reply: Future[Any]) -> None:
         """Never blocks; ``Exhausted`` is the reply when too many requests wait."""
-        try:
-            self._waiting.put_nowait((request, reply))
-        except queue.Full:
-            resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later", retry_s=RETRY_S))
+        with self._changed:
+            self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].cancelled())
+            if len(self._waiting) < MOST_WAITING:
+                self._waiting.append((request, reply))
+                self._changed.notify()
+                return
+        resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later", retry_s=RETRY_S))
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the running process; replies that are due are never resolved."""
-        self._stopping.set()
-        if self._process is not None and self._process.is_alive():
-            self._process.terminate()
-        with suppress(queue.Full):
-            self._waiting.put_nowait(None)
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._stopping.is_set() and (item := self._waiting.get()) is not None:
-            request, reply = item
+        while (waiting := self._next()) is not None:
+            request, reply = waiting
             try:
-                resolve(reply, self._in_process(request))
+                if (result := self._in_process(request, reply)) is not None:
+                    resolve(reply, result)
             except Exception:
                 log.exception("an analysis could not be started")
                 resolve(reply, _failed())
 
-    def _in_process(self, request: AnalysisRequest) -> Analysis | SignalboxError:
+    def _next(self) -> tuple[AnalysisRequest, Future[Any]] | None:
+        """The request that has waited longest and is still wanted; None to stop."""
+        with self._changed:
+            while not self._stopping:
+                while self._waiting:
+                    waiting = self._waiting.popleft()
+                    if not waiting[1].cancelled():
+                        return waiting
+                self._changed.wait()
+        return None
+
+    def _in_process(self, request: AnalysisRequest, reply: Future[Any]) -> Analysis | SignalboxError | None:
+        """None when nobody waits for the result any more."""
         receiver, sender = self._processes.Pipe(duplex=False)
         process = self._processes.Process(target=_work, args=(sender, request), name="analysis", daemon=True)
         with receiver:
             with sender:
                 process.start()
-                self._process = process
+            while not receiver.poll(CANCELLED_WITHIN_S):
+                if reply.cancelled() or self._stopping:
+                    process.kill()
+                    process.join()
+                    return None
             try:
                 result: Analysis | SignalboxError | str = receiver.recv()
             except EOFError:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.api.access import EVERYONE, RULES, may_see, own_ends, refuse_other_tenants
+from controller.alarms import Alarm, AlarmKind
+from controller.api.access import EVERYONE, RULES, may_see, own_alarms, own_ends, refuse_other_tenants
 from controller.api.identities import Caller, Role
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import NotFound
@@ -79,6 +80,15 @@ def test_a_tenant_sees_its_own_jobs_and_others_see_all() -> None:
     assert [may_see(BLUE, tenant) for tenant in ("blue", "red", "")] == [True, False, False]
     assert may_see(EVERYONE, "blue")
     assert may_see(Caller("r", Role.READER), "blue")
+
+
+def test_a_tenant_hears_of_alarms_of_its_own_jobs_only() -> None:
+    ours, theirs = Alarm(AlarmKind.HOSTS_MISSING, "ours"), Alarm(AlarmKind.DEMAND_DIFFERS, "theirs")
+    # A switch may have the name of a job.
+    of_all = Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan"), Alarm(AlarmKind.RULES_REFUSED, "ours")
+    status: Any = SimpleNamespace(jobs={"theirs": job("red"), "ours": job("blue")}, alarms=(ours, theirs, *of_all))
+    assert own_alarms(BLUE, status) == (ours,)
+    assert own_alarms(Caller("r", Role.READER), status) == status.alarms
 
 
 def end(job_id: str, tenant: str) -> JobEnd:

@@ -7,7 +7,8 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from controller.api.audit import LINES, LINES_PER_PEER, AuditLog
+from controller.api.access import EVERYONE
+from controller.api.audit import LINES, LINES_PER_PEER, LINES_PER_TENANT, AuditLog
 from controller.api.identities import Caller, Role
 
 BLUE = Caller("trainers", Role.TENANT, "blue")
@@ -82,10 +83,28 @@ def test_many_hosts_share_a_limit() -> None:
     assert lines[-1]["refused_without_a_line"] == 200 - LINES
 
 
-def test_what_was_done_is_never_left_out() -> None:
+def test_what_operators_do_is_never_left_out() -> None:
     def record(log: AuditLog, _: Clock) -> None:
-        for number in range(200):
+        for _number in range(200):
             log.record(None, "Replan", "", "unix", "UNAUTHENTICATED")
-            log.record(BLUE, "RegisterJob", f"job{number}", "unix", "OK")
+            log.record(BLUE, "RegisterJob", "job", "unix", "OK")
+            log.record(EVERYONE, "Replan", "", "unix", "OK")
 
-    assert sum(line["code"] == "OK" for line in written(record)) == 200
+    lines = written(record)
+    assert sum(line["method"] == "Replan" and line["code"] == "OK" for line in lines) == 200
+    assert len(lines) == 200 + LINES_PER_PEER + LINES_PER_TENANT
+
+
+def test_what_one_tenant_does_has_a_limit_and_takes_no_lines_from_another() -> None:
+    red = Caller("others", Role.TENANT, "red")
+
+    def record(log: AuditLog, clock: Clock) -> None:
+        for _number in range(100):
+            log.record(BLUE, "UpdateJob", "job", "unix", "OK")
+        log.record(red, "UpdateJob", "job", "unix", "OK")
+        clock.end_window()
+        log.record(BLUE, "UpdateJob", "job", "unix", "OK")
+
+    lines = written(record)
+    assert [line["tenant"] for line in lines] == ["blue"] * LINES_PER_TENANT + ["red", "blue", "blue"]
+    assert lines[-2]["done_without_a_line"] == 100 - LINES_PER_TENANT

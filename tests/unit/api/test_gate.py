@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from controller.api.gate import Peer, peer_of
+from controller.api.gate import Gate, Peer, peer_of
+from controller.api.identities import Caller, Identities, Role
+from controller.config import SocketRole
+from controller.errors import Unauthenticated
+from controller.status import StatusBoard
 
 TLS = {
     "transport_security_type": [b"ssl"],
@@ -38,3 +46,45 @@ def test_through_tls_nobody_can_read_and_each_name_of_the_certificate_counts_onc
     peer = peer_of("ipv4:192.0.2.1:40000", TLS)
     assert peer.private
     assert peer.names == ("worker.example.org", "worker")
+
+
+SOCKET = Peer("unix", socket=True, private=True)
+LOOPBACK = Peer("127.0.0.1:1", private=True)
+NETWORK = Peer("192.0.2.1:1")
+OPERATOR, READER = Caller("", Role.OPERATOR), Caller("", Role.READER)
+
+
+@pytest.fixture
+def identities(tmp_path: Path) -> Identities:
+    file = tmp_path / "tokens.toml"
+    file.touch(0o600)
+    file.write_text('[[certificate]]\nname = "worker"\nrole = "reader"\n')
+    return Identities.load(file)
+
+
+def identified(peer: Peer, identities: Identities | None, socket_role: str = "operator") -> Caller:
+    context: Any = SimpleNamespace(invocation_metadata=lambda: (("user-agent", "grpc"),))
+    return Gate(StatusBoard(), identities, SocketRole(socket_role))._identify(peer, context)
+
+
+def test_without_a_tokens_file_everyone_is_an_operator_but_through_a_socket_what_its_role_says() -> None:
+    assert identified(LOOPBACK, None) == identified(NETWORK, None) == identified(SOCKET, None) == OPERATOR
+    assert identified(Peer("192.0.2.1:1", private=True, names=("worker",)), None) == Caller("worker", Role.OPERATOR)
+    assert identified(SOCKET, None, "reader") == READER
+    with pytest.raises(Unauthenticated):
+        identified(SOCKET, None, "none")
+
+
+def test_with_a_tokens_file_only_a_socket_needs_neither_token_nor_certificate(identities: Identities) -> None:
+    assert identified(SOCKET, identities) == OPERATOR
+    assert identified(SOCKET, identities, "reader") == READER
+    assert identified(Peer("192.0.2.1:1", private=True, names=("worker",)), identities).name == "worker"
+    for peer in (LOOPBACK, NETWORK, Peer("192.0.2.1:1", private=True, names=("stranger",))):
+        with pytest.raises(Unauthenticated):
+            identified(peer, identities)
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_who_cannot_be_told_any_more_is_nobody(identities: Identities, configured: bool) -> None:
+    with pytest.raises(Unauthenticated, match="the connection has ended"):
+        identified(Peer(""), identities if configured else None)

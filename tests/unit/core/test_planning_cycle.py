@@ -120,7 +120,7 @@ class OtherOrder(FakeFabric):
 def _reversed(planned: Planned) -> Planned:
     assert isinstance(planned.answer, Plan)
     routes = {flow: route[::-1] for flow, route in planned.answer.routes.items()}
-    return replace(planned, answer=replace(planned.answer, routes=routes))
+    return Planned(replace(planned.answer, routes=routes), planned.repair)
 
 
 PAIR = ("10.0.3.1", "10.0.4.1")

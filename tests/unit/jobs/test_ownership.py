@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from controller.errors import AlreadyExists, Conflict, Exhausted, Gone, NotFound, SignalboxError, WrongLeaseToken
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    Gone,
+    InvalidInput,
+    NotFound,
+    SignalboxError,
+    WrongLeaseToken,
+)
 from controller.jobs.ends import MAX_ENDS, EndReason, Ends, JobEnd, ends_since
 from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
 from controller.jobs.registry import Job, JobRegistry
@@ -44,6 +54,7 @@ CALLS: dict[str, Call] = {
     "renew": lambda registry, owner: registry.renew(A, owner, 1.0),
     "report": lambda registry, owner: registry.report(A, owner, times(1)),
     "report connections": lambda registry, owner: registry.report_connections(A, "10.0.0.1", frozenset(), owner),
+    "update": lambda registry, owner: registry.update(spec(max_subflows=2), owner),
     "deregister": lambda registry, owner: registry.deregister(A, owner, WALL),
 }
 
@@ -104,9 +115,9 @@ def test_a_token_of_a_registration_that_is_over_or_unknown_is_ignored_when_the_i
 
 
 def test_who_takes_over_has_the_job_and_the_owner_learns_it(registry: JobRegistry, job: Job, call: Call) -> None:
-    new = registry.register(RegisterJob(spec(), take_over=True, tenant="blue"), 5.0)
+    new = registry.register(RegisterJob(spec(), take_over=True), 5.0)
     assert new.uid != job.uid
-    assert registry.jobs[A].registration.tenant == "blue"
+    assert registry.jobs[A].registration.tenant == ""  # an operator
     with pytest.raises(NotFound, match="taken over") as error:
         call(registry, job.uid)
     assert error.value.reason is Gone.JOB_TAKEN_OVER
@@ -281,8 +292,10 @@ class Life:
         self.now += self.draw.choice((0.0, 1.0, 20.0))
         owner, job_id = self.draw.choice(("red", "blue")), JobId(self.draw.choice("abcde"))
         hosts = self.draw.choice(((1, 2), (2, 3), (1, 2, 3), (4, 5)))
-        action = self.draw.choice((self.register, self.register, self.take_over, self.use, self.leave, self.wait))
-        action(owner, job_id, spec(job_id, hosts))
+        action = self.draw.choice(
+            (self.register, self.register, self.take_over, self.use, self.update, self.connect, self.leave, self.wait)
+        )
+        action(owner, job_id, spec(job_id, hosts, reports_connections=self.draw.random() < 0.3))
         self.strange(job_id)
         self.check()
 
@@ -290,7 +303,7 @@ class Life:
         held = self.registry.jobs.get(job_id)
         believed = self.mine.get((owner, job_id))
         try:
-            job = self.registry.register(RegisterJob(of_job, believed, take_over, tenant=owner), self.now)
+            job = self.registry.register(RegisterJob(of_job, believed, take_over), self.now)
         except (AlreadyExists, Conflict, Exhausted):
             assert self.registry.jobs.get(job_id) is held
             return
@@ -315,6 +328,23 @@ class Life:
         if uid:
             assert isinstance(raised.value, NotFound)
             assert raised.value.reason.value.lower().endswith(self.ended[uid].value)
+
+    def update(self, owner: str, job_id: JobId, of_job: JobSpec) -> None:
+        uid = self.mine.get((owner, job_id))
+        before = self.registry.jobs
+        try:
+            job = self.registry.update(of_job, uid)
+        except (NotFound, WrongLeaseToken, Conflict):
+            assert self.registry.jobs is before
+        else:
+            assert job.uid == uid
+            assert job.spec == of_job
+
+    def connect(self, owner: str, job_id: JobId, _: JobSpec) -> None:
+        ports = range(5000, 5000 + self.draw.randrange(4))
+        reported = frozenset(Connected("10.0.0.1", port, "10.0.0.2", self.draw.choice((1, 2))) for port in ports)
+        with suppress(NotFound, WrongLeaseToken, Conflict, InvalidInput):
+            self.registry.report_connections(job_id, "10.0.0.1", reported, self.mine.get((owner, job_id)))
 
     def leave(self, owner: str, job_id: JobId, _: JobSpec) -> None:
         uid = self.mine.get((owner, job_id))
@@ -346,6 +376,7 @@ class Life:
                 partial(self.registry.renew, job_id, owner, self.now),
                 partial(self.registry.report, job_id, owner, times(99)),
                 partial(self.registry.report_connections, job_id, "10.0.0.1", frozenset(), owner),
+                partial(self.registry.update, spec(job_id, (8, 9)), owner),
                 partial(self.registry.deregister, job_id, owner, WALL),
             ):
                 with pytest.raises((NotFound, WrongLeaseToken)):
@@ -360,8 +391,11 @@ class Life:
 
     def check(self) -> None:
         jobs = self.registry.jobs.values()
-        pairs = [pair for job in jobs for pair in job.pairs]
+        pairs = [pair for job in jobs for pair in job.pairs if not job.spec.reports_connections]
         assert len(pairs) == len(set(pairs)), "a pair is announced once"
+        connections = [one for of_job in self.registry.connections.values() for one in of_job]
+        assert len(connections) == len(set(connections)), "a connection is reported by one job"
+        assert self.registry.connections.keys() <= self.registry.jobs.keys()
         assert len(jobs) <= 4
         assert self.ended.keys().isdisjoint(job.uid for job in jobs)
         for uid, reason in self.ended.items():

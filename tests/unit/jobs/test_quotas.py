@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.errors import AlreadyExists, Exhausted, NotFound, WrongLeaseToken
+from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.jobs.spec import JobId, JobSpec
@@ -95,8 +95,8 @@ def test_a_tenant_neither_takes_over_nor_forces_the_end_of_anothers_job(registry
 
 def test_neither_a_lease_token_nor_a_request_id_makes_anothers_job_its_own(registry: JobRegistry) -> None:
     job = register(registry, spec(1), "blue", request_id="r")
-    more: dict[str, Any]
-    for more in ({"owner": job.uid}, {"request_id": "r"}):
+    ways: list[dict[str, Any]] = [{"owner": job.uid}, {"request_id": "r"}]
+    for more in ways:
         with pytest.raises(AlreadyExists):
             register(registry, spec(1), "red", **more)
 
@@ -122,3 +122,13 @@ def test_a_former_owner_changes_nothing(registry: JobRegistry) -> None:
     ):
         with pytest.raises((NotFound, WrongLeaseToken)):
             change()
+
+
+def test_a_tenant_does_not_learn_the_names_of_others_jobs(registry: JobRegistry) -> None:
+    register(registry, spec(1), "blue")
+    same_pairs = spec(1).model_copy(update={"job_id": "other"})
+    for tenant, named in (("red", "a job of another tenant announces it"), ("blue", "job 'job1' announces it")):
+        with pytest.raises(Conflict, match=named):
+            register(registry, same_pairs, tenant)
+    with pytest.raises(Conflict, match="job 'job1' announces it"):
+        register(registry, same_pairs, "")

@@ -217,6 +217,20 @@ def test_a_snapshot_does_not_change_under_its_reader(registry: JobRegistry) -> N
     assert set(before) == {A}
 
 
+def test_virtual_links_of_all_jobs_are_limited_by_their_count_alone() -> None:
+    registry = JobRegistry(max_jobs=10, max_virtual_links=8)
+    register(registry, ring("a"), now=0.0)
+    register(registry, ring("b", (4, 5, 6)), now=0.0)
+    whole = "job 'c' makes 3 virtual links; the other jobs have 6, and at most 8 are allowed .*max_virtual_links"
+    with pytest.raises(Exhausted, match=whole):
+        register(registry, ring("c", (7, 8, 9)), now=0.0)
+    with pytest.raises(Exhausted, match="makes 6 virtual links; the other jobs have 3"):
+        update(registry, ring("a", (1, 2, 3, 7, 8, 9)))
+    register(registry, ring("a"), now=1.0)  # renews
+    update(registry, ring("a", (1, 2)))
+    register(registry, ring("c", (7, 8, 9)), now=2.0)
+
+
 # ---- updates
 
 

@@ -343,6 +343,31 @@ def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
     assert read(tmp_path) == before
 
 
+def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[sqlite3.Connection] = []
+    original = store_module._opened
+
+    def remember(path: Path) -> sqlite3.Connection:
+        opened.append(original(path))
+        return opened[-1]
+
+    monkeypatch.setattr(store_module, "_opened", remember)
+    store = StateStore(tmp_path)
+    before = store.load()
+    store.begin()
+    opened[-1].execute("PRAGMA query_only = ON")
+    refused = commit(store, before, SavedState((job("a"),)))
+    assert isinstance(refused, OSError)
+    assert "readonly" in str(refused)
+    opened[-1].execute("PRAGMA query_only = OFF")
+    after = SavedState((job("a"), job("b")))
+    assert commit(store, before, after) == 1
+    store.close()
+    assert read(tmp_path) == after
+
+
 # ---- the directory
 
 

@@ -20,6 +20,7 @@ from tests.support import status_example as example
 def exposition(status: Status, now: float = 104.0) -> str:
     board = StatusBoard()
     board.publish(status)
+    board.publish_refused({"silent": 3})
     registry = CollectorRegistry()
     registry.register(StatusCollector(board, clock=lambda: now))
     return generate_latest(registry).decode()

@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from controller.planning import planner, worker
-from controller.planning.messages import Compared, Planned, SolvePlan
+from controller.planning.messages import Compared, Planned, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem
+from controller.planning.verdict import Levels
 from controller.planning.worker import PlanningWorker
 from tests.support.planning.fabrics import demo_flows, leaf_spine, problem_of
 
@@ -27,11 +28,14 @@ class Inbox:
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Planned] = queue.SimpleQueue()
         self.compared: queue.SimpleQueue[Compared] = queue.SimpleQueue()
+        self.levels: queue.SimpleQueue[Levels] = queue.SimpleQueue()
         self.crashes: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
-    def put(self, message: Planned | Compared) -> None:
+    def put(self, message: Planned | Compared | Levels) -> None:
         if isinstance(message, Planned):
             self.messages.put(message)
+        elif isinstance(message, Levels):
+            self.levels.put(message)
         else:
             self.compared.put(message)
 
@@ -61,6 +65,22 @@ def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inb
     answer = inbox.answer()
     assert isinstance(answer, Plan)
     assert (answer.generation, answer.max_level) == (7, 1)
+
+
+def test_the_levels_of_the_running_routes_come_first_and_a_plan_with_its_verdict(
+    planning: PlanningWorker, inbox: Inbox
+) -> None:
+    """Neither is left to the control loop."""
+    planning.submit(request(7))
+    planned = inbox.messages.get(timeout=DEADLINE_S)
+    running = inbox.levels.get_nowait()
+    assert (running.generation, set(running.of_job)) == (7, {flow.job_id for flow in request(7).problem.flows})
+    assert planned.verdict
+    assert planned.verdict.decision.adopt
+    assert planned.verdict.phase_levels
+    planning.submit(WorkOutLevels(request(8).problem, draws=2))
+    assert inbox.levels.get(timeout=DEADLINE_S).generation == 8
+    assert inbox.messages.empty()
 
 
 def test_a_waiting_request_is_replaced_and_the_one_being_solved_is_finished(
@@ -197,7 +217,7 @@ def test_an_exception_becomes_a_reason_and_the_worker_goes_on(
 
 
 def test_a_crash_of_the_thread_is_reported(inbox: Inbox) -> None:
-    def full(_: Planned | Compared) -> None:
+    def full(_: Planned | Compared | Levels) -> None:
         raise RuntimeError("the inbox is closed")
 
     planning = PlanningWorker(full, inbox.crashes.put)

@@ -43,3 +43,20 @@ def test_everything_is_reported_at_once(tmp_path: Path) -> None:
         "api.listen[2]": f"cannot write in {tmp_path}/file: Not a directory",
         f"fabric.inventory: {tmp_path}/none.toml": "No such file or directory",
     }
+
+
+def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text("")
+    tokens.chmod(0o644)
+    (tmp_path / "empty").touch()
+    files = {"certificate": tmp_path / "empty", "private_key": tmp_path / "none"}
+    found = problems(api={"listen": ["0.0.0.0:0"], "tokens": tokens}, metrics=files)
+    assert set(found) == {
+        "api.listen[0]",
+        f"api.tokens: {tokens}",
+        "metrics.certificate",
+        "metrics.private_key",
+    }
+    assert "chmod 600" in found[f"api.tokens: {tokens}"]
+    assert "api.insecure = true" in found["api.listen[0]"]

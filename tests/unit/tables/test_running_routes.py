@@ -13,16 +13,14 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortR
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import Job, JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
+from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine
-from controller.tables.pinned_table import Pin, counting_rule, pin_key
+from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import (
     Pins,
     RunningRoutes,
-    confirmed_pins,
-    confirmed_routes,
-    in_place,
     lost_links,
     parts_of,
     possible_links,
@@ -130,10 +128,10 @@ def test_only_routes_that_the_jobs_can_have_are_kept() -> None:
     routes = RunningRoutes()
     for jobs, kept in (([job_of("job", 2)], 1), ([job_of("job", 1)], 0), ([], 0)):
         routes.replace({FLOW: split(FIRST, SECOND)})
-        routes.release(jobs)
+        routes.release({job.id: job for job in jobs})
         assert len(routes.routes) == kept
     routes.replace({FLOW: whole(FIRST)})
-    routes.release([job_of("job", 1)])
+    routes.release({job.id: job for job in [job_of("job", 1)]})
     assert routes.routes
 
 
@@ -181,23 +179,7 @@ def test_subflows_that_stay_keep_their_class() -> None:
     assert in_place(whole(SECOND), running) == whole(SECOND)
 
 
-# ---- what is confirmed, what is lost
-
-
-def test_a_route_is_confirmed_when_all_of_its_subflows_are() -> None:
-    job, routes = job_of("job"), {FLOW: split(FIRST, SECOND)}
-    pins = [pin for pin in Pins()(FABRIC, [job], routes, ()) if pin.flow == FLOW]
-    wanted = installed(job, routes)[Dpid(1)].flows
-    confirmed = confirmed_pins(pins, wanted, wanted)
-    assert confirmed_routes(routes, pins, confirmed) == routes
-    assert confirmed_routes(routes, pins, confirmed[:1]) == {}
-    assert confirmed_pins(pins, wanted, {}) == ()
-
-
-def test_a_pin_that_could_not_stand_and_counts_only_is_not_confirmed() -> None:
-    pin = Pin(FLOW, 7, FIRST)
-    rule = counting_rule(pin, 2)
-    assert confirmed_pins([pin], {rule.key: rule}, {rule.key: rule}) == ()
+# ---- what is lost
 
 
 def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:

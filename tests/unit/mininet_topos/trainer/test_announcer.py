@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from controller.api.client import Registered
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import NotFound
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import Algorithm, JobSpec
@@ -28,6 +30,8 @@ class RecordingController:
     failures: int = 0
     reported: list[int] = field(default_factory=list)
     told: list[tuple[str, set[Connected]]] = field(default_factory=list)
+    tokens: list[str] = field(default_factory=list)
+    request_ids: set[str] = field(default_factory=set)
     connections: int = 0
     closed: int = 0
 
@@ -38,33 +42,38 @@ class RecordingController:
     def close(self) -> None:
         self.closed += 1
 
-    def register_job(self, spec: JobSpec) -> None:
+    def register_job(self, spec: JobSpec, *, lease_token: str, request_id: str) -> Registered:
         self._answer()
         self.registrations += 1
+        assert not lease_token or lease_token in self.tokens
+        self.request_ids.add(request_id)
         self.jobs[spec.job_id] = spec
+        self.tokens.append(f"token {self.registrations}")
+        return Registered(pb.Job(), self.tokens[-1])
 
-    def renew_lease(self, job_id: str) -> None:
-        self._answer(job_id)
+    def renew_lease(self, job_id: str, lease_token: str) -> None:
+        self._answer(job_id, lease_token)
         self.renewals += 1
 
-    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime]) -> None:
-        self._answer(job_id)
+    def report_iterations(self, job_id: str, iterations: Sequence[IterationTime], lease_token: str) -> None:
+        self._answer(job_id, lease_token)
         self.reported += [iteration.index for iteration in iterations]
 
-    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected]) -> None:
-        self._answer(job_id)
+    def report_connections(self, job_id: str, address: str, connections: Iterable[Connected], lease_token: str) -> None:
+        self._answer(job_id, lease_token)
         self.told.append((address, set(connections)))
 
-    def deregister_job(self, job_id: str) -> None:
-        self._answer(job_id)
+    def deregister_job(self, job_id: str, lease_token: str) -> None:
+        self._answer(job_id, lease_token)
         del self.jobs[job_id]
 
-    def _answer(self, job_id: str | None = None) -> None:
+    def _answer(self, job_id: str | None = None, lease_token: str = "") -> None:
         if self.away:
             self.failures += 1
             raise ConnectionError("no controller")
         if job_id is not None and job_id not in self.jobs:
             raise NotFound(job_id)
+        assert job_id is None or lease_token == self.tokens[-1]
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -110,6 +119,7 @@ def test_a_forgotten_job_is_registered_again() -> None:
         until(lambda: controller.renewals >= 1)
         controller.jobs.clear()
         until(lambda: controller.registrations == 2)
+    assert len(controller.request_ids) == 1
 
 
 REPORTING = SPEC.model_copy(update={"reports_connections": True})

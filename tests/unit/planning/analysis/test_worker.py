@@ -19,7 +19,7 @@ from controller.planning.analysis import worker as analysis_worker
 from controller.planning.analysis.requests import Analyse, AnalysisRequest, Explain, FailureKind, WhatIf
 from controller.planning.analysis.results import FailureAnalysis, JobAnalysis, Verdict
 from controller.planning.analysis.worker import AnalysisWorker, analyse
-from controller.planning.messages import SetStrategy
+from controller.planning.messages import Replan, SetStrategy
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 
 CONFIG = Config(
@@ -164,6 +164,14 @@ def test_without_jobs_no_failure_has_an_effect() -> None:
     found = analysed_failures(fabric, frozenset({FailureKind.CABLE}))
     assert (found.pinned, found.outcomes, found.felt) == (True, (), ())
     assert sum(len(case.failures) for case in found.unfelt) == 16
+
+
+def test_what_nobody_waits_for_is_not_begun(fabric: FakeFabric) -> None:
+    plans = fabric.loop.state.cycle.cycles_done
+    for message in (Explain(JobId("job0")), WhatIf(EVERYTHING, None, 30.0), Replan()):
+        message.reply.cancel()
+        assert fabric.loop.handle([message], fabric.now) == []
+    assert fabric.loop.state.cycle.cycles_done == plans
 
 
 # ---- the process

@@ -1,0 +1,335 @@
+"""What a hostile client costs others: idle connections, calls without a request, watchers that do not read.
+
+    .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--per-s N]
+        [--seconds S] [--json]
+
+The real controller runs in a process of its own. Attackers (``attackers``) come from several addresses and open again
+what is ended. Beside them, from one more address: calls at a fixed rate, timed from the moment that they are due;
+registrations; switches that connect. Afterwards the controller is killed, and must still know what it acknowledged.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.api_abuse.attackers import CALLS_PER_CONNECTION, WATCHED
+from benchmarks.measures import Spread, report, table_of, usage
+from benchmarks.openflow_bytes import Type, message
+from benchmarks.openflow_switch import Connection, PlainSwitch
+from controller.api.client import Client
+from controller.commands.output import AsJson
+from controller.errors import SignalboxError
+from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess, Settings, free_port, start
+from mininet_topos.lab.record import wait_for
+
+OUT = Path("out/bench/api-abuse.json")
+MEBI = 1 << 20
+PROCESSES = 4
+CALLERS = 10
+CALLS_PER_S = 100.0
+REGISTRATION_EVERY_S = 0.25
+SWITCH_EVERY_S = 1.0
+SETTLE_S = 5.0
+MOST_S = 60.0
+LIMIT_MS = 100.0
+SWITCH_LIMIT_S = 1.0
+MEMORY_LIMIT_MB = 50.0
+
+_NUMBERS = count(1)
+"""Of jobs."""
+
+
+@dataclass
+class Beside:
+    """What clients and switches that mean well have seen."""
+
+    calls_ms: list[float] = field(default_factory=list)
+    registrations_ms: list[float] = field(default_factory=list)
+    switches_s: list[float] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+    acknowledged: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``lost``: acknowledged registrations that a restarted controller does not know. ``open``: by the attackers, at
+    the end; ``ended``: how many the controller ended, by kind. ``refused``: as the controller counts, by reason."""
+
+    alone_ms: Spread | None
+    beside_ms: Spread | None
+    registrations_ms: Spread | None
+    switches_s: Spread | None
+    calls: int
+    errors: dict[str, int]
+    acknowledged: int
+    lost: int
+    memory_mb: tuple[float, float]
+    cpu_cores: float
+    descriptors: int
+    open: dict[str, int]
+    ended: dict[str, int]
+    refused: dict[str, float]
+    log_lines: int
+
+    @property
+    def failures(self) -> list[str]:
+        found = [f"{count} calls failed with {name}" for name, count in self.errors.items()]
+        found += [f"{self.lost} acknowledged registrations are lost"] if self.lost else []
+        for what, measured, limit in (
+            ("a call takes {:.0f} ms at p99", self.beside_ms.p99 if self.beside_ms else math.inf, LIMIT_MS),
+            ("a switch takes {:.2f} s", self.switches_s.max if self.switches_s else math.inf, SWITCH_LIMIT_S),
+            ("{:.0f} MB more memory", self.memory_mb[1] - self.memory_mb[0], MEMORY_LIMIT_MB),
+        ):
+            if measured > limit:
+                found.append(what.format(measured))
+        return found
+
+
+def job(name: str, number: int) -> JobSpec:
+    ips = [f"10.{number // 250}.{number % 250}.1", f"10.{number // 250}.{number % 250}.2"]
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
+    return JobSpec.parse({"job_id": name, "endpoints": ips, "transfers": transfers, "lease_s": 3600})
+
+
+# ---- those that mean well
+
+
+@contextmanager
+def background(*bodies: Any) -> Iterator[None]:
+    """Each body runs in a thread of its own, with an event that tells it to end."""
+    stopping = threading.Event()
+    threads = [threading.Thread(target=body, args=(stopping,)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+
+
+def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, stopping: threading.Event) -> None:
+    """One of ``CALLERS`` threads; a call is timed from when it is due."""
+    period_s = CALLERS / CALLS_PER_S
+    due = time.monotonic() + first_s
+    with Client(address) as client:
+        while not stopping.wait(max(0.0, due - time.monotonic())):
+            try:
+                client.renew_lease(WATCHED, token)
+                beside.calls_ms.append(1000 * (time.monotonic() - due))
+            except SignalboxError as error:
+                beside.errors[f"{type(error).__name__}: {error}"[:120]] += 1
+            due += period_s
+
+
+def register(address: str, beside: Beside, stopping: threading.Event) -> None:
+    with Client(address) as client:
+        while not stopping.wait(REGISTRATION_EVERY_S):
+            began, number = time.monotonic(), next(_NUMBERS)
+            try:
+                client.register_job(job(f"job{number}", number))
+                beside.registrations_ms.append(1000 * (time.monotonic() - began))
+                beside.acknowledged.add(f"job{number}")
+            except SignalboxError as error:
+                beside.errors[f"{type(error).__name__}: {error}"[:120]] += 1
+
+
+def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> None:
+    """Each new one counts as connected when the controller asks for its rules, which is after all checks."""
+    dpid = 100
+    connections: list[Connection] = []
+    while not stopping.wait(SWITCH_EVERY_S):
+        dpid += 1
+        began = time.monotonic()
+        try:
+            connection = Connection(port, MOST_S)
+            connections.append(connection)
+            switch = PlainSwitch(dpid, 2)
+            connection.send(message(Type.HELLO, 0))
+            master = False
+            while True:
+                heard = connection.hear()
+                master = master or (heard[1] == Type.ROLE_REQUEST and heard[11] == 2)
+                connection.send(switch.answer(heard))
+                if master and heard[1] == Type.MULTIPART_REQUEST:
+                    break
+            beside.switches_s.append(time.monotonic() - began)
+        except (OSError, EOFError) as error:
+            beside.errors[f"switch: {error or 'ended'}"] += 1
+    for connection in connections:
+        connection.close()
+
+
+# ---- the run
+
+
+@contextmanager
+def attacking(
+    address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int
+) -> Iterator[list[dict[str, Any]]]:
+    """Yields the latest line of each attacker."""
+    newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def listen(number: int) -> None:
+        for line in processes[number].stdout or ():
+            newest[number] = json.loads(line)
+
+    parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers)]
+    for number in range(PROCESSES):
+        words = ("benchmarks.api_abuse.attackers", address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), *parts)
+        processes.append(start(*words, stdout=subprocess.PIPE))
+    threads = [threading.Thread(target=listen, args=(number,)) for number in range(PROCESSES)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield newest
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        for thread in threads:
+            thread.join()
+        for process in processes:
+            if process.stdout:
+                process.stdout.close()
+
+
+def measure(idle: int, half_open: int, watchers: int, per_s: float, seconds: float) -> Result:
+    """Raises ``SignalboxError`` when the controller ends by itself."""
+    port, metrics = free_port(), free_port()
+    address = f"127.0.0.1:{port}"
+    settings: Settings = {
+        "api": {"listen": [address]},
+        "metrics": {"port": metrics},
+        "jobs": {"max_jobs": 10_000},
+    }
+    alone, beside = Beside(), Beside()
+    with tempfile.TemporaryDirectory(prefix="signalbox-abuse-") as name, ExitStack() as stack:
+        controller = ControllerProcess(Path(name), settings=settings)
+        controller.start()
+        stack.callback(controller.stop)
+        client = stack.enter_context(Client(address))
+        wait_for(lambda: controller.ready(client), "the controller", MOST_S, 0.05)
+        token = client.register_job(job(WATCHED, 0)).lease_token
+        with background(*well_meaning(address, controller.openflow_port, token, alone)):
+            time.sleep(max(SETTLE_S, seconds / 3))
+        beside.acknowledged |= alone.acknowledged
+        before = usage(controller.process)
+        with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers) as newest:
+            time.sleep((idle + watchers + half_open / CALLS_PER_CONNECTION) / per_s)  # until the attack is there
+            began, cpu_s = time.monotonic(), usage(controller.process).cpu_s
+            most = before.rss_bytes
+            with background(*well_meaning(address, controller.openflow_port, token, beside)):
+                while time.monotonic() < began + seconds:
+                    time.sleep(0.5)
+                    controller.check()
+                    most = max(most, usage(controller.process).rss_bytes)
+            cores = (usage(controller.process).cpu_s - cpu_s) / (time.monotonic() - began)
+            assert controller.process is not None
+            descriptors = len(list(Path(f"/proc/{controller.process.pid}/fd").iterdir()))
+            refused = refusals(metrics)
+            attackers = [dict(line) for line in newest]
+        controller.kill()
+        lines = controller.log.read_text(errors="replace").count("\n")
+        controller.start()
+        again = stack.enter_context(Client(address))
+        wait_for(lambda: controller.ready(again), "the controller", MOST_S, 0.05)
+        known = {found.spec.job_id for found in again.list_jobs()}
+    return Result(
+        alone_ms=Spread.of(alone.calls_ms),
+        beside_ms=Spread.of(beside.calls_ms),
+        registrations_ms=Spread.of(beside.registrations_ms),
+        switches_s=Spread.of(beside.switches_s),
+        calls=len(beside.calls_ms),
+        errors=dict(beside.errors),
+        acknowledged=len(beside.acknowledged),
+        lost=len(beside.acknowledged - known),
+        memory_mb=(before.rss_bytes / MEBI, most / MEBI),
+        cpu_cores=cores,
+        descriptors=descriptors,
+        open=summed(attackers, "open"),
+        ended=summed(attackers, "ended"),
+        refused=refused,
+        log_lines=lines,
+    )
+
+
+def well_meaning(address: str, openflow_port: int, token: str, beside: Beside) -> list[Any]:
+    callers = [
+        lambda stopping, first=number / CALLS_PER_S: call_at_a_rate(address, token, first, beside, stopping)
+        for number in range(CALLERS)
+    ]
+    return [
+        *callers,
+        lambda stopping: register(address, beside, stopping),
+        lambda stopping: connect_switches(openflow_port, beside, stopping),
+    ]
+
+
+def refusals(port: int) -> dict[str, float]:
+    name = "signalbox_api_refused_total{"
+    with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(name)]
+        return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
+    return {}
+
+
+def summed(lines: list[dict[str, Any]], key: str) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for line in lines:
+        total.update(line[key])
+    return dict(total)
+
+
+def rows(result: Result) -> list[dict[str, str | float]]:
+    found: list[dict[str, str | float]] = []
+    for what, spread in (
+        ("call, nothing else (ms)", result.alone_ms),
+        ("call (ms)", result.beside_ms),
+        ("registration (ms)", result.registrations_ms),
+        ("switch connects (s)", result.switches_s),
+    ):
+        if spread:
+            found.append({"what": what, "p50": spread.p50, "p99": spread.p99, "max": spread.max})
+    return found
+
+
+def main(
+    idle: Annotated[int, typer.Option(help="Connections without a call; half of them say nothing at all.")] = 10_000,
+    half_open: Annotated[int, typer.Option(help="Calls whose request never comes.")] = 5_000,
+    watchers: Annotated[int, typer.Option(help="Watchers that never read.")] = 500,
+    per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
+    seconds: Annotated[float, typer.Option(help="How long calls are timed during the attack.")] = 30.0,
+    as_json: AsJson = False,
+) -> None:
+    """Attack the API with connections, half-open calls and watchers that do not read."""
+    result = measure(idle, half_open, watchers, per_s, seconds)
+    report(asdict(result), OUT, lambda: table_of("Beside the attack", rows(result)), as_json)
+    if not as_json:
+        typer.echo(
+            f"{result.calls} calls, errors: {result.errors or 'none'}; registrations acknowledged: "
+            f"{result.acknowledged}, lost: {result.lost}; memory {result.memory_mb[0]:.0f} to "
+            f"{result.memory_mb[1]:.0f} MB, {result.cpu_cores:.2f} cores, {result.descriptors} descriptors, "
+            f"{result.log_lines} log lines\nheld by the attackers: {result.open}\nended: {result.ended}\n"
+            f"refused, by reason: {result.refused}\n"
+            f"{'failed: ' + '; '.join(result.failures) if result.failures else 'nothing failed'}"
+        )
+    raise typer.Exit(bool(result.failures))

@@ -1,0 +1,337 @@
+"""Clients that renew, report, read and change thousands of jobs: what the API answers, and what the control loop pays.
+
+    .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
+    .venv/bin/python -m benchmarks api-load --kill N | --restarts N
+
+200 clients send 400 calls a second in an open loop, to 2,000 jobs of 8 to 64 endpoints whose hosts are unknown, and to
+1,000 jobs that are pinned on a fabric in memory (``controller``). Beside each stands the same load on a server with
+hardly any job. ``--kill``: SIGKILL at random instants of that load: every acknowledged change must be there, none
+twice. ``--restarts``: with 2,000 jobs, how long until the first right answer, and whether any was wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Group
+
+from benchmarks.api_load.controller import Measured, fabric_of
+from benchmarks.api_load.load import Clients, Outcome, Spec, pending_jobs, placed_jobs
+from benchmarks.measures import Spread, report, table_of, usage
+from controller.api.client import Client
+from controller.commands.output import AsJson
+from controller.errors import NotFound, SignalboxError
+from mininet_topos.controller_process import ControllerProcess, Settings
+from mininet_topos.lab.record import wait_for
+
+CLIENTS = 200
+CALLS_PER_S = 400.0
+PENDING_JOBS = 2_000
+PINNED_JOBS = 1_000
+FEW_JOBS = 20
+FABRIC = "16x8x32"
+PLANNED_S = 300.0
+QUIET_S = 3.0
+IDLE_S = 10.0
+MEBI = 1 << 20
+RESULTS = Path("out/bench/api_load.json")
+
+SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
+PROGRAM = ("benchmarks.api_load.controller",)
+
+Scene = Literal["pending", "pinned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One load. Times in milliseconds; ``unary``: of all calls, from the instant when each was due."""
+
+    scene: str
+    jobs: int
+    flows: int
+    seconds: float
+    sent: int
+    errors: dict[str, int]
+    unary: Spread | None
+    registration: Spread | None
+    renewal: Spread | None
+    handle: Measured
+    rss_mb: tuple[float, float]
+    idle_cpu_percent: float
+
+
+@contextmanager
+def running(scene: Scene, folder: Path) -> Iterator[tuple[ControllerProcess, Path]]:
+    """A controller without jobs. The path: of what it has measured, when it has stopped."""
+    measured = folder / "measured.json"
+    settings = {**SETTINGS, **_hosts(folder)} if scene == "pinned" else SETTINGS
+    controller = ControllerProcess(folder, settings=settings, program=PROGRAM)
+    options = ["--measured", str(measured), *(["--fabric", FABRIC] if scene == "pinned" else [])]
+    controller.start(*options)
+    try:
+        with Client(controller.address) as client:
+            wait_for(lambda: _answers(controller, client), "the controller", 60.0)
+        yield controller, measured
+    finally:
+        controller.stop()
+
+
+def _answers(controller: ControllerProcess, client: Client) -> bool:
+    controller.check()
+    try:
+        client.get_status()
+    except SignalboxError:
+        return False
+    return True
+
+
+def _hosts(folder: Path) -> Settings:
+    """An inventory of all hosts of the fabric: nobody there speaks ARP."""
+    fabric, file = fabric_of(FABRIC), folder / "inventory.toml"
+    entries = []
+    for number, host in enumerate(fabric.hosts.values()):
+        port = fabric.switches[host.at.dpid].ports[host.at.port].name
+        mac = f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+        entries.append(
+            f'[[host]]\nip = "{host.ip}"\nmac = "{mac}"\nswitch = "{fabric.name(host.at.dpid)}"\nport = "{port}"\n'
+        )
+    file.write_text("\n".join(entries))
+    return {"fabric": {"inventory": str(file)}, "discovery": {"adoption_patience_s": 2.0}}
+
+
+def load(scene: Scene, jobs: int, seconds: float, seed: int) -> Result:
+    """One controller, its jobs, and the load on them."""
+    with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
+        with running(scene, Path(name)) as (controller, measured):
+            result = asyncio.run(_load(scene, controller, jobs, seconds, seed))
+        handle: Measured = json.loads(measured.read_text())
+        outcome, flows, rss_mb, idle_percent = result
+    everything = [1000 * took for of_kind in outcome.took_s.values() for took in of_kind]
+    spread = {kind: Spread.of([1000 * took for took in of_kind]) for kind, of_kind in outcome.took_s.items()}
+    return Result(
+        scene=scene,
+        jobs=jobs,
+        flows=flows,
+        seconds=seconds,
+        sent=outcome.sent,
+        errors=dict(outcome.errors),
+        unary=Spread.of(everything),
+        registration=spread.get("register"),
+        renewal=spread.get("renew"),
+        handle=handle,
+        rss_mb=rss_mb,
+        idle_cpu_percent=idle_percent,
+    )
+
+
+async def _load(
+    scene: Scene, controller: ControllerProcess, jobs: int, seconds: float, seed: int
+) -> tuple[Outcome, int, tuple[float, float], float]:
+    clients = Clients(controller.address, CLIENTS, _specs(scene, seed), seed)
+    await clients.register(jobs)
+    flows = await _settled(controller, clients) if scene == "pinned" else 0
+    await asyncio.sleep(QUIET_S)
+    before = usage(controller.process)
+    _begin(controller)
+    outcome = await clients.load(CALLS_PER_S, seconds)
+    after = usage(controller.process)
+    await asyncio.sleep(QUIET_S)
+    began = usage(controller.process).cpu_s
+    await asyncio.sleep(IDLE_S)
+    idle_percent = 100 * (usage(controller.process).cpu_s - began) / IDLE_S
+    await clients.close()
+    controller.check()
+    return outcome, flows, (before.rss_bytes / MEBI, after.rss_bytes / MEBI), idle_percent
+
+
+def _specs(scene: Scene, seed: int) -> Spec:
+    return pending_jobs(seed) if scene == "pending" else placed_jobs(seed, list(fabric_of(FABRIC).hosts))
+
+
+def _begin(controller: ControllerProcess) -> None:
+    """What was measured so far does not count."""
+    assert controller.process
+    # The program is started by setpriv, which has become it.
+    controller.process.send_signal(signal.SIGUSR1)
+
+
+async def _settled(controller: ControllerProcess, clients: Clients) -> int:
+    """Waits until every job is pinned; returns the number of flows. Raises ``SignalboxError``."""
+
+    def pinned() -> int:
+        with Client(controller.address) as client:
+            found = client.list_jobs()
+        whole = [job.pinned for job in found if job.pinned]
+        return sum(whole) if len(whole) == len(clients.jobs) else 0
+
+    ends = time.monotonic() + PLANNED_S
+    while time.monotonic() < ends:
+        controller.check()
+        if flows := await asyncio.to_thread(pinned):
+            return flows
+        await asyncio.sleep(1.0)
+    raise SignalboxError(f"not every job was pinned within {PLANNED_S:.0f} s")
+
+
+# ---- killed, and started again
+
+
+def killed(count: int, seed: int) -> dict[str, Any]:
+    """SIGKILL at ``count`` random instants of the load, always with the same state directory."""
+    draw, lost, risen, twice, starts = random.Random(seed), 0, 0, 0, []
+    with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
+        controller = ControllerProcess(Path(name), settings=SETTINGS, program=PROGRAM)
+        expected: set[str] = set()
+        unsure: set[str] = set()
+        tokens: dict[str, str] = {}
+        for turn in range(count + 1):
+            starts.append(_start(controller, Path(name)))
+            with Client(controller.address) as client:
+                found = [job.spec.job_id for job in client.list_jobs()]
+            lost += len(expected - set(found))
+            risen += len(set(found) - expected - unsure)
+            twice += sum(number > 1 for number in Counter(found).values())
+            if turn == count:
+                break
+            known = {job_id: tokens.get(job_id, "") for job_id in found}
+            clients = asyncio.run(_until_killed(controller, known, draw, seed + turn))
+            expected, unsure, tokens = set(clients.jobs), clients.unsure, clients.jobs
+        controller.stop()
+    return {
+        "kills": count,
+        "jobs at the end": len(expected),
+        "acknowledged and lost": lost,
+        "ended and there again": risen,
+        "twice": twice,
+        "start s": median(starts),
+    }
+
+
+async def _until_killed(controller: ControllerProcess, jobs: dict[str, str], draw: random.Random, seed: int) -> Clients:
+    clients = Clients(controller.address, CLIENTS // 10, pending_jobs(seed), seed)
+    clients.jobs |= jobs
+    await clients.register(max(0, PENDING_JOBS // 10 - len(jobs)))
+    stop = asyncio.Event()
+    loading = asyncio.ensure_future(clients.load(CALLS_PER_S, 60.0, stop))
+    await asyncio.sleep(draw.uniform(0.2, 2.0))
+    await asyncio.to_thread(controller.kill)
+    stop.set()
+    await loading
+    await clients.close()
+    return clients
+
+
+def _start(controller: ControllerProcess, folder: Path) -> float:
+    """Returns the seconds until the first answer."""
+    began = controller.start("--measured", str(folder / "measured.json"))
+    with Client(controller.address) as client:
+        wait_for(lambda: _answers(controller, client), "the controller", 60.0, 0.01)
+    return time.monotonic() - began
+
+
+def restarted(count: int, seed: int) -> dict[str, Any]:
+    """With 2,000 jobs: each start is asked for one of them until it answers."""
+    draw, wrong, took = random.Random(seed), 0, []
+    with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
+        controller = ControllerProcess(Path(name), settings=SETTINGS, program=PROGRAM)
+        _start(controller, Path(name))
+        jobs = asyncio.run(_registered(controller, PENDING_JOBS, seed))
+        for _ in range(count):
+            controller.stop()
+            began = controller.start("--measured", str(Path(name) / "measured.json"))
+            with Client(controller.address) as client:
+                while True:
+                    controller.check()
+                    try:
+                        client.get_job(draw.choice(jobs))
+                        break
+                    except NotFound:
+                        wrong += 1
+                    except SignalboxError:
+                        time.sleep(0.01)
+            took.append(time.monotonic() - began)
+        controller.stop()
+    spread = Spread.of(took)
+    return {
+        "restarts": count,
+        "jobs": len(jobs),
+        "false NOT_FOUND": wrong,
+        "first right answer s": asdict(spread or _NONE),
+    }
+
+
+_NONE = Spread(0.0, 0.0, 0.0)
+
+
+async def _registered(controller: ControllerProcess, count: int, seed: int) -> list[str]:
+    clients = Clients(controller.address, 20, pending_jobs(seed), seed)
+    await clients.register(count)
+    await clients.close()
+    return list(clients.jobs)
+
+
+# ---- shown
+
+
+def rows_of(results: list[Result]) -> list[dict[str, str | float]]:
+    def ms(spread: Spread | None, part: str) -> float:
+        return float(getattr(spread, part)) if spread else 0.0
+
+    return [
+        {
+            "jobs": f"{result.jobs:,} {result.scene}",
+            "flows": result.flows,
+            "calls": result.sent,
+            "errors": sum(result.errors.values()),
+            "unary p50 ms": ms(result.unary, "p50"),
+            "unary p99 ms": ms(result.unary, "p99"),
+            "register p50 ms": ms(result.registration, "p50"),
+            "register p99 ms": ms(result.registration, "p99"),
+            **{f"handle {part} ms": of for part, of in (result.handle["handle_ms"] or {}).items()},
+            **{f"CPU {part} ms": of for part, of in (result.handle["handle_cpu_ms"] or {}).items()},
+            "MB": f"{result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f}",
+            "idle CPU %": result.idle_cpu_percent,
+        }
+        for result in results
+    ]
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="Of each load.")] = 60.0,
+    seed: Annotated[int, typer.Option(help="Of jobs and calls.")] = 1,
+    only: Annotated[str, typer.Option(help="pending or pinned; both when empty.")] = "",
+    jobs: Annotated[int, typer.Option(help="Instead of 2,000 pending or 1,000 pinned ones.")] = 0,
+    kill: Annotated[int, typer.Option(help="SIGKILL at so many random instants instead.")] = 0,
+    restarts: Annotated[int, typer.Option(help="So many restarts with 2,000 jobs instead.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Load the API with clients of thousands of jobs."""
+    if kill or restarts:
+        row = killed(kill, seed) if kill else restarted(restarts, seed)
+        report(row, RESULTS.with_name("api_load_killed.json"), lambda: table_of("api-load", [_flat(row)]), as_json)
+        return
+    results = []
+    scenes: list[tuple[Scene, int]] = [("pending", jobs or PENDING_JOBS), ("pinned", jobs or PINNED_JOBS)]
+    for scene, many in scenes:
+        if only in ("", scene):
+            results += [load(scene, FEW_JOBS, seconds, seed), load(scene, many, seconds, seed)]
+    data = {"clients": CLIENTS, "calls_per_s": CALLS_PER_S, "results": [asdict(result) for result in results]}
+    errors = [f"{number} x {error}" for result in results for error, number in result.errors.items()]
+    report(data, RESULTS, lambda: Group(table_of("api-load", rows_of(results)), *errors), as_json)
+
+
+def _flat(row: dict[str, Any]) -> dict[str, str | float]:
+    return {key: value if isinstance(value, int | float | str) else json.dumps(value) for key, value in row.items()}

@@ -1,0 +1,219 @@
+"""The controller as ``signalbox serve`` runs it, with a clock around ``ControlLoop.handle``, on switches in memory.
+
+    .venv/bin/python -m benchmarks.api_load.controller --config FILE --measured FILE [--fabric 16x8x32]
+
+With ``--fabric`` switches that carry out every command at once take the place of the southbound, and a planner that
+keeps every route and deals new flows out over their paths that of the real one: what is measured is the control loop,
+not a solver. Without it the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is measured.
+Out: when it is stopped, a JSON file: how long calls of ``handle`` took, and what the longest were about.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import typer
+
+from benchmarks.measures import Spread
+from controller.config import Config, load
+from controller.control_loop import ControlLoop
+from controller.core.messages import Command, Message
+from controller.fabric.messages import LinkSeen, SwitchConnected
+from controller.fabric.topology import Fabric
+from controller.planning import worker
+from controller.planning.efficiency import job_levels
+from controller.planning.plan import NoPlan, Plan, PlanTimes
+from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
+from controller.scenarios.fabrics import leaf_spine
+from controller.serving import serve
+from controller.southbound.run_hub import SWITCH_INTERVAL_S
+from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
+from controller.tables.rules import RuleSet, applied
+
+LINK_BPS = 100e9
+LONGEST = 12
+
+
+class Call(TypedDict):
+    """One call of ``handle``: what it took in and gave out. ``cpu_ms``: of its thread alone."""
+
+    ms: float
+    cpu_ms: float
+    messages: dict[str, int]
+    commands: dict[str, int]
+
+
+class Measured(TypedDict):
+    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor."""
+
+    calls: int
+    handle_ms: dict[str, float] | None
+    handle_cpu_ms: dict[str, float] | None
+    longest: list[Call]
+
+
+class Clock:
+    """Around ``ControlLoop.handle``, in the control loop's thread."""
+
+    def __init__(self) -> None:
+        self._ms: list[float] = []
+        self._cpu_ms: list[float] = []
+        self._longest: list[tuple[float, int, Call]] = []
+        self._order = count()
+        handle = ControlLoop.handle
+
+        def clocked(loop: ControlLoop, messages: Iterable[Message], now: float) -> list[Command]:
+            taken = list(messages)
+            began, cpu_began = time.perf_counter(), time.thread_time()
+            commands = handle(loop, taken, now)
+            cpu_ms = 1000 * (time.thread_time() - cpu_began)
+            self._took(1000 * (time.perf_counter() - began), cpu_ms, taken, commands)
+            return commands
+
+        ControlLoop.handle = clocked  # type: ignore
+
+    def begin(self) -> None:
+        """Forget what was measured so far."""
+        self._ms, self._cpu_ms, self._longest = [], [], []
+
+    def _took(self, ms: float, cpu_ms: float, messages: list[Message], commands: list[Command]) -> None:
+        self._ms.append(ms)
+        self._cpu_ms.append(cpu_ms)
+        if len(self._longest) < LONGEST or ms > self._longest[-1][0]:
+            call = Call(ms=round(ms, 2), cpu_ms=round(cpu_ms, 2), messages=_kinds(messages), commands=_kinds(commands))
+            self._longest = sorted([*self._longest, (ms, -next(self._order), call)], key=lambda one: -one[0])[:LONGEST]
+
+    def measured(self) -> Measured:
+        longest = [call for *_, call in self._longest]
+        return Measured(
+            calls=len(self._ms), handle_ms=_spread(self._ms), handle_cpu_ms=_spread(self._cpu_ms), longest=longest
+        )
+
+
+def _spread(ms: list[float]) -> dict[str, float] | None:
+    spread = Spread.of(ms)
+    return asdict(spread) if spread else None
+
+
+def _kinds(things: Iterable[object]) -> dict[str, int]:
+    return dict(Counter(type(one).__name__ for one in things))
+
+
+class Switches:
+    """Takes the place of ``run_hub``: every switch of the fabric connects, its links are seen, and it does at once what
+    it is told."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        self._fabric = fabric
+        self._rules = dict.fromkeys(fabric.switches, RuleSet())
+
+    def __call__(
+        self, _: Config, put: Callable[[Any], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
+    ) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: outbox.stop())
+        for switch in self._fabric.switches.values():
+            put(SwitchConnected(switch.dpid, switch.name, tuple(switch.ports.values())))
+        for link in self._fabric.links.values():
+            put(LinkSeen(link.src, link.dst))
+        on_ready()
+        while (command := outbox.next()) is not None:
+            match command:
+                case ReadRules(dpid):
+                    put(SwitchRules(dpid, self._rules[dpid], 0))
+                case InstallStage(change_id, stage):
+                    self._rules |= {dpid: applied(self._rules[dpid], mods) for dpid, mods in stage.mods.items()}
+                    put(StageDone(change_id, dict.fromkeys(stage.mods, SwitchResult())))
+
+
+class Outbox:
+    """As ``southbound.framework.Outbox``, without a hub."""
+
+    def __init__(self) -> None:
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+
+    def send(self, commands: Iterable[Any]) -> None:
+        for command in commands:
+            self._commands.put(command)
+
+    def stop(self) -> None:
+        self._commands.put(None)
+
+    def fail(self, error: BaseException) -> None:
+        self._error = error
+        self.stop()
+
+    def next(self) -> Any:
+        """The next command, None at the end. Raises the error given to ``fail``."""
+        command = self._commands.get()
+        if command is None and self._error:
+            raise self._error
+        return command
+
+
+def dealt_plan(problem: Problem, _: PlanLimits) -> Plan | NoPlan:
+    """Every flow keeps its route; those without one get their paths in turn."""
+    turns = count()
+    routes: dict[FlowId, Route] = {}
+    for flow in problem.flows:
+        if flow.current is not None and problem.stands(flow):
+            routes[flow.id] = flow.current
+        elif paths := problem.candidates(flow):
+            routes[flow.id] = whole(paths[next(turns) % len(paths)])
+    return Plan(
+        generation=problem.generation,
+        routes=routes,
+        unrouted=(),
+        job_level=job_levels(problem, routes),
+        bound=1.0,
+        fluid_bound=1.0,
+        integer_bound=1.0,
+        certificate="heuristic",
+        levels_proven=0,
+        moves=0,
+        solver="dealt",
+        ecmp=None,
+        times=PlanTimes(0.0, 0.0, 0.0),
+    )
+
+
+def fabric_of(size: str) -> Fabric:
+    """``LEAVESxSPINESxHOSTS``, hosts per leaf."""
+    leaves, spines, hosts = map(int, size.split("x"))
+    return leaf_spine(leaves, spines, hosts, LINK_BPS, LINK_BPS)
+
+
+def main(
+    config: Annotated[Path, typer.Option(help="as for signalbox serve")],
+    measured: Annotated[Path, typer.Option(help="the file to write at the end")],
+    fabric: Annotated[str, typer.Option(help="LEAVESxSPINESxHOSTS of a fabric in memory; none when empty")] = "",
+) -> None:
+    """Run the controller until SIGTERM."""
+    clock = Clock()
+    signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
+    if fabric:
+        vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox
+        vars(worker)["plan"], vars(worker)["baseline_levels"] = dealt_plan, lambda *_: {}
+    try:
+        status = serve.serve(load(config))
+    finally:
+        measured.write_text(json.dumps(clock.measured()))
+    raise typer.Exit(status)
+
+
+if __name__ == "__main__":
+    threading.current_thread().name = "main"
+    typer.run(main)

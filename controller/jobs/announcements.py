@@ -1,0 +1,96 @@
+"""Which jobs have announced which pairs of addresses, job by job: what one job changes costs nothing for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from typing import Protocol
+
+from controller.jobs.spec import JobId
+from controller.jobs.subflows import Dividing, Pair
+
+
+class Announcing(Protocol):
+    """What counts of a job. ``dividing``: a job that reports its connections is its ``owner``, and may share pairs."""
+
+    @property
+    def id(self) -> JobId: ...
+    @property
+    def pairs(self) -> frozenset[Pair]: ...
+    @property
+    def dividing(self) -> Dividing: ...
+
+
+class Announcements:
+    """``version`` grows with every change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._alone: dict[Pair, JobId] = {}
+        self._sharing: dict[Pair, dict[JobId, None]] = {}
+
+    def add(self, job: Announcing) -> None:
+        self._add(job, job.pairs)
+
+    def remove(self, job: Announcing) -> None:
+        self._remove(job, job.pairs)
+
+    def change(self, before: Announcing, now: Announcing) -> None:
+        """The same job: its pairs that stay keep their place."""
+        if bool(before.dividing.owner) is bool(now.dividing.owner):
+            self._remove(before, before.pairs - now.pairs)
+            self._add(now, now.pairs - before.pairs)
+        else:
+            self.remove(before)
+            self.add(now)
+
+    def _add(self, job: Announcing, pairs: Set[Pair]) -> None:
+        self.version += 1
+        for pair in pairs:
+            if job.dividing.owner:
+                self._sharing.setdefault(pair, {})[job.id] = None
+            else:
+                self._alone[pair] = job.id
+
+    def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
+        self.version += 1
+        for pair in pairs:
+            if not job.dividing.owner:
+                if self._alone.get(pair) == job.id:
+                    del self._alone[pair]
+            elif len(self._sharing[pair]) > 1:
+                del self._sharing[pair][job.id]
+            else:
+                del self._sharing[pair]
+
+    def owner(self, pair: Pair) -> JobId | None:
+        """The job that has announced the pair, or else the opposite one, and does not report its connections."""
+        src, dst = pair
+        return self._alone.get(pair) or self._alone.get((dst, src))
+
+    def first(self, pair: Pair) -> JobId | None:
+        """The job that has announced the pair and does not report its connections, else the first that does."""
+        return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
+
+    def holder(self, pair: Pair) -> JobId | None:
+        """Which job has the rule for all packets of a pair (``tables.running_routes``): the ``first``, else the one
+        whose acknowledgements it has."""
+        src, dst = pair
+        return self.first(pair) or self.first((dst, src))
+
+    def near(self, pairs: Iterable[Pair]) -> set[JobId]:
+        """The jobs that have announced one of these pairs, or the opposite of one."""
+        found: set[JobId] = set()
+        for src, dst in pairs:
+            for pair in ((src, dst), (dst, src)):
+                if job_id := self._alone.get(pair):
+                    found.add(job_id)
+                found.update(self._sharing.get(pair, ()))
+        return found
+
+    def owned(self) -> Set[Pair]:
+        """The pairs that have an ``owner``."""
+        return self._alone.keys() | {(dst, src) for src, dst in self._alone}
+
+    def __len__(self) -> int:
+        """At least so many pairs have an ``owner``."""
+        return len(self._alone)

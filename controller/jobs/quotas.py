@@ -1,0 +1,50 @@
+"""Quotas: how much of the controller one tenant may use, and all jobs together.
+
+In: limits, all jobs, and the one that is to be accepted. Out: nothing, or ``Exhausted`` with the limit and what is
+used. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from controller.errors import Exhausted
+from controller.jobs.collectives import link_count
+from controller.jobs.messages import NO_QUOTA, Quota
+from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobSpec
+
+if TYPE_CHECKING:
+    from controller.jobs.registry import Job
+
+
+def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | None) -> None:
+    """``held``: the job that this one replaces; it may always become smaller."""
+    if quota == NO_QUOTA:
+        return
+    tenant, wanted = job.registration.tenant, len(job.virtual_links)
+    others = [one for one in jobs if one.registration.tenant == tenant and one is not held]
+    used = sum(len(one.virtual_links) for one in others)
+    if held is None and quota.max_jobs is not None and len(others) >= quota.max_jobs:
+        raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs)
+    grows = held is None or wanted > len(held.virtual_links)
+    if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
+        uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
+        raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links)
+
+
+def refuse_too_many_links(limit: int, jobs: Iterable[Job], spec: JobSpec, held: Job | None) -> None:
+    """By their count alone: to make the links of one small request takes megabytes. ``held``: as above."""
+    more, had = link_count(spec), len(held.virtual_links) if held else 0
+    if more > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
+        return
+    have = sum(len(job.virtual_links) for job in jobs) - had
+    if have + more > limit:
+        raise Exhausted(
+            f"job '{spec.job_id}' makes {more} virtual links; the other jobs have {have}, and at most {limit} are "
+            "allowed (jobs.max_virtual_links)"
+        )
+
+
+def _exhausted(tenant: str, uses: str, name: str, limit: int) -> Exhausted:
+    return Exhausted(f"tenant '{tenant}' has {uses}; its quota {name} is {limit}", f"tenant:{tenant}")

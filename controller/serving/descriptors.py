@@ -1,0 +1,51 @@
+"""Who may use how many file descriptors: switches, API clients and scrapes get shares that leave enough for the rest.
+
+In: the configuration and the limit of the process. Out: a configuration whose limits of connections fit into it.
+"""
+
+from __future__ import annotations
+
+import resource
+
+import structlog
+
+from controller.config import Config
+from controller.errors import InvalidInput
+
+log = structlog.get_logger(__name__)
+
+OWN = 128
+"""Files, pipes and queues of the controller itself: state, logs, analyses, gRPC's and the hub's own."""
+PER_API_CONNECTION = 3
+"""The client's, and both ends of the connection from the relay to gRPC."""
+LEAST = 256
+
+
+def raise_limit() -> int:
+    """The soft limit becomes the hard one; returns it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def within(config: Config, limit: int) -> Config:
+    """The configuration with limits that ``limit`` descriptors are enough for: half for the API, of these a quarter at
+    most for silent connections; what is left for switches. Raises ``InvalidInput`` for fewer than ``LEAST``."""
+    if limit < LEAST:
+        raise InvalidInput.of("", f"the process may open {limit} files; at least {LEAST} are needed (ulimit -n)")
+    shared = limit - OWN - config.metrics.max_connections
+    silent = min(config.api.max_silent, shared // 8)
+    clients = min(config.api.max_connections, (shared // 2 - silent) // PER_API_CONNECTION)
+    switches = min(config.openflow.max_connections, shared - silent - PER_API_CONNECTION * clients)
+    api = config.api.model_copy(update={"max_connections": clients, "max_silent": silent})
+    openflow = config.openflow.model_copy(update={"max_connections": switches})
+    log.info(
+        "file descriptors shared",
+        limit=limit,
+        switches=switches,
+        api_connections=clients,
+        api_silent=silent,
+        metrics=config.metrics.max_connections,
+        own=OWN,
+    )
+    return config.model_copy(update={"api": api, "openflow": openflow})

@@ -1,0 +1,14 @@
+"""``python -m tests.support.wire.few_descriptors N OPTIONS``: ``signalbox serve`` with N file descriptors at most."""
+
+from __future__ import annotations
+
+import resource
+import sys
+
+from controller.__main__ import main
+
+if __name__ == "__main__":
+    most = int(sys.argv.pop(1))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most // 2, most))
+    sys.argv.insert(1, "serve")
+    main()

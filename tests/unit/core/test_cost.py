@@ -1,0 +1,190 @@
+"""What the control loop does not do: work for what has not changed. Calls are counted, not timed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from controller.core import status_and_alarms
+from controller.core.derived import Row
+from controller.core.messages import Reply, Tick
+from controller.fabric.host_discovery import MAX_QUESTIONS
+from controller.fabric.messages import SendArpRequest
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, RenewLease, ReportIterations
+from controller.jobs.spec import JobId
+from controller.jobs.watched_job import WatchedJob
+from controller.planning.messages import SolvePlan
+from controller.tables import pinned_table, running_routes
+from tests.support.fake_fabric import FakeFabric, ring_job
+from tests.support.late_answers import SlowSolver
+from tests.support.three_rings import CONFIG, register
+
+JOBS = 40
+RINGS = [[f"10.77.{job}.{host}" for host in range(1, 5)] for job in range(JOBS)]
+
+
+@pytest.fixture
+def derived(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the function of a row was called."""
+    counts: Counter[str] = Counter()
+    make = Row.__init__
+
+    def counting(row: Row[Any, Any], function: Callable[..., Any], inputs: Callable[[], Any]) -> None:
+        name = getattr(function, "__name__", type(function).__name__)
+
+        def counted(*arguments: Any) -> Any:
+            counts[name] += 1
+            return function(*arguments)
+
+        make(row, counted, inputs)
+
+    monkeypatch.setattr(Row, "__init__", counting)
+    return counts
+
+
+def pending() -> FakeFabric:
+    """Many jobs on hosts that nobody knows, and three that run."""
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    for number, ring in enumerate(RINGS):
+        fabric.send(RegisterJob(ring_job(f"pending{number}", ring)))
+    fabric.run(5)
+    assert len(fabric.status.jobs) == JOBS + 3
+    return fabric
+
+
+def test_a_heartbeat_and_a_report_derive_nothing_anew_and_wait_for_no_status(derived: Counter[str]) -> None:
+    fabric = pending()
+    before = fabric.status
+    derived.clear()
+    for job in ("job0", "pending7"):
+        fabric.send(RenewLease(JobId(job)))
+        fabric.send(ReportIterations(JobId(job), (IterationTime(1, 1.0, 0.5),)))
+        fabric.send(RegisterJob(ring_job("pending7", RINGS[7])))
+    assert not derived
+    renewed = [reply for reply in fabric.replies if reply.value == 60.0]
+    assert len(renewed) == 2
+    assert not any(reply.after_status for reply in renewed)
+    assert fabric.status.jobs is before.jobs
+    assert before.jobs[JobId("job0")].iterations == 1, "whoever has the status reads the latest times"
+    assert before.jobs[JobId("pending7")].lease_ends_at == fabric.now + 60
+
+
+def test_ticks_while_jobs_wait_for_hosts_derive_nothing_and_ask_few_questions(derived: Counter[str]) -> None:
+    fabric = pending()
+    fabric.status  # noqa: B018
+    derived.clear()
+    asked = []
+    for _ in range(10):
+        fabric.now += 0.1
+        asked += [one for one in fabric.loop.handle([Tick()], fabric.now) if isinstance(one, SendArpRequest)]
+    assert 0 < len(asked) <= MAX_QUESTIONS
+    assert not derived.keys() - {"background", "Uncounted", "UncountedLinks", "capacities", "_problem", "Flows"}
+
+
+def test_a_job_that_invents_addresses_does_not_delay_the_question_for_another_jobs_host() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    invented = [f"10.{99 + n // 40_000}.{n // 200 % 200}.{n % 200 + 1}" for n in range(2000)]
+    fabric.send(RegisterJob(ring_job("inventor", invented)))
+    fabric.run(5)
+    fabric.silent_hosts = set()
+    fabric.send(RegisterJob(ring_job("honest", ["10.0.1.1", "10.0.2.1"])))
+    fabric.run(1)
+    assert {"10.0.1.1", "10.0.2.1"} <= fabric.loop.fabric.hosts.keys()
+
+
+def test_a_registration_looks_at_its_own_job_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = pending()
+    fabric.status  # noqa: B018
+    looked: Counter[str] = Counter()
+    for owner, name in ((status_and_alarms, "_routed"), (status_and_alarms, "_job_status"), (WatchedJob, "__init__")):
+        _count(monkeypatch, looked, owner, name)
+    fabric.send(RegisterJob(ring_job("another", ["10.78.0.1", "10.78.0.2"])))
+    assert len(fabric.status.jobs) == JOBS + 4
+    assert looked == {"_routed": 1, "_job_status": 1, "__init__": 1}
+    looked.clear()
+    fabric.send(DeregisterJob(JobId("another")))
+    assert len(fabric.status.jobs) == JOBS + 3
+    assert not looked
+
+
+def test_a_plan_for_one_job_makes_pins_of_that_job_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(3)
+    fabric.send(DeregisterJob(JobId("job2")))
+    fabric.run(3)
+    made: Counter[str] = Counter()
+    _count(monkeypatch, made, running_routes, "both_directions")
+    _count(monkeypatch, made, pinned_table, "pin_rule")
+    register(fabric, 2)
+    fabric.run(3)
+    job = fabric.status.jobs[JobId("job2")]
+    assert job.state == "pinned"
+    assert made["both_directions"] <= 2 * len(job.routes)
+    assert made["pin_rule"] <= 4 * 2 * 2 * len(job.routes), "two directions, at two switches"
+
+
+def test_pins_of_a_large_plan_come_into_force_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running_routes, "AT_ONCE", 4)
+    fabric = SlowSolver()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0, 1, 2)
+    fabric.run(1)
+    made: Counter[str] = Counter()
+    _count(monkeypatch, made, running_routes, "both_directions")
+    handle, portions = fabric.loop.handle, []
+
+    def counted(*arguments: Any) -> Any:
+        before = made.total()
+        commands = handle(*arguments)
+        portions.append(made.total() - before)
+        return commands
+
+    monkeypatch.setattr(fabric.loop, "handle", counted)
+    fabric.solve()
+    while fabric.loop.unfinished:
+        fabric.send(Tick())
+    fabric.run(1)
+    assert {job.state for job in fabric.status.jobs.values()} == {"pinned"}
+    assert max(portions) == 4, "a job's flows"
+    assert sum(portions) == 12
+
+
+def test_the_levels_of_routes_are_not_worked_out_by_the_loop() -> None:
+    fabric = SlowSolver()
+    fabric.start(CONFIG)
+    fabric.run(3)
+    register(fabric, 0)
+    fabric.run(1)
+    assert any(isinstance(one, SolvePlan) for one in fabric.asked)
+    assert fabric.status.jobs[JobId("job0")].level == 1.0, "they came as a message"
+
+
+def test_replies_to_changes_follow_the_status_that_shows_them() -> None:
+    fabric = FakeFabric()
+    fabric.start(CONFIG)
+    fabric.send(RegisterJob(ring_job("a", ["10.0.1.1", "10.0.2.1"])))
+    (reply,) = fabric.replies
+    assert isinstance(reply, Reply)
+    assert reply.after_status
+
+
+def _count(monkeypatch: pytest.MonkeyPatch, counts: Counter[str], owner: Any, name: str) -> None:
+    function = getattr(owner, name)
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        counts[name] += 1
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, counted)

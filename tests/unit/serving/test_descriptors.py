@@ -1,0 +1,28 @@
+"""Shares of the file descriptors."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.config import ApiConfig, Config, OpenFlowConfig
+from controller.errors import InvalidInput
+from controller.serving.descriptors import LEAST, OWN, PER_API_CONNECTION, within
+
+
+@pytest.mark.parametrize("limit", [LEAST, 1024, 4096, 20_000, 1_000_000])
+def test_all_shares_together_fit_and_nobody_is_left_without(limit: int) -> None:
+    config = within(Config(), limit)
+    api, switches = config.api, config.openflow.max_connections
+    used = switches + api.max_silent + PER_API_CONNECTION * api.max_connections + config.metrics.max_connections + OWN
+    assert used <= limit
+    assert min(switches, api.max_connections, api.max_silent) >= 10
+
+
+def test_configured_limits_are_kept_where_descriptors_are_plenty() -> None:
+    config = Config(api=ApiConfig(max_connections=100, max_silent=10), openflow=OpenFlowConfig(max_connections=50))
+    assert within(config, 20_000) == config
+
+
+def test_too_few_descriptors_are_refused_with_the_remedy() -> None:
+    with pytest.raises(InvalidInput, match=r"may open 100 files; at least 256 are needed \(ulimit -n\)"):
+        within(Config(), 100)

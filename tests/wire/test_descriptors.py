@@ -1,0 +1,57 @@
+"""A controller with few file descriptors: who connects to one of its ports takes nothing from the others."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.api_abuse import http2
+from controller.api.client import Client
+from controller.jobs.spec import JobSpec
+from mininet_topos.controller_process import ControllerProcess, Settings, free_port
+from mininet_topos.lab.record import wait_for
+from tests.support.wire.fake_switch import FakeSwitch
+
+DESCRIPTORS = 256
+HELD = 300
+"""Connections to each port."""
+PROGRAM = "tests.support.wire.few_descriptors"
+
+
+def job(number: int) -> JobSpec:
+    ips = [f"10.{number}.0.1", f"10.{number}.0.2"]
+    transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1_000_000}]
+    return JobSpec.parse({"job_id": f"job{number}", "endpoints": ips, "transfers": transfers})
+
+
+def switches(client: Client) -> int:
+    return len(client.get_fabric().switches)
+
+
+def test_switches_connect_and_changes_are_saved_while_clients_hold_all_connections(tmp_path: Path) -> None:
+    port, metrics = free_port(), free_port()
+    settings: Settings = {"api": {"listen": [f"127.0.0.1:{port}"]}, "metrics": {"port": metrics}}
+    controller = ControllerProcess(tmp_path, settings=settings, program=(PROGRAM, str(DESCRIPTORS)))
+    with ExitStack() as stack:
+        controller.start()
+        stack.callback(controller.stop)
+        client = stack.enter_context(Client(f"127.0.0.1:{port}"))
+        wait_for(lambda: controller.ready(client), "the controller", 60, 0.05)
+        for target in (port, metrics, controller.openflow_port):
+            for number in range(HELD):
+                held = stack.enter_context(socket.socket())
+                held.bind((f"127.0.0.{2 + number % 4}", 0))
+                held.connect(("127.0.0.1", target))
+                if target == port and number % 2:
+                    held.sendall(http2.hello())
+        switch = FakeSwitch(controller.openflow_port, 7).connect()
+        stack.callback(switch.close)
+        wait_for(lambda: switches(client) == 1, "the switch", 30, 0.05)
+        for number in range(20):
+            client.register_job(job(number))
+        controller.kill()
+        controller.start()
+        again = stack.enter_context(Client(f"127.0.0.1:{port}"))
+        wait_for(lambda: controller.ready(again), "the controller", 60, 0.05)
+        assert len(list(again.list_jobs())) == 20
