@@ -80,18 +80,16 @@ class Calls(grpc.aio.ServerInterceptor):
             CallLimits(config.max_calls, config.max_streams, config.max_calls_per_s),
         )
         self._answered: dict[Call, tuple[float, Connection]] = {}
-        self._handlers: dict[str, tuple[Any, Any]] = {}
+        self._handlers: dict[Any, Any] = {}
 
     async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
         """The method's handler, in the form that is called at once."""
         handler = await continuation(details)
         if handler is None:
             return None
-        known, guarded = self._handlers.get(details.method, (None, None))
-        if known != handler:
-            guarded = self._guarded(handler)
-            self._handlers[details.method] = handler, guarded
-        return guarded
+        if handler not in self._handlers:
+            self._handlers[handler] = self._guarded(handler)
+        return self._handlers[handler]
 
     async def run(self) -> None:
         """Ends what has stopped and forgets who has gone; until it is cancelled."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, NoReturn
 
 import grpc
@@ -38,6 +39,8 @@ CANCELLED_WITHIN_S = 10.0
 NO_RETRY = ("grpc-retry-pushback-ms", "-1")
 """gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
 
+_GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Handler = Callable[[Any, Context], Any]
 
@@ -58,8 +61,19 @@ class GuardedServer:
         guarded = {name: self._guarded(f"/{service}/{name}", handler) for name, handler in handlers.items()}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
 
+    def refuse_other_methods(self) -> None:
+        """Calls of methods that nobody has added end with details too. To be called last."""
+        self._server.add_generic_rpc_handlers((_OtherMethods(),))
+
     def _guarded(self, path: str, handler: Any) -> Any:
-        """Of one request, with one response or a stream of them."""
+        """Of one request, with one response or a stream of them; or of a stream of requests that are answered one
+        after the other, as reflection does it, which no gate is before."""
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                _guard_dialogue(path.rpartition("/")[2], handler.stream_stream),
+                request_deserializer=_lenient(handler.request_deserializer),
+                response_serializer=handler.response_serializer,
+            )
         streams = handler.response_streaming
         kind, method = (
             (grpc.unary_stream_rpc_method_handler, handler.unary_stream)
@@ -73,11 +87,38 @@ class GuardedServer:
         )
 
 
+class _OtherMethods(grpc.GenericRpcHandler):
+    """gRPC asks it for methods that no handler before it has. All have the same handler: there is no end of them."""
+
+    def __init__(self) -> None:
+        self._handler: Any = grpc.unary_unary_rpc_method_handler(
+            _guard("", _no_method, streams=False), request_deserializer=bytes
+        )
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ARG002
+        return self._handler
+
+
+async def _no_method(_request: bytes, _context: Context) -> NoReturn:
+    raise NotServed("there is no such method; reflection and the proto file have all there are")
+
+
 def limit_s(method: str) -> float:
     """How long a unary call may take, whatever the caller's deadline."""
     if method in ("Replan", "SetStrategy"):
         return INSTALL_S
     return ANALYSIS_S if method in ("Explain", "WhatIf") else ANSWER_S
+
+
+def keep_clients_out_of_log() -> None:
+    """gRPC logs as errors with a traceback, as often as a client likes: metadata and paths that are not UTF-8, tokens
+    too; and that a client had gone when its answer was sent."""
+    _GRPC_LOG.addFilter(_is_no_client)
+
+
+def _is_no_client(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, UnicodeDecodeError | grpc.aio.InternalError)
 
 
 class _Undecodable:
@@ -104,8 +145,7 @@ def _decoded(path: str, method: Handler) -> Handler:
     """Who may not call the method is told that first."""
 
     async def decoded(request: Any, context: Context) -> Any:
-        if isinstance(request, _Undecodable):
-            raise InvalidInput.of("", f"the bytes of the request are no message of {path.rpartition('/')[2]}")
+        _refuse_undecodable(path.rpartition("/")[2], request)
         answer = method(request, context)
         return await answer if inspect.isawaitable(answer) else answer
 
@@ -114,26 +154,51 @@ def _decoded(path: str, method: Handler) -> Handler:
 
 def _guard(name: str, method: Handler, streams: bool) -> Callable[[Any, Context], Awaitable[Any]]:
     async def guarded(request: Any, context: Context) -> Any:
-        try:
-            async with _within(None if streams else limit_s(name)):
-                return await method(request, context)
-        except grpc.aio.AbortError:
-            raise
-        except grpc.aio.InternalError:  # it could not send, because the client has gone
-            await asyncio.sleep(CANCELLED_WITHIN_S)
-            raise
-        except NotImplementedError:
-            await _abort(context, NotServed(f"{name} is not served yet"))
-        except TimeoutError:
-            log.error("the control loop did not answer in time", method=name)
-            await _abort(context, TooSlow("the controller did not answer in time"))
-        except SignalboxError as error:
-            await _abort(context, error)
-        except Exception as error:
-            log.exception("request failed", method=name)
-            await _abort(context, error)
+        async with _errors_told(name, context), _within(None if streams else limit_s(name)):
+            return await method(request, context)
 
     return guarded
+
+
+def _guard_dialogue(name: str, method: Handler) -> Callable[[AsyncIterator[Any], Context], AsyncIterator[Any]]:
+    async def decoded(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for request in requests:
+            _refuse_undecodable(name, request)
+            yield request
+
+    async def guarded(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        async with _errors_told(name, context):
+            async for answer in method(decoded(requests), context):
+                yield answer
+
+    return guarded
+
+
+def _refuse_undecodable(name: str, request: Any) -> None:
+    if isinstance(request, _Undecodable):
+        raise InvalidInput.of("", f"the bytes of the request are no message of {name}")
+
+
+@asynccontextmanager
+async def _errors_told(name: str, context: Context) -> AsyncIterator[None]:
+    """What is raised within ends the call with its status."""
+    try:
+        yield
+    except grpc.aio.AbortError:
+        raise
+    except grpc.aio.InternalError:  # it could not send, because the client has gone
+        await asyncio.sleep(CANCELLED_WITHIN_S)
+        raise
+    except NotImplementedError:
+        await _abort(context, NotServed(f"{name} is not served yet"))
+    except TimeoutError:
+        log.error("the control loop did not answer in time", method=name)
+        await _abort(context, TooSlow("the controller did not answer in time"))
+    except SignalboxError as error:
+        await _abort(context, error)
+    except Exception as error:
+        log.exception("request failed", method=name)
+        await _abort(context, error)
 
 
 def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:

@@ -20,13 +20,14 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server as add_reflection
 
 from controller.api import listening
 from controller.api.calls import Calls, Refusals
 from controller.api.certificates import Certificates
 from controller.api.connections import ConnectionLimits
 from controller.api.gate import Gate
-from controller.api.guard import GuardedServer
+from controller.api.guard import GuardedServer, keep_clients_out_of_log
 from controller.api.identities import Identities
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -116,6 +117,7 @@ class ApiServer:
             os._exit(1)
 
     async def _serve(self) -> None:
+        keep_clients_out_of_log()
         config = self._config
         with tempfile.TemporaryDirectory(prefix="signalbox-api-") as directory:
             listeners = listening.bind(config, Path(directory))
@@ -131,7 +133,7 @@ class ApiServer:
                 addresses = tuple(dict.fromkeys(listener.address for listener in listeners))
                 self._bound.set_result(addresses)
                 log.info("API listens", addresses=addresses)
-                await self._stopped(ticking)
+                await self._stopped(ticking, server)
                 self._services.stop_waiting()
                 await self._health.end()
             finally:
@@ -141,12 +143,16 @@ class ApiServer:
                 await self._relay.close()
                 ticking.cancel()
 
-    async def _stopped(self, ticking: asyncio.Task[None]) -> None:
-        """Waits for ``stop``. Raises what limits calls has failed with."""
+    async def _stopped(self, ticking: asyncio.Task[None], server: grpc.aio.Server) -> None:
+        """Waits for ``stop``. Raises what limits calls has failed with, and what gRPC's server has ended by itself
+        with: without it nothing is served, and nobody would know."""
         stopping = asyncio.create_task(self._stopping.wait())
-        done, _ = await asyncio.wait({stopping, ticking}, return_when=asyncio.FIRST_COMPLETED)
+        ended = asyncio.create_task(server.wait_for_termination())
+        done, _ = await asyncio.wait({stopping, ticking, ended}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        if ended in done and stopping not in done:
+            raise RuntimeError("gRPC's server has ended by itself")
 
     async def _add_services(self, server: grpc.aio.Server) -> None:
         guarded: Any = GuardedServer(server, self._gate.behind)
@@ -154,7 +160,8 @@ class ApiServer:
         pb_grpc.add_ControllerServiceServicer_to_server(self._services, guarded)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, guarded)
         names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        add_reflection(reflection.aio.ReflectionServicer(names), guarded)  # type: ignore[no-untyped-call]
+        guarded.refuse_other_methods()
         for name in names:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import queue
 import socket
@@ -20,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
+from benchmarks.api_requests import raw
 from controller.api import convert, guard
 from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
@@ -480,6 +482,48 @@ def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
     assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert "no message of" in error.details()
     assert not caplog.records
+
+
+def test_a_method_that_there_is_not_is_refused_with_details(channel: grpc.Channel) -> None:
+    for path in ("/signalbox.v1.JobService/Steal", "/signalbox.v2.JobService/GetJob", "/"):
+        error = refused(channel.unary_unary(path), b"\x0a\xff")
+        assert (error.code(), reason(error)) == (grpc.StatusCode.UNIMPLEMENTED, "UNSPECIFIED")
+
+
+def test_reflection_refuses_bytes_that_are_no_message(channel: grpc.Channel, caplog: pytest.LogCaptureFixture) -> None:
+    path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    listing = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
+    call: Any = channel.stream_stream(path)
+    answers = call(iter((listing, b"\x0a\xff\xff")), timeout=20)
+    assert next(answers)
+    error = refused(lambda _, **__: next(answers), None)
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert not caplog.records
+
+
+def test_metadata_that_is_not_utf8_is_not_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "api.sock"
+    call = raw.call(b"/signalbox.v1.ControllerService/GetStatus", b"", (b"authorization", b"Bearer secret\xff"))
+    with running_api(f"unix:{path}"):
+        assert raw.send_raw(str(path), raw.Raw("", "", call), 20) == "OK"
+    assert not caplog.records
+
+
+def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
+    """The thread's guard then stops the process: an API that nobody can reach must not look like one that runs."""
+
+    class Ended:
+        async def wait_for_termination(self) -> None:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "what grpcio 1.85.1 ends with")
+
+    async def waits() -> None:
+        ticking = asyncio.create_task(asyncio.sleep(3600))
+        await server._stopped(ticking, Ended())  # type: ignore[arg-type]
+
+    server = ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS)
+    with pytest.raises(UnicodeDecodeError):
+        asyncio.run(waits())
+    server.stop()
 
 
 # ---- watching

@@ -1,0 +1,316 @@
+"""Requests of a seed: ``case(seed, number, known)`` is the same for the same arguments.
+
+A fifth is correct, two fifths have one field changed, the rest is hostile: many fields changed, broken bytes, other
+methods, odd metadata, calls that are cancelled or have no time. Mutations of bytes keep to what a client of gRPC can
+send; what it cannot is in ``raw``.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from benchmarks.api_requests.methods import METHODS
+from benchmarks.api_requests.values import Known, change_one, correct, fill
+
+SECONDS_PER_CALL = 30.0
+MAX_MESSAGE_BYTES = 1 << 20
+"""That the controller is to accept."""
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+_SLOW = ("Explain", "WhatIf", "Replan")
+"""They start processes or plan: less often."""
+_OFTEN = ("RegisterJob", "UpdateJob", "ReportIterations", "ReportConnections")
+_WEIGHTS = [1 if m.name in _SLOW else 12 if m.name in _OFTEN else 5 for m in METHODS.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call. ``messages``: the bytes of its requests; methods without a stream of them have one. ``timeout_s``: the
+    call's deadline. ``cancel_after_s``: when the client ends it; None: it waits. ``takes``: messages of a stream that
+    are read before the call is ended. ``odd``: gRPC may refuse its metadata."""
+
+    what: str
+    path: str
+    messages: tuple[bytes, ...]
+    metadata: Metadata = ()
+    timeout_s: float = SECONDS_PER_CALL
+    cancel_after_s: float | None = None
+    takes: int = 1
+    odd: bool = False
+
+    def __str__(self) -> str:
+        shown = ", ".join(
+            one.hex() if len(one) <= 400 else f"{one[:400].hex()}... ({len(one)} bytes)" for one in self.messages
+        )
+        more = f" metadata={self.metadata!r:.200}" if self.metadata else ""
+        times = f" timeout={self.timeout_s} cancel={self.cancel_after_s}"
+        return f"{self.what}: {self.path} [{shown}]{more}{times}"
+
+    @property
+    def by_grpc(self) -> bool:
+        """gRPC may refuse it before the controller sees it, without details."""
+        return self.odd or any(len(one) > MAX_MESSAGE_BYTES for one in self.messages)
+
+    @property
+    def ends_early(self) -> bool:
+        """It is open whether the controller has done what was asked."""
+        return self.cancel_after_s is not None or self.timeout_s < SECONDS_PER_CALL
+
+
+def case(seed: int, number: int, known: Known) -> Case:
+    rng = Random(f"{seed}/{number}")
+    (path,) = rng.choices(tuple(METHODS), _WEIGHTS)
+    what, make = rng.choices(_KINDS, _SHARES)[0]
+    made = make(rng, path, known)
+    parts: Parts = {"path": path, "takes": rng.choices((0, 1, 2), (2, 7, 1))[0], **made}
+    return Case(what, **parts)
+
+
+# ---- kinds
+
+
+Parts = dict[str, Any]
+
+
+def _messages(rng: Random, path: str, known: Known, change: Callable[[bytes], bytes] = bytes) -> tuple[bytes, ...]:
+    count = rng.randint(0, 4) if METHODS[path].sends_many else 1
+    return tuple(change(correct(rng, path, known).SerializeToString(deterministic=True)) for _ in range(count))
+
+
+def _correct(rng: Random, path: str, known: Known) -> Parts:
+    return {"messages": _messages(rng, path, known)}
+
+
+def _nearly(rng: Random, path: str, known: Known) -> Parts:
+    request = correct(rng, path, known)
+    change_one(rng, request)
+    return {"messages": (request.SerializeToString(deterministic=True),)}
+
+
+def _wrong(rng: Random, path: str, known: Known) -> Parts:
+    request = correct(rng, path, known)
+    for _ in range(rng.randint(2, 6)):
+        change_one(rng, request)
+    return {"messages": (request.SerializeToString(deterministic=True),)}
+
+
+def _filled(rng: Random, path: str, _: Known) -> Parts:
+    request = METHODS[path].request()
+    fill(rng, request)
+    return {"messages": (request.SerializeToString(deterministic=True),)}
+
+
+def _bytes(rng: Random, path: str, known: Known) -> Parts:
+    def broken(data: bytes) -> bytes:
+        for _ in range(rng.choice((1, 1, 2))):
+            data = rng.choice(_BREAKING)(rng, data)
+        return data
+
+    return {"messages": _messages(rng, path, known, broken) or (rng.randbytes(20),)}
+
+
+def _oversized(rng: Random, _path: str, _: Known) -> Parts:
+    size = MAX_MESSAGE_BYTES + rng.choice((-1, 0, 1, 1000, 1 << 20, 3 << 20))
+    return {"messages": (_field(2047, 2, bytes(size)),)}
+
+
+def _elsewhere(rng: Random, path: str, known: Known) -> Parts:
+    """A method or service that there is not, or the request of another method."""
+    _, service, name = path.split("/")
+    other = rng.choice(tuple(METHODS))
+    wrong = rng.choice(
+        (
+            f"/{service}/{name}s",
+            f"/{service}/",
+            f"/{service}x/{name}",
+            "/x",
+            "/",
+            f"/{name}",
+            f"/{service}/{name}/{name}",
+            other,
+        )
+    )
+    return {"path": wrong, "messages": _messages(rng, path, known)[:1] or (b"",)}
+
+
+def _metadata(rng: Random, path: str, known: Known) -> Parts:
+    odd: tuple[tuple[str, str | bytes], ...] = rng.choice(
+        (
+            (("authorization", rng.choice(("", "Bearer ", "Bearer x", "Basic eDp4", "bearer " + "y" * 3000))),),
+            (("authorization", "Bearer x"), ("authorization", "Bearer y")),
+            (("x-bin", rng.randbytes(rng.choice((0, 1, 500)))),),
+            (("grpc-previous-rpc-attempts", rng.choice(("1", "-1", "x"))),),
+            (("x-" + "k" * rng.choice((1, 2000)), "v" * rng.choice((0, 3000))),),
+            tuple((f"k{n}", str(n)) for n in range(rng.choice((10, 150)))),
+            (("x", "v" * rng.choice((9000, 20_000, 200_000))),),
+            (("accept-encoding", "br"), ("grpc-accept-encoding", "nonsense"), ("user-agent", "\x20\x7e")),
+            (("grpc-trace-bin", rng.randbytes(40)), ("grpc-tags-bin", rng.randbytes(300))),
+            (("grpc-internal-encoding-request", rng.choice(("gzip", "deflate", "nonsense"))),),
+        )
+    )
+    return {"messages": _messages(rng, path, known), "metadata": odd, "odd": True}
+
+
+def _hurried(rng: Random, path: str, known: Known) -> Parts:
+    return {"messages": _messages(rng, path, known), "timeout_s": rng.choice((0.0, 0.001, 0.003, 0.01))}
+
+
+def _cancelled(rng: Random, path: str, known: Known) -> Parts:
+    return {
+        "messages": _messages(rng, path, known),
+        "cancel_after_s": rng.choice((0.0, 0.0005, 0.002, 0.01)) * rng.random(),
+    }
+
+
+_Make = Callable[[Random, str, Known], Parts]
+_SHARED: tuple[tuple[float, str, _Make], ...] = (
+    (20, "correct", _correct),
+    (38, "one field changed", _nearly),
+    (8, "fields changed", _wrong),
+    (7, "any fields", _filled),
+    (12, "bytes", _bytes),
+    (1, "oversized", _oversized),
+    (3, "elsewhere", _elsewhere),
+    (3, "metadata", _metadata),
+    (3, "hurried", _hurried),
+    (5, "cancelled", _cancelled),
+)
+_KINDS = tuple((what, make) for _, what, make in _SHARED)
+_SHARES = tuple(share for share, _, _ in _SHARED)
+
+
+# ---- bytes of messages
+
+
+def _varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*found, value))
+
+
+def _field(number: int, kind: int, data: bytes) -> bytes:
+    """``kind``: the wire type; 2 has its length before it."""
+    return _varint(number << 3 | kind) + (_varint(len(data)) if kind == 2 else b"") + data
+
+
+def fields_of(data: bytes) -> Iterator[bytes]:
+    """The fields of a correct message, each with its tag."""
+    at = 0
+    while at < len(data):
+        start = at
+        tag, at = _read_varint(data, at)
+        match tag & 7:
+            case 0:
+                _, at = _read_varint(data, at)
+            case 1:
+                at += 8
+            case 2:
+                size, at = _read_varint(data, at)
+                at += size
+            case _:
+                at += 4
+        yield data[start:at]
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if not data[at - 1] & 0x80:
+            break
+    return value, at
+
+
+def _reordered(rng: Random, data: bytes) -> bytes:
+    fields = list(fields_of(data))
+    rng.shuffle(fields)
+    return b"".join(fields)
+
+
+def _duplicated(rng: Random, data: bytes) -> bytes:
+    fields = list(fields_of(data))
+    return b"".join((*fields, *rng.choices(fields, k=rng.choice((1, 3, 100))))) if fields else data
+
+
+def _truncated(rng: Random, data: bytes) -> bytes:
+    return data[: rng.randrange(len(data) + 1)]
+
+
+def _flipped(rng: Random, data: bytes) -> bytes:
+    changed = bytearray(data or b"\0")
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _random(rng: Random, _: bytes) -> bytes:
+    return rng.randbytes(rng.choice((0, 1, 2, 10, 100, 2000)))
+
+
+def _unknown_field(rng: Random, data: bytes) -> bytes:
+    number = rng.choice((0, 100, 19_000, (1 << 29) - 1))
+    return data + _field(number, rng.randrange(8), rng.randbytes(rng.choice((1, 4, 8))))
+
+
+def _other_wire_type(rng: Random, data: bytes) -> bytes:
+    return data + _field(rng.randint(1, 12), rng.choice((0, 1, 2, 3, 4, 5)), rng.randbytes(rng.choice((1, 4, 8))))
+
+
+def _no_utf8(rng: Random, data: bytes) -> bytes:
+    """In the first fields, which are texts in most requests."""
+    wrong = rng.choice((b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"job-\xe9"))
+    return data + _field(rng.randint(1, 3), 2, rng.choice((wrong, _field(rng.randint(1, 2), 2, wrong))))
+
+
+def _too_long(rng: Random, data: bytes) -> bytes:
+    """A length that the message has not."""
+    return (
+        data
+        + _varint(rng.randint(1, 4) << 3 | 2)
+        + _varint(rng.choice((1 << 20, (1 << 31) - 1, 1 << 32, (1 << 64) - 1)))
+    )
+
+
+def _endless(rng: Random, data: bytes) -> bytes:
+    """A number of more than ten bytes."""
+    return data + _varint(rng.randint(1, 4) << 3) + b"\xff" * rng.choice((10, 11, 500))
+
+
+def _nested(rng: Random, data: bytes) -> bytes:
+    """Groups within groups, or messages within messages, of a field that is not known or of the first one."""
+    depth = rng.choice((50, 99, 100, 101, 2000))
+    if rng.random() < 0.5:
+        return data + b"\xa3\x06" * depth + b"\xa4\x06" * rng.choice((0, depth))
+    inner = b""
+    for _ in range(min(depth, 300)):
+        inner = _field(rng.choice((1, 100)), 2, inner)
+    return data + inner
+
+
+def _packed(rng: Random, data: bytes) -> bytes:
+    """A long run of numbers."""
+    return data + _field(rng.randint(1, 4), 2, struct.pack("<Q", rng.getrandbits(64)) * rng.choice((1, 4000)))
+
+
+_BREAKING: tuple[Callable[[Random, bytes], bytes], ...] = (
+    _reordered,
+    _duplicated,
+    *([_truncated] * 2),
+    *([_flipped] * 4),
+    _random,
+    _unknown_field,
+    _other_wire_type,
+    *([_no_utf8] * 2),
+    _too_long,
+    _endless,
+    _nested,
+    _packed,
+)

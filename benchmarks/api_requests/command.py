@@ -1,0 +1,232 @@
+"""Generated requests to every method of a real controller: none may end with INTERNAL or UNKNOWN.
+
+    .venv/bin/python -m benchmarks api-requests [--count N] [--seed S] [--first I] [--kills K] [--json]
+
+Request I of seed S is the same whenever the answers before it were (lease and resume tokens are in later requests).
+The controller is killed with SIGKILL K times, evenly, each time while a registration is on its way, and once more at
+the end; whatever was acknowledged must be there afterwards. Out: per method what the answers were; ends with 1 when
+something failed, with number and bytes of each request that did.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.api_requests.cases import MAX_MESSAGE_BYTES, Case, case
+from benchmarks.api_requests.kept import KEPT, KEPT_RAW
+from benchmarks.api_requests.ledger import Ledger
+from benchmarks.api_requests.methods import METHODS
+from benchmarks.api_requests.raw import Raw, raw, send_raw
+from benchmarks.api_requests.sending import Outcome, Sender
+from benchmarks.api_requests.values import JOB_IDS, Known, spec
+from benchmarks.measures import usage
+from controller.api.client import Client
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.commands.output import AsJson, show
+from controller.errors import SignalboxError
+from mininet_topos.controller_process import POLL_S, START_S, ControllerProcess, Settings
+from mininet_topos.lab.record import wait_for
+
+SETTINGS: Settings = {"api": {"max_message_bytes": MAX_MESSAGE_BYTES}, "jobs": {"max_jobs": len(JOB_IDS) - 4}}
+MEBI = 1 << 20
+MEMORY_EVERY = 1000
+"""Requests."""
+RAW_EVERY = 40
+"""One request of so many is sent in bytes of our own."""
+MOST_FAILURES = 20
+ENDING_S = 0.5
+"""How long the controller may take to end when something has gone wrong in it."""
+_BAD_LINE = re.compile(rb"Traceback|\[error|\[critical|\"level\": ?\"(error|critical)\"")
+
+
+@dataclass
+class OfMethod:
+    """``worst_ms``: of calls that waited for their answer; ``worst``: the number of the slowest."""
+
+    requests: int = 0
+    codes: Counter[str] = field(default_factory=Counter)
+    worst_ms: float = 0.0
+    worst: str = ""
+
+
+@dataclass
+class Result:
+    """``memory_mb``: of each life of the controller, after every ``MEMORY_EVERY`` requests. ``restored``: jobs that
+    were there after each kill."""
+
+    seed: int
+    first: int
+    count: int
+    seconds: float = 0.0
+    methods: dict[str, OfMethod] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
+    memory_mb: list[list[float]] = field(default_factory=lambda: [[]])
+    restored: list[int] = field(default_factory=list)
+    bad_lines: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def count_in(self, number: str, sent: Case, outcome: Outcome) -> None:
+        found = self.methods.setdefault(sent.path if sent.path in METHODS else "others", OfMethod())
+        found.requests += 1
+        found.codes[outcome.code.name] += 1
+        self.kinds[sent.what] += 1
+        if not outcome.cut and 1e3 * outcome.seconds > found.worst_ms:
+            found.worst_ms, found.worst = 1e3 * outcome.seconds, number
+
+
+class _Log:
+    """Of the controller: lines that must not be, as they come."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._at = 0
+
+    def bad_lines(self) -> list[str]:
+        """New ones."""
+        with self._file.open("rb") as file:
+            file.seek(self._at)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [line.decode(errors="replace") for line in whole.splitlines() if _BAD_LINE.search(line)]
+
+
+class _Run:
+    def __init__(self, controller: ControllerProcess, client: Client, result: Result) -> None:
+        self.controller = controller
+        self.client = client
+        self.result = result
+        self.ledger = Ledger()
+        self.known = Known()
+        self._log = _Log(controller.log)
+        self._in_this_life = 0
+
+    def all(self, kills: int) -> None:
+        """Kept requests, then those of the seed."""
+        first, count = self.result.first, self.result.count
+        kill_at = {first + count * (n + 1) // (kills + 1) for n in range(kills)}
+        began = time.monotonic()
+        with Sender(self.controller.address, self.known) as sender:
+            for n, kept in enumerate(KEPT):
+                self._send(sender, f"kept {n}", kept)
+            for n, frames in enumerate(KEPT_RAW):
+                self._send_raw(f"kept, raw {n}", frames)
+            for number in range(first, first + count):
+                if number in kill_at:
+                    self._kill(sender, number)
+                if number % RAW_EVERY == RAW_EVERY - 1:
+                    self._send_raw(str(number), raw(self.result.seed, number))
+                else:
+                    self._send(sender, str(number), case(self.result.seed, number, self.known))
+                self._measure()
+                if len(self.result.failures) >= MOST_FAILURES:
+                    break
+            self.result.seconds = time.monotonic() - began
+            self._kill(sender, first + count)
+
+    def _send(self, sender: Sender, number: str, sent: Case) -> None:
+        outcome = sender.send(sent)
+        self.ledger.record(sent, outcome)
+        self.result.count_in(number, sent, outcome)
+        self._judge(number, str(sent), outcome.wrong(sent))
+
+    def _send_raw(self, number: str, sent: Raw) -> None:
+        status = send_raw(self.controller.address.removeprefix("unix:"), sent)
+        self.result.kinds["raw"] += 1
+        self._judge(number, str(sent), sent.wrong(status))
+
+    def _judge(self, number: str, sent: str, wrong: str) -> None:
+        bad = self._log.bad_lines()
+        self.result.bad_lines += len(bad)
+        for problem in filter(None, (wrong, "in the log: " + "; ".join(bad) if bad else "")):
+            self.result.failures.append(f"seed {self.result.seed}, request {number}: {problem}\n  {sent}")
+            time.sleep(ENDING_S)
+        self.controller.check()
+
+    def _measure(self) -> None:
+        self._in_this_life += 1
+        if self._in_this_life % MEMORY_EVERY == 0:
+            self.result.memory_mb[-1].append(usage(self.controller.process).rss_bytes / MEBI)
+
+    def _kill(self, sender: Sender, number: int) -> None:
+        """While a registration is on its way. What was acknowledged before must be there afterwards."""
+        self._in_this_life = 0
+        request = pb.RegisterJobRequest(spec=spec(Random(number), JOB_IDS[0]), take_over=True)
+        last = Case("killed", "/signalbox.v1.JobService/RegisterJob", (request.SerializeToString(),))
+        self._compare(number, "before")
+        call = sender.begin(last)
+        self.ledger.open(last)
+        self.controller.kill()
+        call.cancel()
+        self.controller.start()
+        wait_for(lambda: self.controller.ready(self.client), "the controller", START_S, POLL_S)
+        self._compare(number, "after")
+        self.result.restored.append(len(self.ledger.jobs))
+        self.result.memory_mb.append([])
+
+    def _compare(self, number: int, when: str) -> None:
+        found = {job.spec.job_id: self.client.get_job(job.spec.job_id) for job in self.client.list_jobs()}
+        for difference in self.ledger.differences(found):
+            self.result.failures.append(f"seed {self.result.seed}, {when} the kill at {number}: {difference}")
+
+
+def run(seed: int, count: int, first: int = 0, kills: int = 1) -> Result:
+    """Sends requests ``first`` to ``first + count - 1`` of the seed, in order, until too much has failed."""
+    result = Result(seed, first, count)
+    with tempfile.TemporaryDirectory(prefix="signalbox-api-requests-") as folder:
+        controller = ControllerProcess(Path(folder), settings=SETTINGS)
+        with controller.running() as client:
+            try:
+                _Run(controller, client, result).all(kills)
+            except SignalboxError as error:
+                result.failures.append(str(error))
+            status = controller.stop()
+            if status != 0:
+                result.failures.append(f"the controller ended with {status}")
+    return result
+
+
+def _parts(result: Result) -> Iterator[RenderableType]:
+    table = Table(
+        "method", "requests", "answers", "worst, ms (request)", title="Generated requests", title_justify="left"
+    )
+    for path in sorted(result.methods):
+        found = result.methods[path]
+        codes = ", ".join(f"{code} {count}" for code, count in found.codes.most_common())
+        table.add_row(path.removeprefix("/"), str(found.requests), codes, f"{found.worst_ms:.0f} ({found.worst})")
+    yield table
+    kinds = ", ".join(f"{kind} {count}" for kind, count in result.kinds.most_common())
+    yield f"{result.count} requests of seed {result.seed} in {result.seconds:.0f} s: {kinds}"
+    for samples, restored in zip(result.memory_mb, result.restored, strict=False):
+        memory = ", ".join(f"{sample:.0f}" for sample in samples)
+        yield f"memory after every {MEMORY_EVERY} requests: {memory} MB; killed: {restored} jobs were there afterwards"
+    yield f"{result.bad_lines} lines of the log at error or with a traceback"
+    for failure in result.failures:
+        yield f"[red]{escape(failure)}[/]"
+    yield "" if result.failures else "nothing failed"
+
+
+def main(
+    count: Annotated[int, typer.Option(min=1, help="Requests.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
+    first: Annotated[int, typer.Option(min=0, help="Number of the first request.")] = 0,
+    kills: Annotated[int, typer.Option(min=0, help="SIGKILLs before the one at the end.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Send generated requests, correct to hostile, to every method of the API."""
+    result = run(seed, count, first, kills)
+    show(asdict(result), lambda: Group(*_parts(result)), as_json)
+    raise typer.Exit(bool(result.failures))

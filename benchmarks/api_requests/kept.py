@@ -1,0 +1,29 @@
+"""Requests that once failed, each with what was wrong. Every run sends them first."""
+
+from __future__ import annotations
+
+from benchmarks.api_requests.cases import Case
+from benchmarks.api_requests.raw import ENDS_ITSELF, NO_UTF8, Raw, call
+
+_STATUS = "/signalbox.v1.ControllerService/GetStatus"
+
+KEPT: tuple[Case, ...] = (
+    Case(
+        "bytes that are no message: UNKNOWN, and a traceback in the log",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        (bytes.fromhex("d4d19ebd9b27b24ef96f2e95d3b50887ef2f1688"),),
+    ),
+    Case("no such method: no details", "/signalbox.v1.JobService/", (b"",)),
+    Case("no such service: no details", "/SetStrategy", (bytes.fromhex("0801"),)),
+)
+
+_RAW = (
+    Raw(
+        "metadata that is not UTF-8: a traceback in the log, with the token",
+        _STATUS,
+        call(_STATUS.encode(), b"", (b"authorization", b"Bearer \xff\xff")),
+    ),
+    Raw("a path that is not UTF-8: grpcio 1.84.0 to 1.85.1 end the whole server", _STATUS, call(NO_UTF8, b"")),
+)
+KEPT_RAW = _RAW[:-1] if ENDS_ITSELF else _RAW
+"""See ``raw.ENDS_ITSELF``."""

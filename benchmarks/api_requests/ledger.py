@@ -1,0 +1,98 @@
+"""What the controller has acknowledged: the jobs that must be there, now and after a restart.
+
+In: cases and their outcomes, in order. Out: how the jobs that the controller has differ from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from benchmarks.api_requests.cases import Case
+from benchmarks.api_requests.methods import METHODS
+from benchmarks.api_requests.sending import Outcome
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+
+SHORT_LEASE_S = 600
+"""A job with less may end while requests are sent."""
+
+_CHANGES = {f"/signalbox.v1.JobService/{name}" for name in ("RegisterJob", "UpdateJob", "DeregisterJob")}
+_UNDECIDED = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+
+
+class Ledger:
+    """``jobs``: as acknowledged; ``undecided``: ids of which it is open whether there is a job, and which."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, pb.Job] = {}
+        self.undecided: set[str] = set()
+
+    def record(self, case: Case, outcome: Outcome) -> None:
+        if case.path not in _CHANGES:
+            return
+        request = _request(case)
+        job_id = _job_id(request)
+        if job_id and outcome.code in _UNDECIDED:
+            self.jobs.pop(job_id, None)
+            self.undecided.add(job_id)
+        elif outcome.code is grpc.StatusCode.OK and isinstance(request, pb.DeregisterJobRequest):
+            self._deregistered(request)
+        elif outcome.code is grpc.StatusCode.OK:
+            for response in outcome.responses:
+                if isinstance(response, pb.RegisterJobResponse | pb.UpdateJobResponse):
+                    self._keep(response.job)
+
+    def open(self, case: Case) -> None:
+        """It was sent, and its answer will not come."""
+        job_id = _job_id(_request(case))
+        self.jobs.pop(job_id, None)
+        self.undecided.add(job_id)
+
+    def _deregistered(self, request: pb.DeregisterJobRequest) -> None:
+        """With ``force`` the token does not count. Else OK is also the answer when the registration of the token had
+        been deregistered before, and the id is another's by now."""
+        job = self.jobs.get(request.job_id)
+        if request.force or not request.lease_token:
+            self.jobs.pop(request.job_id, None)
+            self.undecided.discard(request.job_id)
+        elif job and request.lease_token.startswith(f"{job.uid}."):
+            del self.jobs[request.job_id]
+
+    def _keep(self, job: pb.Job) -> None:
+        job_id = job.spec.job_id
+        self.jobs.pop(job_id, None)
+        self.undecided.discard(job_id)
+        if job.spec.lease.seconds < SHORT_LEASE_S:
+            self.undecided.add(job_id)
+        else:
+            self.jobs[job_id] = job
+
+    def differences(self, found: Mapping[str, pb.Job]) -> Iterator[str]:
+        """``found``: the jobs that the controller has, by id."""
+        for job_id, job in self.jobs.items():
+            now = found.get(job_id)
+            if now is None:
+                yield f"{job_id} was acknowledged and is not there"
+            elif now.uid != job.uid:
+                yield f"{job_id} has the uid {now.uid} and not {job.uid}"
+            elif now.spec != job.spec:
+                yield f"{job_id} has another spec than was acknowledged"
+        for job_id in found.keys() - self.jobs.keys() - self.undecided:
+            yield f"{job_id} is there, and was not registered or has been deregistered"
+
+
+def _request(case: Case) -> Any:
+    """None when it cannot be read."""
+    try:
+        return METHODS[case.path].request.FromString(case.messages[0] if case.messages else b"")
+    except DecodeError:
+        return None
+
+
+def _job_id(request: Any) -> str:
+    if request is None:
+        return ""
+    return str(request.spec.job_id if hasattr(request, "spec") else request.job_id)

@@ -1,0 +1,234 @@
+"""Calls in HTTP/2 frames of our own (RFC 9113, RFC 7541): what gRPC's client does not send.
+
+Out: ``Raw``s, the same for the same seed and number, and the status that a server answers one with. Header fields are
+literals that are not indexed, so that no table has to be kept.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import grpc
+
+from benchmarks.api_requests.methods import METHODS
+from benchmarks.api_requests.values import Known, correct
+
+ANSWER_S = 0.5
+"""How long a status is waited for: many calls of this kind get none."""
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+_END_STREAM, _END_HEADERS = 1, 4
+_STATUS = re.compile(rb"grpc-status[\x01\x02]([0-9]{1,2})")
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+NO_UTF8 = b"/signalbox.v1.JobService/GetJob\xff\xfe"
+"""A path."""
+
+ENDS_ITSELF = tuple(int(part) for part in grpc.__version__.split(".")[:2]) >= (1, 84)
+"""grpcio 1.84.0 to 1.85.1 (the newest): a call with a path that is not UTF-8 ends the whole asyncio server, whose main
+loop decodes it without a guard. 1.81.1 and 1.83.0 end the call only."""
+
+Header = tuple[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """``data``: all that is sent on a new connection."""
+
+    what: str
+    path: str
+    data: bytes
+
+    def wrong(self, status: str) -> str:
+        """What must not be. gRPC by itself answers frames that break its protocol with INTERNAL, and a path that is not
+        UTF-8 with UNKNOWN; a fault of ours has a line in the log."""
+        return status if status == "UNKNOWN" and NO_UTF8 not in self.data else ""
+
+    def __str__(self) -> str:
+        return f"raw, {self.what}: {self.path} {self.data[len(_PREFACE) :][:600].hex()} ({len(self.data)} bytes)"
+
+
+def raw(seed: int, number: int) -> Raw:
+    rng = Random(f"raw/{seed}/{number}")
+    path = rng.choice(tuple(METHODS))
+    what, make = rng.choice(_KINDS)
+    message = correct(rng, path, Known()).SerializeToString(deterministic=True)
+    return Raw(what, path, _PREFACE + _frame(_SETTINGS) + make(rng, path.encode(), message))
+
+
+def call(path: bytes, message: bytes, *more: Header) -> bytes:
+    """A correct one, with more header fields."""
+    return _PREFACE + _frame(_SETTINGS) + _headers([*_usual(path), *more]) + _body(message)
+
+
+def send_raw(socket_path: str, sent: Raw, answer_s: float = ANSWER_S) -> str:
+    """The name of the status, or "" when there is none in time."""
+    received = b""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(answer_s)
+        sock.connect(socket_path)
+        ends = time.monotonic() + answer_s
+        try:
+            sock.sendall(sent.data)
+            while time.monotonic() < ends and not _STATUS.search(received):
+                got = sock.recv(65_536)
+                if not got:
+                    break
+                received += got
+        except OSError:
+            pass
+    found = _STATUS.search(received)
+    return _CODES.get(int(found[1]), "") if found else ""
+
+
+# ---- frames
+
+
+def _frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+    size = len(payload)
+    return struct.pack("!HBBBI", size >> 8, size & 0xFF, kind, flags, stream) + payload
+
+
+def _integer(value: int, first: int, bits: int) -> bytes:
+    """RFC 7541 section 5.1."""
+    most = (1 << bits) - 1
+    if value < most:
+        return bytes([first | value])
+    rest, value = bytearray([first | most]), value - most
+    while value > 0x7F:
+        rest.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*rest, value))
+
+
+def _text(value: bytes) -> bytes:
+    return _integer(len(value), 0, 7) + value
+
+
+def _headers(fields: Sequence[Header], stream: int = 1, flags: int = _END_HEADERS) -> bytes:
+    block = b"".join(b"\0" + _text(name) + _text(value) for name, value in fields)
+    return _frame(_HEADERS, flags, stream, block)
+
+
+def _usual(path: bytes, **changes: bytes) -> list[Header]:
+    fields = {
+        ":method": b"POST",
+        ":scheme": b"http",
+        ":path": path,
+        ":authority": b"localhost",
+        "content-type": b"application/grpc",
+        "te": b"trailers",
+    }
+    renamed = {{"content_type": "content-type"}.get(key, f":{key}"): value for key, value in changes.items()}
+    return [(key.encode(), value) for key, value in {**fields, **renamed}.items()]
+
+
+def _body(message: bytes, compressed: int = 0, size: int | None = None, flags: int = _END_STREAM) -> bytes:
+    head = struct.pack("!BI", compressed, len(message) if size is None else size)
+    return _frame(_DATA, flags, 1, head + message)
+
+
+# ---- calls
+
+
+def _content_type(rng: Random, path: bytes, message: bytes) -> bytes:
+    kind = rng.choice(
+        (b"text/html", b"application/json", b"", b"application/grpc+json", b"application/grpc-web", b"\xff")
+    )
+    return _headers(_usual(path, content_type=kind)) + _body(message)
+
+
+def _http_method(rng: Random, path: bytes, message: bytes) -> bytes:
+    return _headers(_usual(path, method=rng.choice((b"GET", b"PUT", b"HEAD", b"", b"P\xd6ST")))) + _body(message)
+
+
+def _odd_path(rng: Random, path: bytes, message: bytes) -> bytes:
+    odd = (b"", b"*", path + b"?x=1", path[1:], b"/" * 3000, path.upper(), b"/\xc3\xa9/\xe2\x98\x83", NO_UTF8)
+    return _headers(_usual(rng.choice(odd[:-1] if ENDS_ITSELF else odd))) + _body(message)
+
+
+def _odd_header(rng: Random, path: bytes, message: bytes) -> bytes:
+    odd: Header = rng.choice(
+        (
+            (b"x", b"\xff\xfe\x80"),
+            (b"x\xff", b"y"),
+            (b"X-Upper", b"y"),
+            (b"x-bin", b"!!!not base64!!!"),
+            (b"grpc-timeout", rng.choice((b"", b"1", b"-1S", b"99999999999H", b"1Q", b"0n"))),
+            (b"grpc-encoding", rng.choice((b"gzip", b"deflate", b"identity", b"nonsense", b"\xff"))),
+            (b"grpc-status", b"13"),
+            (b"authorization", b"Bearer \xff\xff"),
+            (b"", b"x"),
+            (b":extra", b"x"),
+            (b"connection", b"close"),
+            (b"content-length", b"3"),
+            (b"user-agent", b"\x80" * 50),
+        )
+    )
+    return _headers([*_usual(path), odd]) + _body(message)
+
+
+def _missing(rng: Random, path: bytes, message: bytes) -> bytes:
+    fields = _usual(path)
+    del fields[rng.randrange(len(fields))]
+    return _headers(fields) + _body(message)
+
+
+def _compressed(rng: Random, path: bytes, message: bytes) -> bytes:
+    """The message says that it is compressed, and is not."""
+    encoding = rng.choice((None, b"gzip", b"deflate", b"identity"))
+    fields = _usual(path) + ([(b"grpc-encoding", encoding)] if encoding else [])
+    return _headers(fields) + _body(message, compressed=rng.choice((1, 1, 2, 255)))
+
+
+def _wrong_length(rng: Random, path: bytes, message: bytes) -> bytes:
+    """Of the message: more or less than there is, then the end of the call."""
+    wrong = rng.choice((0, 1, len(message) + 1, len(message) - 1, 1 << 20, (1 << 32) - 1))
+    return _headers(_usual(path)) + _body(message, size=max(0, wrong))
+
+
+def _no_message(rng: Random, path: bytes, message: bytes) -> bytes:
+    """No request, half of the head of one, or two."""
+    end = _headers(_usual(path), flags=_END_HEADERS | _END_STREAM)
+    half = _headers(_usual(path)) + _frame(_DATA, _END_STREAM, 1, b"\0\0")
+    empty = _headers(_usual(path)) + _frame(_DATA, _END_STREAM, 1)
+    two = _headers(_usual(path)) + _body(message, flags=0) + _body(message)
+    return rng.choice((end, half, empty, two))
+
+
+def _half_closed(rng: Random, path: bytes, message: bytes) -> bytes:
+    """The request stays open and is reset at once."""
+    reset = _frame(_RST_STREAM, 0, 1, struct.pack("!I", rng.choice((0, 2, 8, 11, 99))))
+    return _headers(_usual(path)) + rng.choice((b"", _body(message, flags=0), _body(message))) + reset
+
+
+def _odd_frames(rng: Random, path: bytes, message: bytes) -> bytes:
+    call = _headers(_usual(path)) + _body(message)
+    odd = _frame(
+        rng.choice((*range(11), 99, 255)),
+        rng.getrandbits(8),
+        rng.choice((0, 1, 2, 3)),
+        rng.randbytes(rng.choice((0, 4, 5, 8, 40))),
+    )
+    return rng.choice((odd + call, call + odd, rng.randbytes(300), _headers([(b"x", b"y" * 30_000)]) + call))
+
+
+_KINDS: tuple[tuple[str, Callable[[Random, bytes, bytes], bytes]], ...] = (
+    ("content type", _content_type),
+    ("HTTP method", _http_method),
+    ("path", _odd_path),
+    ("header", _odd_header),
+    ("header", _odd_header),
+    ("a header is missing", _missing),
+    ("compression", _compressed),
+    ("length", _wrong_length),
+    ("messages", _no_message),
+    ("reset", _half_closed),
+    ("frames", _odd_frames),
+)

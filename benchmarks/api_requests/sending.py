@@ -1,0 +1,166 @@
+"""Sends requests one after the other through one connection of gRPC's own client.
+
+In: ``Case``s. Out: what became of each, and in ``Known`` what later requests need of the answers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Self
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from google.rpc import error_details_pb2, status_pb2
+
+from benchmarks.api_requests.cases import Case
+from benchmarks.api_requests.methods import METHODS
+from benchmarks.api_requests.values import Known
+
+STREAM_S = 0.3
+"""How long is waited for messages of a stream."""
+REMEMBERED = 8
+"""Tokens to go on with, of each kind."""
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.enable_retries", 0),
+    ("grpc.max_metadata_size", 1 << 20),
+    ("grpc.absolute_max_metadata_size", 1 << 20),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``reason``: that of ErrorInfo, empty without one. ``cut``: the client has ended the call, so ``code`` says
+    nothing of the server when it is CANCELLED or DEADLINE_EXCEEDED."""
+
+    code: grpc.StatusCode
+    text: str
+    reason: str
+    responses: tuple[Message, ...]
+    seconds: float
+    cut: bool
+
+    def wrong(self, case: Case) -> str:
+        """What must not be; empty when nothing is wrong."""
+        if self.code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
+            return f"{self.code.name} {self.reason}: {self.text:.300}"
+        ended_by_client = self.cut and self.code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+        if self.code is grpc.StatusCode.OK or ended_by_client or self.reason or case.by_grpc:
+            return ""
+        if case.path.startswith("/grpc.") and self.code is not grpc.StatusCode.UNAVAILABLE:
+            return ""  # services with a proto file of their own, which promises no details
+        return f"{self.code.name} without ErrorInfo: {self.text:.300}"
+
+
+class Sender:
+    """``address``: as gRPC has it."""
+
+    def __init__(self, address: str, known: Known) -> None:
+        self.known = known
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._channel.close()
+
+    def send(self, case: Case) -> Outcome:
+        """Returns when the call has ended."""
+        began = time.monotonic()
+        method = METHODS.get(case.path)
+        responses: list[bytes] = []
+        cut = case.ends_early
+        try:
+            if method and (method.sends_many or method.answers_many):
+                call, cut = self._stream(case, method.sends_many, responses)
+            else:
+                call = self.begin(case)
+                if case.cancel_after_s is not None:
+                    time.sleep(case.cancel_after_s)
+                    call.cancel()
+                with suppress(grpc.FutureCancelledError):
+                    responses.append(call.result())
+        except grpc.RpcError as error:
+            call = error
+        outcome = self._outcome(case, call, responses, time.monotonic() - began, cut)
+        self._learn(outcome)
+        return outcome
+
+    def begin(self, case: Case) -> Any:
+        """A call with one request and one response that nobody waits for yet."""
+        make: Any = self._channel.unary_unary(case.path)
+        return make.future(case.messages[0] if case.messages else b"", **_options(case, case.timeout_s))
+
+    def _stream(self, case: Case, sends_many: bool, responses: list[bytes]) -> tuple[Any, bool]:
+        """Reads as many messages as the case takes, then ends the call. Returns the call, and whether it was ended
+        here."""
+        options = _options(case, min(STREAM_S, case.timeout_s))
+        if sends_many:
+            make: Any = self._channel.stream_stream(case.path)
+            call: Any = make(iter(case.messages), **options)
+        else:
+            make = self._channel.unary_stream(case.path)
+            call = make(case.messages[0], **options)
+        if case.cancel_after_s is not None:
+            time.sleep(case.cancel_after_s)
+            call.cancel()
+        try:
+            responses.extend(islice(call, case.takes))
+        except grpc.RpcError:
+            return call, True
+        if len(responses) < case.takes:
+            return call, False
+        call.cancel()
+        return call, True
+
+    def _outcome(self, case: Case, call: Any, responses: list[bytes], seconds: float, cut: bool) -> Outcome:
+        method = METHODS.get(case.path)
+        code, reason = call.code(), ""
+        for key, value in (call.trailing_metadata() or ()) if code is not grpc.StatusCode.OK else ():
+            if key == "grpc-status-details-bin":
+                code, reason = _verdict(value)
+        messages: list[Message] = []
+        for data in responses:
+            try:
+                messages += [method.response.FromString(data)] if method else []
+            except DecodeError:
+                code, reason = grpc.StatusCode.INTERNAL, "the response is no message of the method"
+        return Outcome(code, call.details() or "", reason, tuple(messages), seconds, cut)
+
+    def _learn(self, outcome: Outcome) -> None:
+        known = self.known
+        for response in outcome.responses:
+            for name, token in _tokens(response):
+                match name:
+                    case "lease_token":
+                        known.tokens[response.job.spec.job_id] = token  # type: ignore[attr-defined]
+                    case "next_page_token":
+                        known.pages[:] = [*known.pages[-REMEMBERED:], token]
+                    case "resume_token":
+                        request = response.DESCRIPTOR.name.replace("Response", "Request")
+                        known.resume[request] = [*known.resume.get(request, [])[-REMEMBERED:], token]
+
+
+def _verdict(details: bytes) -> tuple[grpc.StatusCode, str]:
+    """Of the server, also when the call was cancelled here after its status had come."""
+    status, info = status_pb2.Status.FromString(details), error_details_pb2.ErrorInfo()
+    reasons = [info.reason for detail in status.details if detail.Unpack(info)]
+    return _CODES[status.code], "".join(reasons)
+
+
+def _tokens(response: Message) -> Iterator[tuple[str, str]]:
+    for name in response.DESCRIPTOR.fields_by_name:
+        if name.endswith("_token") and getattr(response, name):
+            yield name, getattr(response, name)
+
+
+def _options(case: Case, timeout_s: float) -> dict[str, Any]:
+    return {"timeout": timeout_s, "metadata": case.metadata}

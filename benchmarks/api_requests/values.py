@@ -1,0 +1,363 @@
+"""Messages from descriptors: correct requests, and boundary values for every field.
+
+In: a random number generator, so that the same seed gives the same messages, and what earlier answers have said
+(``Known``). Out: messages, changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from benchmarks.api_requests.methods import METHODS
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+
+JOB_IDS = tuple(f"job-{number}" for number in range(24))
+HOSTS = tuple(f"10.0.{leaf}.{host}" for leaf in range(1, 5) for host in range(1, 5))
+LEASE_S = 3600
+MANY = (64, 300, 1100, 4097, 10_001, 65_537)
+MOST_BYTES = 1 << 20
+"""Of an item that is repeated often."""
+DEEP = 6
+
+_INTS: Mapping[int, tuple[int, int]] = {
+    FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, (1 << 32) - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, (1 << 64) - 1),
+}
+_FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-320, 1e308, -1e308, float("nan"), float("inf"), float("-inf"))
+_INTERESTING = (0, 1, 2, 15, 16, 17, 666, 999, 1000, 1001, 4096, 65_535, 65_536, 1 << 50, (1 << 50) + 1)
+_TEXTS = (
+    "",
+    " ",
+    "a",
+    "A",
+    "job-1 ",
+    "job-999",
+    "-",
+    "..",
+    "a" * 63,
+    "a" * 64,
+    "x" * 5000,
+    "é",
+    "\N{SNOWMAN}" * 40,
+    "\N{GRINNING FACE}",
+    "\N{RIGHT-TO-LEFT OVERRIDE}job-1",
+    "job-1\n",
+    "\0",
+    "a\0b",
+    "\x1b[31m\r\n\t\x7f",
+    "%s{0}{job_id}%n",
+    "'; drop table jobs; --",
+    "../../etc/passwd",
+    "NaN",
+    "*",
+    "10.0.1.1",
+    "10.0.1.1 ",
+    "010.0.1.1",
+    "10.0.1",
+    "10.0.1.256",
+    "10.0.1.1/24",
+    "0x0a000101",
+    "167772417",
+    "0.0.0.0",
+    "127.0.0.1",
+    "224.0.0.1",
+    "255.255.255.255",
+    "::ffff:10.0.1.1",
+    "fe80::1%eth0",
+    "\N{ARABIC-INDIC DIGIT ONE}0.0.1.1",
+    "spec",
+    "spec.lease",
+    "lease",
+    "job_id",
+    "transfers.src",
+    "signalbox.v1.JobService",
+    "YWZ0ZXI6",
+    "YWZ0ZXI6am9iLTE=",
+    "YWZ0ZXI6/w==",
+    "====",
+    "0.0.0",
+    "x.y",
+)
+
+
+@dataclass
+class Known:
+    """What answers have said. ``tokens``: lease tokens by job; ``pages``, ``resume``: tokens to go on with, the latter
+    by method."""
+
+    tokens: dict[str, str] = field(default_factory=dict)
+    pages: list[str] = field(default_factory=list)
+    resume: dict[str, list[str]] = field(default_factory=dict)
+
+
+# ---- correct requests
+
+
+def correct(rng: Random, path: str, known: Known) -> Message:
+    """A request that the method understands; whether it can be fulfilled depends on the jobs that there are."""
+    request = METHODS[path].request()
+    fill = _FILL.get(path.rpartition("/")[2])
+    if fill:
+        fill(rng, request, known)
+    return request
+
+
+def spec(rng: Random, job_id: str) -> pb.JobSpec:
+    """Of 2 to 6 ranks on ``HOSTS``."""
+    endpoints = rng.sample(HOSTS, rng.randint(2, 6))
+    ranks = range(len(endpoints))
+    subflows = rng.choice((0, 1, 1, 2, 16))
+    found = pb.JobSpec(job_id=job_id, endpoints=endpoints, max_subflows=subflows)
+    made: Any = found
+    made.transport = rng.choice(pb.Transport.values())
+    made.library = rng.choice((pb.LIBRARY_UNSPECIFIED, pb.LIBRARY_GENERIC, *pb.Library.values()))
+    made.dealing = rng.choice(pb.Dealing.values())
+    made.reports_connections = rng.random() < 0.7
+    made.lease.seconds = LEASE_S
+    match rng.randrange(4):
+        case 0:
+            pass
+        case 1:
+            src, dst = rng.sample(ranks, 2)
+            made.transfers.add(src=src, dst=dst, bytes_per_iteration=rng.choice((1, 1000, 1 << 30)), phase=1, step=2)
+        case _:
+            made.groups.add(name="dp", ranks=ranks)
+            algorithm = rng.choice((pb.ALGORITHM_RING_ALL_REDUCE, *pb.Algorithm.values()[1:]))
+            made.collectives.add(algorithm=algorithm, groups=["dp"], bytes_per_iteration=rng.choice((1000, 1 << 20)))
+    if rng.random() < 0.1:
+        made.rails.add(endpoints=[address.replace("10.0", "10.1") for address in endpoints])
+    return found
+
+
+def _token(rng: Random, known: Known, job_id: str) -> str:
+    """That of the job, mostly."""
+    if rng.random() < 0.9:
+        return known.tokens.get(job_id, "")
+    return rng.choice(("", "x.y", *known.tokens.values()))
+
+
+def _register(rng: Random, request: Any, known: Known) -> None:
+    job_id = rng.choice(JOB_IDS)
+    request.spec.CopyFrom(spec(rng, job_id))
+    request.request_id = rng.choice(("", f"request-{rng.getrandbits(32):08x}"))
+    request.lease_token = rng.choice(("", _token(rng, known, job_id)))
+    request.take_over = rng.random() < 0.5
+
+
+def _update(rng: Random, request: Any, known: Known) -> None:
+    job_id = rng.choice(JOB_IDS)
+    request.spec.CopyFrom(spec(rng, job_id))
+    names = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
+    request.update_mask.paths.extend(rng.choice(([], ["*"], rng.sample(names, rng.randint(1, 3)))))
+    request.lease_token = _token(rng, known, job_id)
+
+
+def _of_job(rng: Random, request: Any, known: Known) -> None:
+    request.job_id = rng.choice(JOB_IDS)
+    if "lease_token" in request.DESCRIPTOR.fields_by_name:
+        request.lease_token = _token(rng, known, request.job_id)
+
+
+def _deregister(rng: Random, request: Any, known: Known) -> None:
+    _of_job(rng, request, known)
+    request.force = rng.random() < 0.3
+
+
+def _iterations(rng: Random, request: Any, known: Known) -> None:
+    _of_job(rng, request, known)
+    first = rng.choice((0, 1, rng.getrandbits(20)))
+    for index in range(first, first + rng.randint(0, 5)):
+        made = request.iterations.add(index=index)
+        made.duration.FromMilliseconds(rng.randint(100, 5000))
+        made.communication.FromMilliseconds(rng.randint(1, 100))
+
+
+def _connections(rng: Random, request: Any, known: Known) -> None:
+    _of_job(rng, request, known)
+    request.address, *others = rng.sample(HOSTS, 4)
+    for dst in others[: rng.randint(0, 3)]:
+        ports = {name: rng.randint(1, 65_535) for name in ("src_port", "dst_port")}
+        request.connections.add(src=request.address, dst=dst, **ports)
+
+
+def _list(rng: Random, request: Any, known: Known) -> None:
+    request.page_size = rng.choice((0, 1, 3, 1000))
+    request.page_token = rng.choice(("", *known.pages))
+
+
+def _routes(rng: Random, request: Any, known: Known) -> None:
+    _of_job(rng, request, known)
+    _watch(rng, request, known)
+
+
+def _watch(rng: Random, request: Any, known: Known) -> None:
+    request.resume_token = rng.choice(("", *known.resume.get(request.DESCRIPTOR.name, ())))
+
+
+def _strategy(rng: Random, request: Any, _: Known) -> None:
+    request.strategy = rng.choice(pb.Strategy.values())
+
+
+def _what_if(rng: Random, request: Any, _: Known) -> None:
+    request.kinds.extend(rng.sample(pb.FailureKind.values()[1:], rng.randint(0, 2)))
+    request.top = rng.choice((0, 1, 5))
+    request.within.seconds = 1
+
+
+def _health(rng: Random, request: Any, _: Known) -> None:
+    if "service" in request.DESCRIPTOR.fields_by_name:
+        request.service = rng.choice(("", "signalbox.v1.JobService", "grpc.health.v1.Health", "no.such.Service"))
+
+
+def _reflection(rng: Random, request: Any, _: Known) -> None:
+    match rng.randrange(5):
+        case 0:
+            request.file_by_filename = "signalbox/v1/signalbox.proto"
+        case 1:
+            request.file_containing_symbol = rng.choice(("signalbox.v1.JobService", "signalbox.v1.Job.uid", "no.such"))
+        case 2:
+            request.file_containing_extension.containing_type = "google.protobuf.FieldOptions"
+            request.file_containing_extension.extension_number = rng.choice((1, 1000))
+        case 3:
+            request.all_extension_numbers_of_type = rng.choice(("google.protobuf.FieldOptions", "signalbox.v1.Job"))
+        case _:
+            request.list_services = ""
+
+
+_FILL: Mapping[str, Callable[[Random, Any, Known], None]] = {
+    "RegisterJob": _register,
+    "UpdateJob": _update,
+    "GetJob": _of_job,
+    "DeregisterJob": _deregister,
+    "RenewLease": _of_job,
+    "ReportIterations": _iterations,
+    "ReportConnections": _connections,
+    "ListJobs": _list,
+    "WatchRoutes": _routes,
+    "WatchJobs": _watch,
+    "WatchFabric": _watch,
+    "WatchPlan": _watch,
+    "WatchAlarms": _watch,
+    "SetStrategy": _strategy,
+    "Explain": _of_job,
+    "WhatIf": _what_if,
+    "Check": _health,
+    "Watch": _health,
+    "ServerReflectionInfo": _reflection,
+}
+"""Methods whose request has no field that must be right are not here."""
+
+
+# ---- boundary values
+
+
+def change_one(rng: Random, message: Message) -> None:
+    """One field, here or in a message within, gets a boundary value, is cleared, or has items repeated."""
+    target: Message = message
+    for _ in range(DEEP):
+        fields: Sequence[Any] = target.DESCRIPTOR.fields
+        if not fields:
+            return
+        chosen = rng.choice(fields)
+        inside = _messages_in(target, chosen)
+        if not inside or rng.random() < 0.3:
+            set_boundary(rng, target, chosen)
+            return
+        target = rng.choice(inside)
+
+
+def _messages_in(message: Any, chosen: FieldDescriptor) -> Sequence[Message]:
+    """Of the field; one is made where there is none."""
+    if chosen.message_type is None:
+        return ()
+    if chosen.is_repeated:
+        repeated = getattr(message, chosen.name)
+        return list(repeated) or [repeated.add()]
+    value: Message = getattr(message, chosen.name)
+    value.SetInParent()
+    return [value]
+
+
+def set_boundary(rng: Random, message: Any, chosen: FieldDescriptor) -> None:
+    if rng.random() < 0.1:
+        message.ClearField(chosen.name)
+    elif chosen.is_repeated:
+        _set_repeated(rng, message, chosen)
+    elif chosen.message_type is not None:
+        fill(rng, getattr(message, chosen.name))
+    else:
+        setattr(message, chosen.name, scalar(rng, chosen))
+
+
+def _set_repeated(rng: Random, message: Any, chosen: FieldDescriptor) -> None:
+    items = getattr(message, chosen.name)
+    if rng.random() < 0.06 and items:
+        _repeat(items, rng.choice(MANY))
+    elif rng.random() < 0.2 and items:
+        _repeat(items, len(items) + 1)
+    elif chosen.message_type is not None:
+        fill(rng, items.add())
+    elif items and rng.random() < 0.7:
+        items[rng.randrange(len(items))] = scalar(rng, chosen)
+    else:
+        items.extend(scalar(rng, chosen) for _ in range(rng.randint(1, 4)))
+
+
+def _repeat(items: Any, count: int) -> None:
+    """The items from the first on, until there are ``count``, or as many as ``MOST_BYTES`` allows."""
+    given = list(items)
+    size = 1 + max(one.ByteSize() if isinstance(one, Message) else len(str(one)) for one in given)
+    more = min(count, MOST_BYTES // size) - len(given)
+    items.extend(given[n % len(given)] for n in range(more))
+
+
+def fill(rng: Random, message: Message, depth: int = 0) -> None:
+    """Some fields get boundary values, whatever they mean."""
+    message.SetInParent()
+    fields: Sequence[Any] = message.DESCRIPTOR.fields
+    for chosen in fields:
+        if rng.random() < 0.5 or depth > DEEP:
+            continue
+        if chosen.message_type is None:
+            set_boundary(rng, message, chosen)
+            continue
+        target = getattr(message, chosen.name)
+        for one in [target.add() for _ in range(rng.randint(0, 2))] if chosen.is_repeated else [target]:
+            fill(rng, one, depth + 1)
+
+
+def scalar(rng: Random, chosen: FieldDescriptor) -> Any:
+    """A value of the field's type: at the ends of its range, near the limits of the API, or none that makes sense."""
+    kind = chosen.cpp_type
+    if kind in _INTS:
+        least, most = _INTS[kind]
+        near = (least, least + 1, -1, most - 1, most, rng.randint(least, most), -999_999_999, 1_000_000_000)
+        fitting = [value for value in (*near, *_INTERESTING, 315_576_000_001) if least <= value <= most]
+        return rng.choice(fitting)
+    if kind == FieldDescriptor.CPPTYPE_BOOL:
+        return rng.random() < 0.5
+    if kind in (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT):
+        return rng.choice(_FLOATS)
+    if kind == FieldDescriptor.CPPTYPE_ENUM:
+        known = chosen.enum_type.values_by_number if chosen.enum_type else {0: None}
+        return rng.choice((*known, max(known) + 1, -1, 666, (1 << 31) - 1, -(1 << 31)))
+    text = _text(rng)
+    return text.encode() if chosen.type == FieldDescriptor.TYPE_BYTES else text
+
+
+def _text(rng: Random) -> str:
+    if rng.random() < 0.9:
+        return rng.choice((*_TEXTS, *JOB_IDS[:3], *HOSTS[:3]))
+    if rng.random() < 0.2:
+        return rng.choice(_TEXTS[2:]) * rng.choice((100, 20_000))
+    return "".join(
+        chr(rng.choice((rng.randrange(32, 127), rng.randrange(1, 0xD800)))) for _ in range(rng.randint(1, 80))
+    )
