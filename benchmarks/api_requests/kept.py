@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.api_requests.cases import Case
-from benchmarks.api_requests.raw import ENDS_ITSELF, NO_UTF8, Raw, call
+from benchmarks.api_requests.raw import NO_UTF8, Raw, call
 
 _STATUS = "/signalbox.v1.ControllerService/GetStatus"
 
@@ -17,7 +17,7 @@ KEPT: tuple[Case, ...] = (
     Case("no such service: no details", "/SetStrategy", (bytes.fromhex("0801"),)),
 )
 
-_RAW = (
+KEPT_RAW = (
     Raw(
         "metadata that is not UTF-8: a traceback in the log, with the token",
         _STATUS,
@@ -25,5 +25,3 @@ _RAW = (
     ),
     Raw("a path that is not UTF-8: grpcio 1.84.0 to 1.85.1 end the whole server", _STATUS, call(NO_UTF8, b"")),
 )
-KEPT_RAW = _RAW[:-1] if ENDS_ITSELF else _RAW
-"""See ``raw.ENDS_ITSELF``."""
