@@ -19,8 +19,8 @@ from controller.fabric.topology import Dpid, Fabric, LinkId, PortRef
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.ends import EndReason as EndReason
 from controller.jobs.ends import JobEnd as JobEnd
+from controller.jobs.job import Vitals
 from controller.jobs.messages import Registration
-from controller.jobs.registry import Vitals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.efficiency import network_efficiency

@@ -23,7 +23,7 @@ from controller.fabric.link_load import NO_USES, Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.demand import MeasuredJobs
-from controller.jobs.registry import Job
+from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts

@@ -16,7 +16,7 @@ from controller.config import PlanningConfig, Strategy
 from controller.core.messages import Command, Reply
 from controller.fabric.topology import Fabric, Link, LinkId
 from controller.jobs.demand import DemandSource
-from controller.jobs.registry import Job
+from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.planning.messages import Compared, Planned, ReplanOutcome, SolvePlan, WorkOutLevels
 from controller.planning.plan import NoPlan, Plan

@@ -19,7 +19,8 @@ from controller.errors import Conflict, SignalboxError
 from controller.fabric.messages import ProbePorts, SendArpReply
 from controller.fabric.topology import Dpid, Host
 from controller.fabric.topology_state import TopologyState
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.job import Job
+from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route

@@ -13,8 +13,8 @@ from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
 from controller.jobs.demand import Difference, JobDemand
+from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
-from controller.jobs.registry import Job
 from controller.jobs.spec import JobId
 from controller.memo import Changed
 from controller.planning.efficiency import LEVEL_TOLERANCE

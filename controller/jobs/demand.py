@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controller.fabric.counter_samples import Floats
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.registry import Job
+from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Pair
 from controller.memo import Changed, Memo, same

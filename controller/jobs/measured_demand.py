@@ -19,9 +19,9 @@ from controller.errors import InvalidInput
 from controller.jobs.announcements import Announcements
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.job import Job
 from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
-from controller.jobs.registry import Job
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.watched_job import WatchedJob, count_pairs
 

@@ -21,7 +21,7 @@ from controller.jobs.formulas import (
     QUATERNARY_TREE,
     RECURSIVE_HALVING_REDUCE_SCATTER,
 )
-from controller.jobs.registry import Job
+from controller.jobs.job import Job
 from controller.jobs.spec import Library
 
 STEPS_WAIT = (HALVING_DOUBLING_ALL_REDUCE, RECURSIVE_HALVING_REDUCE_SCATTER)

@@ -15,7 +15,7 @@ from controller.jobs.messages import NO_QUOTA, Quota
 from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobSpec
 
 if TYPE_CHECKING:
-    from controller.jobs.registry import Job
+    from controller.jobs.job import Job
 
 
 def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | None) -> None:

@@ -13,12 +13,10 @@ job, or the mapping of all jobs, another identity.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import chain, count
+from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -32,8 +30,9 @@ from controller.errors import (
     SignalboxError,
     WrongLeaseToken,
 )
-from controller.jobs.collectives import VirtualLink, virtual_links
+from controller.jobs.collectives import virtual_links
 from controller.jobs.ends import EndReason, Ends, JobEnd
+from controller.jobs.job import Job, Reported, Vitals
 from controller.jobs.messages import (
     NO_QUOTA,
     Connected,
@@ -44,8 +43,9 @@ from controller.jobs.messages import (
     SavedState,
 )
 from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links
-from controller.jobs.spec import JobId, JobSpec, Transport
-from controller.jobs.subflows import Connection, Connections, Dividing, Pair
+from controller.jobs.reported_connections import ReportedConnections, Reports, among, by_pair, by_source
+from controller.jobs.spec import JobId, JobSpec
+from controller.jobs.subflows import Dividing, Pair
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
@@ -56,78 +56,11 @@ MAX_CONNECTIONS = 65_536
 MAX_NAMED = 4
 
 
-class Reported(NamedTuple):
-    """``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them since the routes
-    last changed, oldest first. ``last_index``: the highest, -1 before the first."""
-
-    iterations: int = 0
-    last_communication_s: float = 0.0
-    recent_communication_s: tuple[float, ...] = ()
-    last_index: int = -1
-
-    @property
-    def mean_communication_s(self) -> float:
-        """Over ``recent_communication_s``; 0 when there is none."""
-        recent = self.recent_communication_s
-        return sum(recent) / len(recent) if recent else 0.0
-
-
-@dataclass(slots=True, eq=False)
-class Vitals:
-    """What a running job changes all the time. The registry replaces either value as a whole; whoever has the job, in
-    any thread, reads what holds at that moment. ``lease_ends_at``: monotonic seconds. ``looked_at``: when the registry
-    looks next whether the lease has ended."""
-
-    lease_ends_at: float
-    reported: Reported = field(default_factory=Reported)
-    looked_at: float = math.inf
-
-
-@dataclass(frozen=True)
-class Job:
-    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
-    be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
-    (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the bytes of
-    the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``vitals``: of this
-    registration, shared by all snapshots of the job."""
-
-    registration: Registration
-    virtual_links: tuple[VirtualLink, ...]
-    pairs: frozenset[Pair]
-    vitals: Vitals = field(compare=False)
-    dividing: Dividing
-    counted: frozenset[Pair] = frozenset()
-    per_iteration: bool = True
-    phases_known: bool = True
-    silent: bool = False
-
-    @property
-    def spec(self) -> JobSpec:
-        return self.registration.spec
-
-    @property
-    def id(self) -> JobId:
-        return JobId(self.spec.job_id)
-
-    @property
-    def uid(self) -> str:
-        return self.registration.uid
-
-    @cached_property
-    def addresses(self) -> frozenset[str]:
-        """Of the hosts that it must have: those of its virtual links; of an observed job all."""
-        return frozenset(ip for pair in self.pairs for ip in pair) or self.spec.addresses
-
-    @property
-    def transport(self) -> Transport:
-        return self.spec.transport
-
-
 class Known(NamedTuple):
-    """``reports``: connections, by the address that has reported them."""
+    """``reports``: its connections."""
 
     job: Job | None
-    reports: Mapping[str, frozenset[Connected]]
+    reports: Reports
 
 
 class JobRegistry:
@@ -141,8 +74,7 @@ class JobRegistry:
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
-        self._reports: dict[JobId, Mapping[str, frozenset[Connected]]] = {}
-        self._reported_by: dict[Connected, JobId] = {}
+        self._connections = ReportedConnections()
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
@@ -174,7 +106,7 @@ class JobRegistry:
         for registration in saved.jobs:
             try:
                 self._accept(registration, now)
-                for address, connections in _by_source(saved.connections.get(registration.job_id, ())).items():
+                for address, connections in by_source(saved.connections.get(registration.job_id, ())).items():
                     self.report_connections(registration.job_id, address, connections, registration.uid)
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
@@ -245,7 +177,7 @@ class JobRegistry:
         job = self.owned(job_id, owner)
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job_id}' was registered without reports_connections")
-        ours, reports = job.spec.addresses, {**self._reports.get(job_id, {}), address: reported}
+        ours, reports = job.spec.addresses, {**self._connections.of(job_id), address: reported}
         problems = (
             [FieldProblem("address", f"{address} is not an address of job '{job_id}'")] if address not in ours else []
         )
@@ -260,15 +192,13 @@ class JobRegistry:
             )
         InvalidInput.refuse(problems)
         self._refuse_taken(job_id, reported)
-        self._forget_reported(job_id)
-        self._reports[job_id] = reports
-        self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job_id)
-        return self._put(replace(job, dividing=replace(job.dividing, connections=_by_pair(reports.values()))))
+        self._connections.put(job_id, reports)
+        return self._put(replace(job, dividing=replace(job.dividing, connections=by_pair(reports))))
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
         """Of the jobs that have reported any: what a restart has to know."""
-        return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._reports.items()}
+        return self._connections.all
 
     def reset_measured(self, job_id: JobId) -> None:
         """Forget the recent times: they were measured on routes that have changed. Raises ``NotFound``."""
@@ -353,7 +283,7 @@ class JobRegistry:
 
     def known(self, job_id: JobId) -> Known:
         """All that is known of a job, or that there is none."""
-        return Known(self.jobs.get(job_id), self._reports.get(job_id, {}))
+        return Known(self.jobs.get(job_id), self._connections.of(job_id))
 
     def restore(self, job_id: JobId, known: Known) -> None:
         """Undo what was done to the job since then, and to no other job that this one excludes. A job whose lease ran
@@ -370,14 +300,14 @@ class JobRegistry:
 
     def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota) -> Job:
         """Put the same job in its place, with another spec or owner."""
-        spec, reports = registration.spec, self._reports.get(held.id, {})
+        spec, reports = registration.spec, self._connections.of(held.id)
         if spec == held.spec:
             job = replace(held, registration=registration, vitals=vitals)
         else:
-            reports = _among(spec.addresses, reports) if spec.reports_connections else {}
+            reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self.jobs.values(), spec, held)
             new = self._job(registration, vitals)
-            job = replace(new, dividing=replace(new.dividing, connections=_by_pair(reports.values())))
+            job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
         self._let_go(held)
@@ -391,34 +321,28 @@ class JobRegistry:
             self._let_go(job)
         self.jobs = MappingProxyType(jobs)
 
-    def _hold(self, job: Job, reports: Mapping[str, frozenset[Connected]]) -> None:
+    def _hold(self, job: Job, reports: Reports) -> None:
         """The job, and the pairs and connections that are its own."""
         if not job.dividing.owner:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
-        if reports:
-            self._reports[job.id] = reports
-            self._reported_by |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job.id)
+        self._connections.put(job.id, reports)
         self._put(job)
 
     def _let_go(self, job: Job) -> None:
         """The pairs and connections that were its own."""
-        self._forget_reported(job.id)
+        self._connections.forget(job.id)
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
 
-    def _forget_reported(self, job_id: JobId) -> None:
-        for connection in chain.from_iterable(self._reports.pop(job_id, {}).values()):
-            self._reported_by.pop(_either_end(connection), None)
-
     def _refuse_taken(self, job_id: JobId, reported: frozenset[Connected]) -> None:
-        taken = sorted(one for one in reported if self._reported_by.get(_either_end(one), job_id) != job_id)
+        taken = self._connections.taken(job_id, reported)
         if not taken:
             return
-        src, src_port, dst, dst_port = taken[0]
+        (src, src_port, dst, dst_port), holder = taken[0]
         more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
-        holder = self._named(self.jobs[job_id], self._reported_by[_either_end(taken[0])])
+        named = self._named(self.jobs[job_id], holder)
         raise Conflict(
-            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: {holder} has reported it{more}"
+            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: {named} has reported it{more}"
         )
 
     def _named(self, job: Job, other: JobId) -> str:
@@ -451,34 +375,3 @@ def _taken(job_id: JobId, mine: bool) -> str:
     if mine:
         return f"job '{job_id}' is registered with another spec; update it, or take it over"
     return f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over"
-
-
-def _by_source(connections: Iterable[Connected]) -> dict[str, frozenset[Connected]]:
-    found: defaultdict[str, set[Connected]] = defaultdict(set)
-    for connection in connections:
-        found[connection.src_ip].add(connection)
-    return {address: frozenset(own) for address, own in found.items()}
-
-
-def _among(addresses: Set[str], reports: Mapping[str, frozenset[Connected]]) -> dict[str, frozenset[Connected]]:
-    """What these addresses have reported of each other."""
-    return {
-        address: frozenset(one for one in reported if one.dst_ip in addresses)
-        for address, reported in reports.items()
-        if address in addresses
-    }
-
-
-def _either_end(connection: Connected) -> Connected:
-    """The same whichever end has reported the connection."""
-    src, src_port, dst, dst_port = connection
-    return min(connection, Connected(dst, dst_port, src, src_port))
-
-
-def _by_pair(reports: Iterable[frozenset[Connected]]) -> Connections:
-    """Both directions of every connection, whichever end has reported it."""
-    found: defaultdict[Pair, set[Connection]] = defaultdict(set)
-    for src, src_port, dst, dst_port in chain.from_iterable(reports):
-        found[src, dst].add(Connection(src_port, dst_port))
-        found[dst, src].add(Connection(dst_port, src_port))
-    return {pair: tuple(sorted(connections)) for pair, connections in found.items()}

@@ -18,10 +18,10 @@ from controller.fabric.counter_samples import Rows
 from controller.jobs.announcements import Announcements
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.job import Job
 from controller.jobs.judgement import Judge, Judgement
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.payload_windows import LAG_S, PayloadWindows, Window
-from controller.jobs.registry import Job
 from controller.jobs.spec import JobSpec
 from controller.jobs.subflows import Connections, Pair
 from controller.memo import Memo

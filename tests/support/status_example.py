@@ -9,8 +9,8 @@ from controller.config import Strategy
 from controller.fabric.messages import RefusedPacket
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Port, PortNo, PortRef, Switch
 from controller.jobs.demand import DemandSource, Difference, JobDemand, Measurement
+from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import Registration
-from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes

@@ -14,7 +14,7 @@ from typing import Any
 
 from controller.errors import Conflict, NotFound
 from controller.fabric.topology import Dpid, Fabric, LinkId
-from controller.jobs.registry import Job
+from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.planning.problem import OVERHEAD, Flow, PlanLimits, Problem, ideal_communication_s, missing_hosts
 

@@ -17,6 +17,7 @@ from controller.config import ApiConfig
 from controller.core.messages import Message
 from controller.errors import SignalboxError
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path, Port, PortNo, PortRef, Switch
+from controller.jobs.job import Job
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import (
     DeregisterJob,
@@ -26,7 +27,7 @@ from controller.jobs.messages import (
     ReportIterations,
     UpdateJob,
 )
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.messages import Replan, ReplanOutcome, SetStrategy, StrategySet
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes

@@ -13,8 +13,8 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
+from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import IterationTime, Registration
-from controller.jobs.registry import Reported, Vitals
 from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome

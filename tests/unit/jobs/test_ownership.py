@@ -21,8 +21,9 @@ from controller.errors import (
     WrongLeaseToken,
 )
 from controller.jobs.ends import MAX_ENDS, EndReason, Ends, JobEnd, ends_since
+from controller.jobs.job import Job
 from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 
 A = JobId("a")

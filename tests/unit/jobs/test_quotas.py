@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
+from controller.jobs.job import Job
 from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 
 TWO_JOBS = Quota(max_jobs=2)

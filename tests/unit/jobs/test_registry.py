@@ -2,8 +2,9 @@ import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from controller.jobs.ends import JobEnd
+from controller.jobs.job import Job, Vitals
 from controller.jobs.messages import Connected, IterationTime, RegisterJob
-from controller.jobs.registry import MEASURED_WINDOW, Job, JobRegistry, Vitals
+from controller.jobs.registry import MEASURED_WINDOW, JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 
 

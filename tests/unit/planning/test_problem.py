@@ -8,8 +8,9 @@ import pytest
 
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, PortNo, PortRef
+from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.registry import JobRegistry
 from controller.planning.problem import (
     MIN_CAPACITY_FRACTION,
     Flow,

@@ -10,8 +10,9 @@ import pytest
 from controller.errors import Conflict
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric
+from controller.jobs.job import Job
 from controller.jobs.messages import Connected, RegisterJob
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
 from controller.planning.problem import FlowId, Flows, Problem, Route, Routes, capacities, whole
 from controller.scenarios.fabrics import leaf_spine

@@ -10,8 +10,9 @@ import pytest
 from controller.fabric.link_load import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
-from controller.jobs.registry import Job, JobRegistry
+from controller.jobs.registry import JobRegistry
 from controller.planning.problem import FlowId, Route, Routes, Subflow, whole
 from controller.planning.verdict import in_place
 from controller.scenarios.fabrics import leaf_spine

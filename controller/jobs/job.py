@@ -1,0 +1,80 @@
+"""An accepted job, as a frozen snapshot, and what it changes all the time, beside it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from controller.jobs.collectives import VirtualLink
+from controller.jobs.messages import Registration
+from controller.jobs.spec import JobId, JobSpec, Transport
+from controller.jobs.subflows import Dividing, Pair
+
+
+class Reported(NamedTuple):
+    """``iterations``: how many were reported in all. ``recent_communication_s``: the latest of them since the routes
+    last changed, oldest first. ``last_index``: the highest, -1 before the first."""
+
+    iterations: int = 0
+    last_communication_s: float = 0.0
+    recent_communication_s: tuple[float, ...] = ()
+    last_index: int = -1
+
+    @property
+    def mean_communication_s(self) -> float:
+        """Over ``recent_communication_s``; 0 when there is none."""
+        recent = self.recent_communication_s
+        return sum(recent) / len(recent) if recent else 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Vitals:
+    """What a running job changes all the time. The registry replaces either value as a whole; whoever has the job, in
+    any thread, reads what holds at that moment. ``lease_ends_at``: monotonic seconds. ``looked_at``: when the registry
+    looks next whether the lease has ended."""
+
+    lease_ends_at: float
+    reported: Reported = field(default_factory=Reported)
+    looked_at: float = math.inf
+
+
+@dataclass(frozen=True)
+class Job:
+    """An accepted job. ``pairs``: (source, destination) addresses of the virtual links. ``dividing``: how its flows can
+    be divided, with the connections that it has reported. ``counted``: pairs of its addresses that are counted besides
+    (``demand``). ``silent``: the connections that it has reported carry nothing yet. ``per_iteration``: the bytes of
+    the virtual links are of one iteration. ``phases_known``: their phases are those of the spec. ``vitals``: of this
+    registration, shared by all snapshots of the job."""
+
+    registration: Registration
+    virtual_links: tuple[VirtualLink, ...]
+    pairs: frozenset[Pair]
+    vitals: Vitals = field(compare=False)
+    dividing: Dividing
+    counted: frozenset[Pair] = frozenset()
+    per_iteration: bool = True
+    phases_known: bool = True
+    silent: bool = False
+
+    @property
+    def spec(self) -> JobSpec:
+        return self.registration.spec
+
+    @property
+    def id(self) -> JobId:
+        return JobId(self.spec.job_id)
+
+    @property
+    def uid(self) -> str:
+        return self.registration.uid
+
+    @cached_property
+    def addresses(self) -> frozenset[str]:
+        """Of the hosts that it must have: those of its virtual links; of an observed job all."""
+        return frozenset(ip for pair in self.pairs for ip in pair) or self.spec.addresses
+
+    @property
+    def transport(self) -> Transport:
+        return self.spec.transport

@@ -1,0 +1,83 @@
+"""The connections that jobs have reported, by the address that has reported them: no connection is of two jobs.
+
+In: what one address of a job has open. Out: both directions of every connection, by pair of addresses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Set
+from itertools import chain
+
+from controller.jobs.messages import Connected
+from controller.jobs.spec import JobId
+from controller.jobs.subflows import Connection, Connections, Pair
+
+Reports = Mapping[str, frozenset[Connected]]
+"""By the address that has reported them, which is their source."""
+
+
+class ReportedConnections:
+    """Of all jobs."""
+
+    def __init__(self) -> None:
+        self._of_job: dict[JobId, Reports] = {}
+        self._holder: dict[Connected, JobId] = {}
+
+    def of(self, job_id: JobId) -> Reports:
+        """Empty for a job that has reported none."""
+        return self._of_job.get(job_id, {})
+
+    @property
+    def all(self) -> dict[JobId, frozenset[Connected]]:
+        """Of the jobs that have reported any."""
+        return {job_id: frozenset[Connected]().union(*reports.values()) for job_id, reports in self._of_job.items()}
+
+    def put(self, job_id: JobId, reports: Reports) -> None:
+        """In place of what the job has reported before. None of them is another job's."""
+        self.forget(job_id)
+        if reports:
+            self._of_job[job_id] = reports
+            self._holder |= dict.fromkeys(map(_either_end, chain.from_iterable(reports.values())), job_id)
+
+    def forget(self, job_id: JobId) -> None:
+        """The job has none any more."""
+        for connection in chain.from_iterable(self._of_job.pop(job_id, {}).values()):
+            self._holder.pop(_either_end(connection), None)
+
+    def taken(self, job_id: JobId, reported: frozenset[Connected]) -> list[tuple[Connected, JobId]]:
+        """Those that another job has reported, sorted, each with that job."""
+        holders = ((one, self._holder.get(_either_end(one), job_id)) for one in reported)
+        return sorted((one, holder) for one, holder in holders if holder != job_id)
+
+
+def by_source(connections: Iterable[Connected]) -> Reports:
+    """As each source would report them."""
+    found: defaultdict[str, set[Connected]] = defaultdict(set)
+    for connection in connections:
+        found[connection.src_ip].add(connection)
+    return {address: frozenset(own) for address, own in found.items()}
+
+
+def among(addresses: Set[str], reports: Reports) -> Reports:
+    """What these addresses have reported of each other."""
+    return {
+        address: frozenset(one for one in reported if one.dst_ip in addresses)
+        for address, reported in reports.items()
+        if address in addresses
+    }
+
+
+def by_pair(reports: Reports) -> Connections:
+    """Both directions of every connection, whichever end has reported it."""
+    found: defaultdict[Pair, set[Connection]] = defaultdict(set)
+    for src, src_port, dst, dst_port in chain.from_iterable(reports.values()):
+        found[src, dst].add(Connection(src_port, dst_port))
+        found[dst, src].add(Connection(dst_port, src_port))
+    return {pair: tuple(sorted(connections)) for pair, connections in found.items()}
+
+
+def _either_end(connection: Connected) -> Connected:
+    """The same whichever end has reported the connection."""
+    src, src_port, dst, dst_port = connection
+    return min(connection, Connected(dst, dst_port, src, src_port))
