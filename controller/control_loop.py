@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from controller.config import Config
 from controller.core import state
 from controller.core.derived import Derived
-from controller.core.intake import NOTHING, Effects, Intake, Work, at_once
+from controller.core.effects import NOTHING, Effects, Work, at_once
+from controller.core.intake import Intake
 from controller.core.messages import Command, Message
 from controller.core.phases import Input
 from controller.core.status_and_alarms import AlarmTimes

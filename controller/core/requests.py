@@ -1,0 +1,172 @@
+"""Takes requests of the API in: jobs that come, change and go, what they report, and what operators ask for.
+
+In: a request. Out: its effects; the reply to what has to be saved is held until it is (``core/commits.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from controller.config import Strategy
+from controller.core.derived import Derived
+from controller.core.effects import NOTHING, Effects, Work, at_once, commands
+from controller.core.messages import Reply
+from controller.core.state import State
+from controller.jobs.ends import JobEnd
+from controller.jobs.messages import (
+    DeregisterJob,
+    RegisterJob,
+    RenewLease,
+    ReportConnections,
+    ReportIterations,
+    UpdateJob,
+)
+from controller.jobs.registry import Known
+from controller.jobs.spec import JobId
+from controller.planning.analysis.requests import Analyse, Explain, FabricNames, Network, WhatIf, analysis_request
+from controller.planning.messages import Replan, Request, SetStrategy
+from controller.planning.problem import missing_hosts
+
+
+class Requests:
+    """``changed``: the effects of a network or of jobs that have changed. ``now`` is monotonic seconds."""
+
+    def __init__(self, state: State, derived: Derived, changed: Callable[[float], Effects]) -> None:
+        self._state = state
+        self._derived = derived
+        self._changed = changed
+
+    def take(self, message: Request, now: float) -> Effects:
+        """Raises ``SignalboxError``, and then nothing has changed."""
+        s = self._state
+        match message:
+            case RegisterJob():
+                return self._register(message, now)
+            case UpdateJob():
+                return self._update(message, now)
+            case DeregisterJob():
+                return self._deregister(message, now)
+            case RenewLease():
+                left_s = s.jobs.renew(message.job_id, message.owner, now)
+                return commands(Reply(message.reply, left_s, after_status=False))
+            case ReportIterations():
+                new = s.jobs.report(message.job_id, message.owner, message.iterations)
+                s.demand.reported(message.job_id, new, now)
+                return commands(Reply(message.reply, len(new), after_status=False))
+            case ReportConnections():
+                return self._connections(message, now)
+            case Replan() | Explain() | WhatIf() if message.reply.cancelled():
+                return NOTHING  # it changes nothing, and nobody waits for it
+            case Replan(reply):
+                s.cycle.answer_next(reply)
+                return at_once(Work.PLAN)
+            case SetStrategy():
+                return self._set_strategy(message, now)
+            case Explain() | WhatIf():
+                intact = s.topology.intact
+                network = Network(self._derived.problem(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
+                return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))
+
+    def not_saved(self, why: str, now: float) -> Effects:
+        """A commit has failed: what waited for it is undone and refused."""
+        s, strategy, held = self._state, self._state.strategy, self._state.commits.holding
+        replies = s.commits.failed(why, now)
+        if not held:
+            return NOTHING
+        if s.strategy is not strategy:
+            replies += s.sending.refuse_strategy(s.commits.error)
+        self.release_routes(now)
+        return self._changed(now) | commands(*replies)
+
+    def release_routes(self, now: float) -> None:
+        """Jobs are gone, or some of their pairs, and their routes with them."""
+        s = self._state
+        s.demand.follow(s.jobs.jobs, now)
+        s.routes.release(self._derived.jobs())
+        s.cycle.stop_waiting(s.cycle.unplanned - s.jobs.jobs.keys())
+
+    def _register(self, message: RegisterJob, now: float) -> Effects:
+        s, spec = self._state, message.spec
+        before = s.jobs.known(JobId(spec.job_id))
+        s.demand.refuse_unlearnable(spec)
+        job = s.jobs.register(message, now)
+        held = before.job
+        if held and held.uid != job.uid:
+            taken_over = s.jobs.ends.of(held.id, held.uid)
+            when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over)
+            if held.spec == spec:
+                return when_saved
+            self.release_routes(now)
+            return self._changed(now) | when_saved
+        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
+        if held:
+            return when_saved
+        s.demand.follow(s.jobs.jobs, now)
+        claimed = s.strategy is Strategy.PLANNED and s.routes.claim(job)
+        planned = s.strategy is Strategy.PLANNED and job.pairs
+        if planned and not claimed and not missing_hosts(s.fabric.hosts, job.addresses):
+            s.cycle.wait_for_plan(job.id)
+        return self._changed(now) | when_saved
+
+    def _update(self, message: UpdateJob, now: float) -> Effects:
+        """Routes of pairs that stay are kept until the plan that follows."""
+        s, spec = self._state, message.spec
+        before = s.jobs.known(JobId(spec.job_id))
+        s.demand.refuse_unlearnable(spec)
+        job = s.jobs.update(spec, message.owner, message.merged_with, message.quota)
+        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
+        if job is before.job:
+            return when_saved
+        self.release_routes(now)
+        return self._changed(now) | when_saved
+
+    def _deregister(self, message: DeregisterJob, now: float) -> Effects:
+        s, job_id = self._state, message.job_id
+        before = s.jobs.known(job_id)
+        end = s.jobs.deregister(job_id, message.owner, message.ended_at, message.force, message.tenant)
+        when_saved = self._reply_when_saved(message.reply, None, job_id, before, end)
+        if end is None:
+            return when_saved
+        self.release_routes(now)
+        return self._changed(now) | when_saved
+
+    def _connections(self, message: ReportConnections, now: float) -> Effects:
+        s, job_id = self._state, message.job_id
+        before = s.jobs.known(job_id)
+        job = s.jobs.report_connections(job_id, message.address, message.connections, message.owner)
+        when_saved = self._reply_when_saved(message.reply, None, job_id, before)
+        if before.job and before.job.dividing == job.dividing:
+            return when_saved
+        s.demand.connections_changed(job, now)
+        s.routes.release(self._derived.jobs())
+        return self._changed(now) | when_saved
+
+    def _reply_when_saved(
+        self, reply: Future[Any], value: object, job_id: JobId, before: Known, end: JobEnd | None = None
+    ) -> Effects:
+        """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it.
+        ``end``: of a registration, certain when it is on disk."""
+        s = self._state
+        undo = partial(s.jobs.restore, job_id, before)
+        if end is None:
+            s.commits.hold(reply, value, undo)
+        else:
+            s.commits.hold(reply, value, undo, partial(s.jobs.ends.confirm, end))
+        return at_once(Work.SAVE)
+
+    def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
+        s = self._state
+        s.commits.hold(None, None, partial(setattr, s, "strategy", s.strategy))
+        s.strategy = message.strategy
+        if message.strategy is Strategy.ECMP:
+            s.cycle.supersede()  # no plan will be taken
+        cycles = s.cycle.cycles_done + s.cycle.solving  # the next one counts
+        superseded = s.sending.wait_for_strategy(message.reply, message.strategy, cycles, now)
+        if message.strategy is not Strategy.PLANNED:
+            s.routes.replace({})
+            s.routes.drop_orphans()
+            s.cycle.stop_waiting(s.cycle.unplanned)
+        return at_once(Work.RULES, Work.PLAN, Work.SAVE) | commands(*superseded)
