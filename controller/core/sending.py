@@ -22,6 +22,7 @@ from controller.fabric.topology_state import TopologyState
 from controller.jobs.job import Job
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId
+from controller.jobs.subflows import Dividing
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
 from controller.tables.pinned_table import Pin
@@ -159,8 +160,8 @@ class _StrategyWaiter:
 
 class Sending:
     """``pins``: how many to a path are confirmed. ``routes``: per job, see ``Confirmed``. ``generation``: of every job
-    whose routes have ever changed, a number that grows when they do; another mapping then. ``now`` is monotonic
-    seconds."""
+    whose routes have ever changed, a number that grows when they do, or what tells their subflows apart; another
+    mapping then. ``now`` is monotonic seconds."""
 
     def __init__(self, sync: SwitchSync, topology: TopologyState, phases: Phases) -> None:
         self.pins = 0
@@ -169,6 +170,7 @@ class Sending:
         self._sync = sync
         self._topology = topology
         self._phases = phases
+        self._dividing: Mapping[JobId, Dividing] = {}
         self._changes = 0
         self._for_strategy: _StrategyWaiter | None = None
         self._arp_answers: list[tuple[float, SendArpReply]] = []
@@ -188,18 +190,21 @@ class Sending:
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], registry: JobRegistry) -> None:
         """Jobs whose confirmed routes have changed are measured anew. ``jobs``: with what they are planned for."""
         self.pins = confirmed.pins
-        if confirmed.routes is self.routes:
+        dividing = {job_id: job.dividing for job_id, job in jobs.items() if job_id in confirmed.routes}
+        if confirmed.routes is self.routes and dividing == self._dividing:
             return
         before, self.routes = self.routes, confirmed.routes
         generation: dict[JobId, int] = {}
         for job_id in jobs:
-            if before.get(job_id, NO_ROUTES) != self.routes.get(job_id, NO_ROUTES):
+            rerouted = before.get(job_id, NO_ROUTES) != self.routes.get(job_id, NO_ROUTES)
+            if rerouted:
+                registry.reset_measured(job_id)
+            if rerouted or dividing.get(job_id) != self._dividing.get(job_id):
                 self._changes += 1
                 generation[job_id] = self._changes
-                registry.reset_measured(job_id)
             elif job_id in self.generation:
                 generation[job_id] = self.generation[job_id]
-        self.generation = generation
+        self.generation, self._dividing = generation, dividing
 
     # ---- replies
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 K = 4
 EDGES = range(1, K * K // 2 + 1)
 JOBS = {f"ring{host}": [f"h{edge}_{host}" for edge in EDGES] for host in (1, 2)}
-ECHOES = 50
+ECHOES = 100
 Fabric = tuple[Lab, ControllerProcess, Client]
 Port = tuple[str, int]
 
@@ -137,7 +137,7 @@ def test_every_packet_of_a_pinned_flow_takes_its_planned_path_at_both_choices(fa
 
 def ping_all(lab: Lab, flows: Mapping[tuple[str, str], object]) -> None:
     names = {host.ip: host.name for host in lab.hosts}
-    argv = ["ping", "-q", "-i", "0.1", "-c", str(ECHOES), "-W", "3"]
+    argv = ["ping", "-q", "-i", "0.05", "-c", str(ECHOES), "-W", "3"]
     pings = [lab.popen(names[src], [*argv, dst], stdout=subprocess.PIPE, text=True) for src, dst in flows]
     for ping in pings:
         out = ping.communicate(timeout=30)[0]

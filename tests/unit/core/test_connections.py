@@ -145,3 +145,15 @@ def test_reports_that_cannot_be_are_refused_and_change_nothing(fabric: FakeFabri
     fabric.send(ReportConnections(SECOND, A, connected(PORTS, dst="10.9.9.9")))
     assert isinstance(fabric.replies[-1].value, InvalidInput)
     assert spine(fabric, PORTS[0]) == planned_spine(fabric, "second")
+
+
+def test_connections_that_take_the_place_of_others_are_a_change_of_the_routes(fabric: FakeFabric) -> None:
+    """Also when they travel the same way: watchers are told which ones do."""
+    fabric.send(RegisterJob(ring_job("first", [A, B], lease_s=600, reports_connections=True)))
+    report(fabric, "first", PORTS[:1])
+    before, way = fabric.status.jobs[FIRST], route(fabric, "first")
+    report(fabric, "first", PORTS[1:3])
+    after = fabric.status.jobs[FIRST]
+    assert route(fabric, "first") == way
+    assert after.routes_generation > before.routes_generation
+    assert after.dividing.connections != before.dividing.connections
