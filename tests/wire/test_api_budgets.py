@@ -199,15 +199,10 @@ def test_streams_of_a_client_are_limited_and_end_with_it() -> None:
 
 def test_calls_per_second_are_limited_for_each_address() -> None:
     with running_api(max_client_calls_per_s=5) as api, stub(api) as controller, raw(api, "127.0.0.2") as other:
-        codes = []
-        for _ in range(8):
-            try:
-                controller.GetStatus(pb.GetStatusRequest())
-                codes.append("OK")
-            except grpc.RpcError as error:
-                codes.append(error.code().name)
-        assert codes[:5] == ["OK"] * 5
-        assert "RESOURCE_EXHAUSTED" in codes
+        calls = [controller.GetStatus.future(pb.GetStatusRequest()) for _ in range(60)]
+        codes = [call.code().name for call in calls]
+        assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
+        assert codes.count("OK") >= 5
         other.hello()
         other.call(1, STATUS, b"")
         assert other.answered()
