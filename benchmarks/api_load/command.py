@@ -99,7 +99,7 @@ def _answers(controller: ControllerProcess, client: Client) -> bool:
 
 
 def _hosts(folder: Path) -> Settings:
-    """An inventory of all hosts of the fabric: nobody there speaks ARP."""
+    """An inventory of all hosts of the fabric: none of them speaks ARP."""
     fabric, file = fabric_of(FABRIC), folder / "inventory.toml"
     entries = []
     for number, host in enumerate(fabric.hosts.values()):

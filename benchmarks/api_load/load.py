@@ -157,7 +157,7 @@ async def _answered(method: Callable[..., Awaitable[Any]], request: Any) -> Any:
 
 
 def pending_jobs(seed: int) -> Spec:
-    """Of 8 to 64 endpoints each, on hosts that nobody knows."""
+    """Of 8 to 64 endpoints each, on hosts that are not known."""
     draw, numbers = random.Random(seed), iter(range(1 << 20))
 
     def spec() -> JobSpec:

@@ -95,7 +95,7 @@ class Sender:
         return outcome
 
     def begin(self, case: Case) -> Any:
-        """A call with one request and one response that nobody waits for yet."""
+        """A call with one request and one response that is not waited for yet."""
         make: Any = self._channel.unary_unary(case.path)
         return make.future(case.messages[0] if case.messages else b"", **_options(case, case.timeout_s))
 

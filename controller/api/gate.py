@@ -31,7 +31,7 @@ _SCHEME = "Bearer "
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Who is at the other end of a connection, as far as the connection itself says. ``address``: for people, empty
-    when it is not known. ``socket``: it came through a Unix socket. ``private``: nobody on the way can read what is
+    when it is not known. ``socket``: it came through a Unix socket. ``private``: no one on the way can read what is
     sent. ``names``: of the certificate that it has shown."""
 
     address: str

@@ -62,7 +62,7 @@ class GuardedServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, guarded),))
 
     def refuse_other_methods(self) -> None:
-        """Calls of methods that nobody has added end with details too. To be called last."""
+        """Calls of methods that were not added end with details too. To be called last."""
         self._server.add_generic_rpc_handlers((_OtherMethods(),))
 
     def _guarded(self, path: str, handler: Any) -> Any:

@@ -29,7 +29,7 @@ TLS_SECTIONS = ("openflow", "api", "metrics")
 
 
 class Hangups:
-    """SIGHUPs wait here until somebody asks for them. Safe in a signal handler."""
+    """SIGHUPs wait here until they are asked for. Safe in a signal handler."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[bool] = queue.SimpleQueue()

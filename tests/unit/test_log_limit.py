@@ -1,4 +1,4 @@
-"""Log lines that somebody outside can cause."""
+"""Log lines that clients can cause."""
 
 from __future__ import annotations
 

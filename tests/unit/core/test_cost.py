@@ -46,7 +46,7 @@ def derived(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def pending() -> FakeFabric:
-    """Many jobs on hosts that nobody knows, and three that run."""
+    """Many jobs on hosts that are not known, and three that run."""
     fabric = FakeFabric()
     fabric.start(CONFIG)
     fabric.run(3)
