@@ -189,8 +189,6 @@ async def _errors_told(name: str, context: Context) -> AsyncIterator[None]:
     except grpc.aio.InternalError:  # it could not send, because the client has gone
         await asyncio.sleep(CANCELLED_WITHIN_S)
         raise
-    except NotImplementedError:
-        await _abort(context, NotServed(f"{name} is not served yet"))
     except TimeoutError:
         log.error("the control loop did not answer in time", method=name)
         await _abort(context, TooSlow("the controller did not answer in time"))
