@@ -36,7 +36,7 @@ class Commits:
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
-        self.revision = 0
+        self.revision = saved.revision
         self.failures = 0
         self.why = ""
         self._given: SavedState | None = None

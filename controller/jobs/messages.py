@@ -143,13 +143,14 @@ class ReportConnections:
 class SavedState:
     """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
-    their specs, and the connections that they have reported."""
+    their specs, and the connections that they have reported. ``revision``: that it was read at."""
 
     jobs: tuple[Registration, ...] = ()
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
+    revision: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ Nothing that cannot be read is changed or set aside.
 
 The database is SQLite's in WAL mode with ``synchronous=FULL`` (sqlite.org/wal.html): a commit is on disk when it
 returns, and after a crash the database is at one commit. That it is at one is checked when it is opened: each record
-has a checksum, and the revision has one of all records together.
+has a checksum, and the revision has one of all records together. SQLite drops what follows damage in its log (the WAL)
+without a word, so the log is copied into the database after each commit, and damage there costs the last one at most.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,12 +116,14 @@ class StateStore:
             raise InvalidInput.of("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
         try:
             if self._path.exists():
-                saved, self._revision, found = _read(self._path)
+                saved, found = _read(self._path)
+            elif left := [file.name for file in _beside(self._path) if file.exists()]:
+                raise ValueError(f"{self._path.name} is missing beside {' and '.join(left)}")
             else:
                 saved, found = _of_first_format(self.directory / "state.json"), 1
         except (sqlite3.Error, OSError, ValueError) as error:
             raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
-        self._loaded = saved, found
+        self._loaded, self._revision = (saved, found), saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))
         return saved
 
@@ -157,6 +161,7 @@ class StateStore:
                 found = self._write(database, together)
                 for one in together:
                     one.done(found)
+                _empty_log(database)
 
     def _waiting(self) -> Iterator[_Commit]:
         while not self._commits.empty():
@@ -183,6 +188,18 @@ def _opened(path: Path) -> sqlite3.Connection:
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = FULL")
     return database
+
+
+def _empty_log(database: sqlite3.Connection) -> None:
+    """Copy all commits from the log into the database. What cannot be copied now stays in the log until the next
+    commit; readers are not waited for (sqlite.org/pragma.html, ``wal_checkpoint``)."""
+    with suppress(sqlite3.Error):
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
+
+def _beside(path: Path) -> tuple[Path, ...]:
+    """The files that SQLite keeps beside the database while it is open, and after a crash: the log and its index."""
+    return tuple(path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
 
 
 def _make(path: Path, saved: SavedState) -> None:
@@ -212,12 +229,11 @@ def _upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
     return revision
 
 
-def _read(path: Path) -> tuple[SavedState, int, int]:
-    """With the revision and the format. A copy is read: reading a database can change it. Raises ``sqlite3.Error``,
+def _read(path: Path) -> tuple[SavedState, int]:
+    """With the format. A copy is read: reading a database can change it. Raises ``sqlite3.Error``,
     ``OSError`` and ``ValueError``."""
     with tempfile.TemporaryDirectory(prefix="signalbox-state-") as scratch:
-        for suffix in ("", "-wal"):
-            file = path.with_name(path.name + suffix)
+        for file in (path, *_beside(path)[:1]):
             if file.exists():
                 shutil.copy(file, scratch)
         with closing(sqlite3.connect(Path(scratch) / path.name)) as database:
@@ -272,9 +288,9 @@ def _put(database: sqlite3.Connection, merged: Changes) -> int:
     return int(revision) + 1
 
 
-def _checked(database: sqlite3.Connection) -> tuple[SavedState, int, int]:
-    """All records, the revision and the format. Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it was
-    written."""
+def _checked(database: sqlite3.Connection) -> tuple[SavedState, int]:
+    """All records with the revision, and the format. Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it
+    was written."""
     found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
     if found["application"] != APPLICATION:
         raise ValueError("it is no state of signalbox")
@@ -287,13 +303,13 @@ def _checked(database: sqlite3.Connection) -> tuple[SavedState, int, int]:
     rows = database.execute("SELECT kind, key, value, checksum FROM record ORDER BY number").fetchall()
     total = 0
     for kind, key, value, own in rows:
-        if _checksum(kind, key, value) != own:
+        if not all(isinstance(text, str) for text in (kind, key, value)) or _checksum(kind, key, value) != own:
             raise ValueError(f"it is damaged: {kind} {key!r} is not what was written")
         total ^= int.from_bytes(own)
     if _sealed(number, len(rows), total) != (number, *revision):
         raise ValueError(f"it is damaged: the records are not those of revision {number}")
     records = ((Key(Kind(kind), key), value) for kind, key, value, _ in rows)
-    return decode(records, found["format"]), int(number), found["format"]
+    return replace(decode(records, found["format"]), revision=int(number)), found["format"]
 
 
 def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:

@@ -116,6 +116,7 @@ def test_revisions_are_counted_and_go_on_after_a_restart(tmp_path: Path) -> None
     written(tmp_path, SavedState((job("a"),)), SavedState((job("a"), job("b"))))
     store = StateStore(tmp_path)
     saved = store.load()
+    assert saved.revision == 2
     store.begin()
     assert commit(store, saved, SavedState()) == 3
     store.close()
@@ -308,20 +309,76 @@ def test_damaged_files_open_at_one_earlier_commit_or_are_refused(
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedState]]:
-    """A state directory as it is without ``close``, and its commits: some are in the database, some in its log."""
+    """A state directory as a killed process may leave it at worst, and its commits: of the later ones none was copied
+    from the log into the database."""
     original, copy = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("killed") / "state"
     commits = states(30)
     store = StateStore(original)
     store.load()
     store.begin()
-    for number, (before, after) in enumerate(pairwise(commits)):
-        commit(store, before, after)
-        if number == len(commits) // 2:
-            with closing(sqlite3.connect(original / "state.db")) as database:
-                database.execute("PRAGMA wal_checkpoint(RESTART)")
+    with pytest.MonkeyPatch.context() as patch:
+        for number, (before, after) in enumerate(pairwise(commits)):
+            if number == len(commits) // 2:
+                patch.setattr(store_module, "_empty_log", lambda _database: None)
+            commit(store, before, after)
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*-shm"))
     store.close()
     return copy, commits
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> tuple[Path, list[SavedState]]:
+    """A state directory after some commits, while it is used, and the commits."""
+    commits = states(12)
+    store = StateStore(tmp_path / "live")
+    store.load()
+    store.begin()
+    for before, after in pairwise(commits):
+        commit(store, before, after)
+    commit(store, commits[-1], commits[-1])  # what follows a commit is done
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    store.close()
+    return tmp_path / "killed", commits
+
+
+@pytest.mark.parametrize("at", [3, 40, 2779, -1])
+def test_damage_in_the_log_costs_the_last_commits_at_most(left: tuple[Path, list[SavedState]], at: int) -> None:
+    """SQLite drops everything that follows."""
+    directory, commits = left
+    log = directory / "state.db-wal"
+    content = bytearray(log.read_bytes())
+    content[at] ^= 1
+    log.write_bytes(content)
+    assert read(directory) == commits[-1]
+
+
+def test_without_the_log_the_last_commits_are_lost_at_most(left: tuple[Path, list[SavedState]]) -> None:
+    directory, commits = left
+    (directory / "state.db-wal").unlink()
+    assert read(directory) == commits[-1]
+
+
+@pytest.mark.parametrize("lost", [["state.db"], ["state.db", "state.db-shm"], ["state.db", "state.db-wal"]])
+def test_a_log_whose_database_is_missing_is_no_new_directory(
+    left: tuple[Path, list[SavedState]], lost: list[str]
+) -> None:
+    directory, _ = left
+    for name in lost:
+        (directory / name).unlink()
+    before = {path.name: path.read_bytes() for path in directory.iterdir()}
+    with pytest.raises(InvalidInput, match=r"state.db is missing beside .* Restore the directory"):
+        read(directory)
+    assert {path.name for path in directory.iterdir()} == before.keys()
+
+
+def test_a_text_that_has_become_bytes_is_refused(tmp_path: Path) -> None:
+    """As one flipped bit in the head of a row does it; SQLite's own check finds nothing."""
+    written(tmp_path, full())
+    with closing(sqlite3.connect(tmp_path / "state.db")) as database:
+        database.execute("UPDATE record SET value = CAST(value AS BLOB) WHERE key = 'a'")
+        database.commit()
+    with pytest.raises(InvalidInput, match="it is damaged: "):
+        read(tmp_path)
 
 
 # ---- commits
