@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
+
+
+MAX_PROBLEMS = 100
+"""Reported at a time, so that refusing costs no more than accepting."""
+
+MAX_SHOWN_CHARS = 60
+"""Of a value in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +52,9 @@ class InvalidInput(SignalboxError):
 
     @classmethod
     def refuse(cls, problems: Iterable[FieldProblem]) -> None:
-        """Raises the error when there are any."""
-        if found := tuple(problems):
+        """Raises the error when there are any, with the first ``MAX_PROBLEMS``: no more are asked for. A message that
+        repeats a value of the caller's shortens it (``cut``): there may be as many as the request has items."""
+        if found := tuple(islice(problems, MAX_PROBLEMS)):
             raise cls(found)
 
     def within(self, place: object) -> InvalidInput:
@@ -110,8 +119,10 @@ class NotAllowed(SignalboxError):
     """The caller's role does not allow this."""
 
 
-MAX_SHOWN_CHARS = 60
-"""Longer values are not repeated."""
+def cut(value: str) -> str:
+    """A caller's value for a message."""
+    return value if len(value) <= MAX_SHOWN_CHARS else value[: MAX_SHOWN_CHARS - 3] + "..."
+
 
 _WORDS: Mapping[str, str] = {
     "missing": "is missing",

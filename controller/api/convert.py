@@ -28,7 +28,7 @@ from controller.api.mapping import (
 )
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
-from controller.errors import FieldProblem, InvalidInput
+from controller.errors import FieldProblem, InvalidInput, cut
 from controller.fabric.topology import Fabric, Host, Link, Path, Switch
 from controller.jobs.collectives import check
 from controller.jobs.demand import DemandSource, JobDemand
@@ -46,6 +46,9 @@ from controller.planning.plan import Plan
 from controller.planning.problem import FlowId, Route, Subflow, route_of
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
+MAX_PATHS = 64
+"""In the mask of an update."""
+
 MAX_REPORTED = 10_000
 """Iterations in one report."""
 
@@ -56,6 +59,7 @@ CLOCK_ERROR = 1e-6
 """Relative: two times of one iteration may be rounded differently."""
 
 MAX_REQUEST_ID_CHARS = 128
+MAX_ADDRESS_CHARS = 15
 
 # ---- from the wire
 
@@ -85,12 +89,15 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpe
     """The job's new spec: ``current`` with the fields that the mask names. Also ``current`` itself, where fields of it
     stay. Raises ``InvalidInput`` for a mask with other fields than those of a spec, and as ``job_spec``."""
     changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
+    if len(request.update_mask.paths) > MAX_PATHS:
+        message = f"at most {MAX_PATHS} paths are allowed (given: {len(request.update_mask.paths)})"
+        raise InvalidInput.of("update_mask.paths", message)
     paths = list(request.update_mask.paths)
     allowed = f"choose '*', for all, or some of {', '.join(changeable)}"
     InvalidInput.refuse(
         FieldProblem(
             f"update_mask.paths[{n}]",
-            "job_id cannot change" if path == "job_id" else f"JobSpec has no field '{path}'; {allowed}",
+            "job_id cannot change" if path == "job_id" else f"JobSpec has no field '{cut(path)}'; {allowed}",
         )
         for n, path in enumerate(paths)
         if path not in (*changeable, "*")
@@ -141,6 +148,8 @@ def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
         raise InvalidInput.of("connections", message)
     if not request.address:
         raise InvalidInput.of("address", "is missing: the address of the host that reports")
+    if len(request.address) > MAX_ADDRESS_CHARS:
+        raise InvalidInput.of("address", f"must be an IPv4 address such as 10.0.1.2 (given: '{cut(request.address)}')")
     InvalidInput.refuse(
         FieldProblem(f"connections[{i}].{name}", problem)
         for i, connection in enumerate(request.connections)
@@ -152,7 +161,7 @@ def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
 def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple[str, str]]:
     if connection.src != address:
         turn = "; a connection that it accepted has its own port as src_port" if connection.dst == address else ""
-        yield "src", f"must be the address that reports, {address}{turn} (given: '{connection.src}')"
+        yield "src", f"must be the address that reports, {address}{turn} (given: '{cut(connection.src)}')"
     elif connection.dst == address:
         yield "dst", f"{address} cannot be connected with itself"
     for name in ("src_port", "dst_port"):

@@ -19,6 +19,8 @@ from controller.planning.efficiency import LEVEL_TOLERANCE
 WITHIN_S = 60.0
 MOST_S = 120.0
 """Less than clients wait."""
+MAX_KINDS = 16
+"""In one request; a kind that is named twice counts once."""
 MEASURED_TOLERANCE = 0.1
 """A measured efficiency that differs by less (relative) counts as predicted."""
 _KINDS = {
@@ -31,6 +33,8 @@ _KINDS = {
 def what_if_request(request: pb.WhatIfRequest) -> WhatIf:
     """Raises ``InvalidInput``."""
     enum = pb.FailureKind.DESCRIPTOR
+    if len(request.kinds) > MAX_KINDS:
+        raise InvalidInput.of("kinds", f"at most {MAX_KINDS} are allowed (given: {len(request.kinds)})")
     words = [word_of(enum, kind) for kind in request.kinds]
     problems = [
         FieldProblem(f"kinds[{n}]", f"choose one of {', '.join(names(enum))} (given: {request.kinds[n]})")

@@ -181,6 +181,8 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
     disconnected."""
     return (
         ("grpc.max_receive_message_length", config.max_message_bytes),
+        # Identity only: bytes are limited as they come, and 600 bytes of gzip can be a job that takes a second.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
         # Beyond it a client would wait without a word; ``calls`` refuses before.
         ("grpc.max_concurrent_streams", config.max_client_calls + config.max_client_streams + 100),
         # A connection that sends no HTTP/2 settings.

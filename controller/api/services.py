@@ -13,7 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
+
+from google.protobuf.message import Message
 
 from controller.api import convert, convert_analysis
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
@@ -41,6 +43,18 @@ from controller.planning.messages import Replan, ReplanOutcome, Request, SetStra
 from controller.status import JobStatus, Status, StatusBoard
 
 VERSION = version("signalbox")
+
+
+LARGE_BYTES = 16_384
+"""A request from here on is converted in a thread: the largest take a second, in which other calls go on."""
+
+Args = TypeVarTuple("Args")
+Found = TypeVar("Found")
+
+
+async def _off_loop(request: Message, convert: Callable[[*Args], Found], *args: *Args) -> Found:
+    """Call ``convert`` without holding other calls up."""
+    return await asyncio.to_thread(convert, *args) if request.ByteSize() > LARGE_BYTES else convert(*args)
 
 
 def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -129,7 +143,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         caller = CALLER.get()
         registration = RegisterJob(
-            convert.job_spec(request.spec),
+            await _off_loop(request, convert.job_spec, request.spec),
             owner=self._tokens.uid(request.lease_token),
             take_over=request.take_over,
             tenant=caller.tenant,
@@ -157,7 +171,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
         job_id = request.spec.job_id
         owner = self._owner(job_id, request.lease_token)
-        spec, merged_with = convert.updated_spec(request, self._job(job_id).spec)
+        spec, merged_with = await _off_loop(request, convert.updated_spec, request, self._job(job_id).spec)
         uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota))
         return pb.UpdateJobResponse(job=self._message(job_id, uid))
 
@@ -175,7 +189,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self, request: pb.ReportIterationsRequest, _: Context
     ) -> pb.ReportIterationsResponse:
         owner = self._owner(request.job_id, request.lease_token)
-        times = convert.iterations(request)
+        times = await _off_loop(request, convert.iterations, request)
         accepted: int = await self._ask(ReportIterations(JobId(request.job_id), times, owner))
         return pb.ReportIterationsResponse(accepted=accepted)
 
@@ -183,7 +197,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self, request: pb.ReportConnectionsRequest, _: Context
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
-        connections = convert.connections(request)
+        connections = await _off_loop(request, convert.connections, request)
         await self._ask(ReportConnections(JobId(request.job_id), request.address, connections, owner))
         return pb.ReportConnectionsResponse()
 

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from controller.api.client import DEFAULT_ADDRESS
 from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.output import Address, AsJson, fields, show, waiting
+from controller.commands.output import Address, AsJson, escape, fields, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, OptionalFabricCommand, scheme_named
 from controller.jobs.spec import JobId
 from controller.planning.analysis.requests import AnalyseFailures, AnalyseJob, FailureKind, Network

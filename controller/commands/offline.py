@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
-from controller.commands.output import AsJson, show, waiting
+from controller.commands.output import AsJson, escape, show, waiting
 from controller.commands.scenario import PARTLY_ROUTED, FabricCommand, scheme_named
 from controller.scenarios.fabric_options import LARGEST_SEED, FabricOptions, Placement, failure_option
 from controller.simulator.options import Options, Replan, Sharing

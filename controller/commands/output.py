@@ -12,6 +12,7 @@ import typer
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from rich import markup
 from rich.console import Console, RenderableType
 from rich.status import Status
 
@@ -82,6 +83,16 @@ def show(data: object, table: Callable[[], RenderableType], as_json: bool) -> No
         typer.echo(json.dumps(data, indent=2))
     else:
         console().print(table())
+
+
+def printable(text: str) -> str:
+    """Without what a terminal obeys: names come from whoever registered a job."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def escape(text: str) -> str:
+    """For a table."""
+    return markup.escape(printable(text))
 
 
 def waiting(what: str) -> Status:

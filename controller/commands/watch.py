@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from controller.api.client import DEFAULT_ADDRESS, resuming
 from controller.commands.connecting import ControllerCommand, connect
-from controller.commands.output import Address, AsJson, fields
+from controller.commands.output import Address, AsJson, fields, printable
 from controller.commands.printing import known, rate
 from controller.errors import SignalboxError
 
@@ -73,7 +73,7 @@ def _print(watch: Callable[[str], Generator[Message, None, None]], lines: Lines,
             continue
         now = time.strftime("%H:%M:%S")
         for line in lines(found):
-            typer.echo(f"{now}  {line}")
+            typer.echo(f"{now}  {printable(line)}")
 
 
 # ---- lines for people

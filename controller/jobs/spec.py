@@ -11,10 +11,20 @@ from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address
-from itertools import chain, islice
+from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any, NewType, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    ValidationError,
+)
 from pydantic_core import PydanticCustomError
 
 from controller.errors import FieldProblem, InvalidInput, field_problems
@@ -35,8 +45,6 @@ MAX_STEP = 1000
 MAX_SUBFLOWS = 16
 MIN_LEASE_S = 1.0
 MAX_LEASE_S = 86_400.0
-MAX_MISFITS = 100
-"""Reported of one spec, so that refusing it costs no more than accepting it."""
 
 
 class Algorithm(StrEnum):
@@ -122,11 +130,18 @@ def _job_id(text: str) -> str:
     return text
 
 
+def _printable(text: str) -> str:
+    """A terminal that shows it obeys no control characters of it."""
+    if not text.isprintable():
+        raise PydanticCustomError("printable", "must have printable characters only")
+    return text
+
+
 class ParallelGroup(_Frozen):
     """Ranks (indices into ``endpoints``) that communicate with each other, in ring or pipeline order."""
 
-    name: str = Field(min_length=1, max_length=63)
-    ranks: tuple[Rank, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    name: Annotated[str, AfterValidator(_printable)] = Field(min_length=1, max_length=63)
+    ranks: Annotated[tuple[Rank, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
 class Collective(_Frozen):
@@ -156,7 +171,7 @@ class Transfer(_Frozen):
 class Rail(_Frozen):
     """A further NIC of every rank: its address, by rank."""
 
-    endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
+    endpoints: Annotated[tuple[IPv4, ...], FailFast()] = Field(min_length=2, max_length=MAX_ENDPOINTS)
 
 
 class JobSpec(_Frozen):
@@ -173,7 +188,7 @@ class JobSpec(_Frozen):
     endpoints: tuple[IPv4, ...] = Field(min_length=2, max_length=MAX_ENDPOINTS)
     groups: tuple[ParallelGroup, ...] = Field(default=(), max_length=MAX_GROUPS)
     collectives: tuple[Collective, ...] = Field(default=(), max_length=MAX_COLLECTIVES)
-    transfers: tuple[Transfer, ...] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
+    transfers: Annotated[tuple[Transfer, ...], FailFast()] = Field(default=(), max_length=MAX_VIRTUAL_LINKS)
     library: Library = Library.GENERIC
     rails: tuple[Rail, ...] = Field(default=(), max_length=MAX_RAILS)
     max_subflows: Whole = Field(default=1, ge=1, le=MAX_SUBFLOWS)
@@ -194,14 +209,14 @@ class JobSpec(_Frozen):
 
     @classmethod
     def parse(cls, data: Any) -> Self:
-        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming the wrong fields: all of those whose
-        values are wrong in themselves, else up to 100 that do not fit to others."""
+        """``data``: a mapping of the field names. Raises ``InvalidInput`` naming the wrong fields: those whose
+        values are wrong in themselves (of long lists the first), else up to 100 that do not fit to others."""
         try:
             spec = cls.model_validate(data)
         except ValidationError as error:
             raise InvalidInput(field_problems(error, cls)) from None
         misfits = chain(oversized(spec), spec._wrong_groups(), spec._wrong_transfers(), spec._wrong_rails())
-        InvalidInput.refuse(islice(misfits, MAX_MISFITS))
+        InvalidInput.refuse(misfits)
         return spec
 
     def _wrong_groups(self) -> Iterator[FieldProblem]:
@@ -263,15 +278,21 @@ def oversized(spec: Any) -> Iterator[FieldProblem]:
     """Lists that are too long, alone or taken together. ``spec``: anything with the fields of a ``JobSpec``, so that it
     can be asked before anything is spent on the items."""
     lists = (
-        ("endpoints", "endpoints", len(spec.endpoints), MAX_ENDPOINTS),
-        ("groups", "groups", len(spec.groups), MAX_GROUPS),
-        ("groups", "ranks in all groups", sum(len(group.ranks) for group in spec.groups), MAX_RANKS),
-        ("collectives", "collectives", len(spec.collectives), MAX_COLLECTIVES),
-        ("collectives", "groups in all collectives", sum(len(c.groups) for c in spec.collectives), MAX_VIRTUAL_LINKS),
-        ("transfers", "transfers", len(spec.transfers), MAX_VIRTUAL_LINKS),
-        ("rails", "rails", len(spec.rails), MAX_RAILS),
-        ("rails", "addresses in all rails", sum(len(rail.endpoints) for rail in spec.rails), MAX_RAILS * MAX_ENDPOINTS),
+        ("endpoints", spec.endpoints, MAX_ENDPOINTS),
+        ("groups", spec.groups, MAX_GROUPS),
+        ("collectives", spec.collectives, MAX_COLLECTIVES),
+        ("transfers", spec.transfers, MAX_VIRTUAL_LINKS),
+        ("rails", spec.rails, MAX_RAILS),
     )
-    for path, what, count, limit in lists:
+    alone = [(path, path, len(items), limit) for path, items, limit in lists]
+    together = (
+        ("groups", "ranks in all groups", spec.groups, attrgetter("ranks"), MAX_RANKS),
+        ("collectives", "groups in all collectives", spec.collectives, attrgetter("groups"), MAX_VIRTUAL_LINKS),
+        ("rails", "addresses in all rails", spec.rails, attrgetter("endpoints"), MAX_RAILS * MAX_ENDPOINTS),
+    )
+    # Of a list that is too long the items are not counted: there may be a million.
+    few = all(count <= limit for *_, count, limit in alone)
+    summed = [(path, what, sum(map(len, map(of, items))), limit) for path, what, items, of, limit in together if few]
+    for path, what, count, limit in (*alone, *summed):
         if count > limit:
             yield FieldProblem(path, f"at most {limit} {what} are allowed (given: {count})")

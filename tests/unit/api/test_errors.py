@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -10,9 +11,11 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import errors
+from controller.api import convert, errors
+from controller.api.convert_analysis import what_if_request
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import (
+    MAX_PROBLEMS,
     AlreadyExists,
     Conflict,
     Exhausted,
@@ -22,6 +25,9 @@ from controller.errors import (
     SignalboxError,
     Unavailable,
 )
+from controller.jobs.spec import JobSpec
+
+ADDRESSES = ("10.0.0.1", "10.0.0.2")
 
 
 def details_of(status: status_pb2.Status) -> dict[str, Any]:
@@ -86,3 +92,41 @@ def test_any_problems_fit_into_trailers(problems: list[FieldProblem]) -> None:
 @given(st.text(max_size=5000))
 def test_any_text_fits_into_trailers(text: str) -> None:
     assert len(errors.status_of(NotFound(text)).message) <= errors.MAX_MESSAGE_BYTES
+
+
+# ---- refusing costs no more than accepting
+
+MANY = 65_536
+
+OUTSIZED = {
+    "connections of a long address": lambda: convert.connections(
+        pb.ReportConnectionsRequest(address="a" * 60_000, connections=[pb.Connection()] * MANY)
+    ),
+    "connections of long addresses": lambda: convert.connections(
+        pb.ReportConnectionsRequest(address="10.0.0.1", connections=[pb.Connection(src="a" * 10_000)] * 100)
+    ),
+    "kinds of failures": lambda: what_if_request(pb.WhatIfRequest(kinds=[99] * 1_000_000)),
+    "paths of a mask": lambda: convert.updated_spec(
+        pb.UpdateJobRequest(update_mask={"paths": [""] * 1_000_000}), JobSpec(job_id="a", endpoints=ADDRESSES)
+    ),
+    "a long path of a mask": lambda: convert.updated_spec(
+        pb.UpdateJobRequest(update_mask={"paths": ["a" * 1_000_000] * 4}), JobSpec(job_id="a", endpoints=ADDRESSES)
+    ),
+    "transfers": lambda: convert.job_spec(
+        pb.JobSpec(job_id="a", endpoints=ADDRESSES, transfers=[pb.Transfer(bytes_per_iteration=0, step=-1)] * MANY)
+    ),
+    "ranks of a group": lambda: convert.job_spec(
+        pb.JobSpec(job_id="a", endpoints=ADDRESSES, groups=[pb.ParallelGroup(name="a", ranks=[9] * 4096)] * 16)
+    ),
+    "empty groups": lambda: convert.job_spec(
+        pb.JobSpec(job_id="a", endpoints=ADDRESSES, groups=[pb.ParallelGroup()] * 500_000)
+    ),
+}
+
+
+@pytest.mark.parametrize("refuse", OUTSIZED.values(), ids=OUTSIZED)
+def test_a_refusal_says_no_more_than_the_request(refuse: Callable[[], object]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        refuse()
+    assert len(refused.value.problems) <= MAX_PROBLEMS
+    assert len(str(refused.value)) < 40_000

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from controller.commands import printing
+from controller.commands.output import escape
 
 
 def shown(table: RenderableType) -> list[list[str]]:
@@ -63,3 +64,8 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         demand = {"source": source, "learning": learning}
         (line,) = (line for line in shown(printing.jobs([{**found, "demand": demand}])) if line[:1] == ["ring"])
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
+
+
+def test_names_of_jobs_give_a_terminal_no_orders() -> None:
+    """Set the title, clear the screen, fill the clipboard: what is between ESC ] and BEL, or follows CSI."""
+    assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"

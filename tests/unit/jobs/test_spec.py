@@ -218,3 +218,11 @@ def test_problems_are_told_in_words(changes: dict[str, Any], path: str, message:
 def test_what_is_no_mapping_is_refused(data: object) -> None:
     with pytest.raises(InvalidInput):
         JobSpec.parse(data)
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m", "a\nb", "\u202eb", "a\x00"])
+def test_names_of_groups_are_printable(name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"groups\[0\].name: must have printable characters only"):
+        JobSpec.parse(
+            {"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], "groups": [{"name": name, "ranks": [0, 1]}]}
+        )
