@@ -1,13 +1,17 @@
 """``python -m controller`` is the ``signalbox`` command."""
 
+import gc
 import sys
 
 
 def main() -> None:
     """Ctrl-C ends it quietly even while libraries are still being imported."""
     try:
+        gc.disable()  # modules stay: a tenth of the time that their import takes goes into looking through them
         from controller.cli import main as signalbox
 
+        gc.freeze()
+        gc.enable()
         signalbox()
     except KeyboardInterrupt:
         sys.exit(130)

@@ -142,8 +142,8 @@ class ControlLoop:
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
         jobs = tuple(job.registration for job in s.jobs.jobs.values())
-        state = SavedState(jobs, s.strategy, s.routes.shares, s.demand.measured, s.jobs.connections)
-        return list(s.commits.begin(state, now))
+        of_jobs = s.demand.measured, s.jobs.connections, s.jobs.ends.saved
+        return list(s.commits.begin(SavedState(jobs, s.strategy, s.routes.shares, *of_jobs), now))
 
     def _rules_due(self, now: float) -> bool:
         return self._pending.has_due(Work.RULES, now)

@@ -1,39 +1,38 @@
 """Clients that renew, report, read and change thousands of jobs: what the API answers, and what the control loop pays.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
-    .venv/bin/python -m benchmarks api-load --kill N | --restarts N
+    .venv/bin/python -m benchmarks api-load --kill N | --restarts N [--jobs 2000] [--seed 1]
 
 200 clients send 400 calls a second in an open loop, to 2,000 jobs of 8 to 64 endpoints whose hosts are unknown, and to
 1,000 jobs that are pinned on a fabric in memory (``controller``). Beside each stands the same load on a server with
 hardly any job. ``--kill``: SIGKILL at random instants of that load: every acknowledged change must be there, none
-twice. ``--restarts``: with 2,000 jobs, how long until the first right answer, and whether any was wrong.
+twice. ``--restarts``: with 2,000 jobs, how long until the first right answer, and whether any was wrong (``restarts``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import random
 import signal
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 
 from benchmarks.api_load.controller import Measured, fabric_of
 from benchmarks.api_load.load import Clients, Outcome, Spec, pending_jobs, placed_jobs
+from benchmarks.api_load.restarts import PROGRAM, SETTINGS, Kills, Restarts, killed, restarted
 from benchmarks.measures import Spread, report, table_of, usage
 from controller.api.client import Client
 from controller.commands.output import AsJson
-from controller.errors import NotFound, SignalboxError
+from controller.errors import SignalboxError
 from mininet_topos.controller_process import ControllerProcess, Settings
 from mininet_topos.lab.record import wait_for
 
@@ -48,9 +47,6 @@ QUIET_S = 3.0
 IDLE_S = 10.0
 MEBI = 1 << 20
 RESULTS = Path("out/bench/api_load.json")
-
-SETTINGS: Settings = {"jobs": {"max_jobs": 4_000}, "log": {"level": "warning"}}
-PROGRAM = ("benchmarks.api_load.controller",)
 
 Scene = Literal["pending", "pinned"]
 
@@ -186,120 +182,20 @@ async def _settled(controller: ControllerProcess, clients: Clients) -> int:
     raise SignalboxError(f"not every job was pinned within {PLANNED_S:.0f} s")
 
 
-# ---- killed, and started again
-
-
-def killed(count: int, seed: int) -> dict[str, Any]:
-    """SIGKILL at ``count`` random instants of the load, always with the same state directory."""
-    draw, lost, risen, twice, starts = random.Random(seed), 0, 0, 0, []
-    with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
-        controller = ControllerProcess(Path(name), settings=SETTINGS, program=PROGRAM)
-        expected: set[str] = set()
-        unsure: set[str] = set()
-        tokens: dict[str, str] = {}
-        for turn in range(count + 1):
-            starts.append(_start(controller, Path(name)))
-            with Client(controller.address) as client:
-                found = [job.spec.job_id for job in client.list_jobs()]
-            lost += len(expected - set(found))
-            risen += len(set(found) - expected - unsure)
-            twice += sum(number > 1 for number in Counter(found).values())
-            if turn == count:
-                break
-            known = {job_id: tokens.get(job_id, "") for job_id in found}
-            clients = asyncio.run(_until_killed(controller, known, draw, seed + turn))
-            expected, unsure, tokens = set(clients.jobs), clients.unsure, clients.jobs
-        controller.stop()
-    return {
-        "kills": count,
-        "jobs at the end": len(expected),
-        "acknowledged and lost": lost,
-        "ended and there again": risen,
-        "twice": twice,
-        "start s": median(starts),
-    }
-
-
-async def _until_killed(controller: ControllerProcess, jobs: dict[str, str], draw: random.Random, seed: int) -> Clients:
-    clients = Clients(controller.address, CLIENTS // 10, pending_jobs(seed), seed)
-    clients.jobs |= jobs
-    await clients.register(max(0, PENDING_JOBS // 10 - len(jobs)))
-    stop = asyncio.Event()
-    loading = asyncio.ensure_future(clients.load(CALLS_PER_S, 60.0, stop))
-    await asyncio.sleep(draw.uniform(0.2, 2.0))
-    await asyncio.to_thread(controller.kill)
-    stop.set()
-    await loading
-    await clients.close()
-    return clients
-
-
-def _start(controller: ControllerProcess, folder: Path) -> float:
-    """Returns the seconds until the first answer."""
-    began = controller.start("--measured", str(folder / "measured.json"))
-    with Client(controller.address) as client:
-        wait_for(lambda: _answers(controller, client), "the controller", 60.0, 0.01)
-    return time.monotonic() - began
-
-
-def restarted(count: int, seed: int) -> dict[str, Any]:
-    """With 2,000 jobs: each start is asked for one of them until it answers."""
-    draw, wrong, took = random.Random(seed), 0, []
-    with tempfile.TemporaryDirectory(prefix="signalbox-load-") as name:
-        controller = ControllerProcess(Path(name), settings=SETTINGS, program=PROGRAM)
-        _start(controller, Path(name))
-        jobs = asyncio.run(_registered(controller, PENDING_JOBS, seed))
-        for _ in range(count):
-            controller.stop()
-            began = controller.start("--measured", str(Path(name) / "measured.json"))
-            with Client(controller.address) as client:
-                while True:
-                    controller.check()
-                    try:
-                        client.get_job(draw.choice(jobs))
-                        break
-                    except NotFound:
-                        wrong += 1
-                    except SignalboxError:
-                        time.sleep(0.01)
-            took.append(time.monotonic() - began)
-        controller.stop()
-    spread = Spread.of(took)
-    return {
-        "restarts": count,
-        "jobs": len(jobs),
-        "false NOT_FOUND": wrong,
-        "first right answer s": asdict(spread or _NONE),
-    }
-
-
-_NONE = Spread(0.0, 0.0, 0.0)
-
-
-async def _registered(controller: ControllerProcess, count: int, seed: int) -> list[str]:
-    clients = Clients(controller.address, 20, pending_jobs(seed), seed)
-    await clients.register(count)
-    await clients.close()
-    return list(clients.jobs)
-
-
 # ---- shown
 
 
 def rows_of(results: list[Result]) -> list[dict[str, str | float]]:
-    def ms(spread: Spread | None, part: str) -> float:
-        return float(getattr(spread, part)) if spread else 0.0
-
     return [
         {
             "jobs": f"{result.jobs:,} {result.scene}",
             "flows": result.flows,
             "calls": result.sent,
             "errors": sum(result.errors.values()),
-            "unary p50 ms": ms(result.unary, "p50"),
-            "unary p99 ms": ms(result.unary, "p99"),
-            "register p50 ms": ms(result.registration, "p50"),
-            "register p99 ms": ms(result.registration, "p99"),
+            "unary p50 ms": _part(result.unary, "p50"),
+            "unary p99 ms": _part(result.unary, "p99"),
+            "register p50 ms": _part(result.registration, "p50"),
+            "register p99 ms": _part(result.registration, "p99"),
             **{f"handle {part} ms": of for part, of in (result.handle["handle_ms"] or {}).items()},
             **{f"CPU {part} ms": of for part, of in (result.handle["handle_cpu_ms"] or {}).items()},
             "MB": f"{result.rss_mb[0]:.0f} to {result.rss_mb[1]:.0f}",
@@ -319,9 +215,13 @@ def main(
     as_json: AsJson = False,
 ) -> None:
     """Load the API with clients of thousands of jobs."""
-    if kill or restarts:
-        row = killed(kill, seed) if kill else restarted(restarts, seed)
-        report(row, RESULTS.with_name("api_load_killed.json"), lambda: table_of("api-load", [_flat(row)]), as_json)
+    if kill:
+        kills = killed(kill, jobs or PENDING_JOBS, seed)
+        report(asdict(kills), RESULTS.with_name("api_load_killed.json"), lambda: _killed_table(kills), as_json)
+        return
+    if restarts:
+        starts = restarted(restarts, jobs or PENDING_JOBS, seed)
+        report(asdict(starts), RESULTS.with_name("api_load_restarts.json"), lambda: _restarts_table(starts), as_json)
         return
     results = []
     scenes: list[tuple[Scene, int]] = [("pending", jobs or PENDING_JOBS), ("pinned", jobs or PINNED_JOBS)]
@@ -333,5 +233,34 @@ def main(
     report(data, RESULTS, lambda: Group(table_of("api-load", rows_of(results)), *errors), as_json)
 
 
-def _flat(row: dict[str, Any]) -> dict[str, str | float]:
-    return {key: value if isinstance(value, int | float | str) else json.dumps(value) for key, value in row.items()}
+def _killed_table(kills: Kills) -> RenderableType:
+    row = {
+        "kills": kills.kills,
+        "jobs": kills.jobs,
+        "changes acknowledged": kills.acknowledged,
+        "on their way": kills.unsure,
+        "lost": kills.lost,
+        "there again": kills.risen,
+        "twice": kills.twice,
+        "other errors": sum(kills.errors.values()),
+        "start s": median(kills.start_s),
+    }
+    return Group(table_of("api-load --kill", [row]), *(f"{n} x {error}" for error, n in kills.errors.items()))
+
+
+def _restarts_table(starts: Restarts) -> RenderableType:
+    spreads = {"answer s": starts.answer_s, "answer CPU s": starts.answer_cpu_s, "bare CPU s": starts.bare_cpu_s}
+    row = {
+        "restarts": starts.restarts,
+        "jobs": starts.jobs,
+        "asked": starts.asked,
+        "wrong": starts.wrong,
+        **{f"{name} {part}": _part(spread, part) for name, spread in spreads.items() for part in ("p50", "max")},
+        "ratio": starts.ratio,
+    }
+    stages = table_of("CPU s by stage", [dict(starts.stages_cpu_s)])
+    return Group(table_of("api-load --restarts", [row]), stages)
+
+
+def _part(spread: Spread | None, part: str) -> float:
+    return float(getattr(spread, part)) if spread else 0.0

@@ -5,7 +5,8 @@
 With ``--fabric`` switches that carry out every command at once take the place of the southbound, and a planner that
 keeps every route and deals new flows out over their paths that of the real one: what is measured is the control loop,
 not a solver. Without it the southbound is the real one, and no switch connects. In: SIGUSR1, from which on is measured.
-Out: when it is stopped, a JSON file: how long calls of ``handle`` took, and what the longest were about.
+Out: when it is stopped, a JSON file: how long calls of ``handle`` took, what the longest were about, and how much CPU
+time the process had used when each stage of its start was over.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from typing import Annotated, Any, TypedDict
 import typer
 
 from benchmarks.measures import Spread
+from controller.api.server import ApiServer
 from controller.config import Config, load
 from controller.control_loop import ControlLoop
 from controller.core.messages import Command, Message
 from controller.fabric.messages import LinkSeen, SwitchConnected
 from controller.fabric.topology import Fabric
+from controller.jobs.store import StateStore
 from controller.planning import worker
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import NoPlan, Plan, PlanTimes
@@ -38,6 +41,7 @@ from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whol
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
 from controller.southbound.run_hub import SWITCH_INTERVAL_S
+from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import RuleSet, applied
 
@@ -55,12 +59,14 @@ class Call(TypedDict):
 
 
 class Measured(TypedDict):
-    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor."""
+    """``handle_cpu_ms``: of the control loop's thread, without waiting for the interpreter or a processor.
+    ``start_cpu_s``: of the process since it exists, when each stage of its start was over."""
 
     calls: int
     handle_ms: dict[str, float] | None
     handle_cpu_ms: dict[str, float] | None
     longest: list[Call]
+    start_cpu_s: dict[str, float]
 
 
 class Clock:
@@ -70,6 +76,7 @@ class Clock:
         self._ms: list[float] = []
         self._cpu_ms: list[float] = []
         self._longest: list[tuple[float, int, Call]] = []
+        self._start_cpu_s: dict[str, float] = {}
         self._order = count()
         handle = ControlLoop.handle
 
@@ -97,8 +104,27 @@ class Clock:
     def measured(self) -> Measured:
         longest = [call for *_, call in self._longest]
         return Measured(
-            calls=len(self._ms), handle_ms=_spread(self._ms), handle_cpu_ms=_spread(self._cpu_ms), longest=longest
+            calls=len(self._ms),
+            handle_ms=_spread(self._ms),
+            handle_cpu_ms=_spread(self._cpu_ms),
+            longest=longest,
+            start_cpu_s=self._start_cpu_s,
         )
+
+    def mark(self, stage: str) -> None:
+        """The stage of the start is over, if it was not before."""
+        self._start_cpu_s.setdefault(stage, time.process_time())
+
+    def mark_after(self, owner: object, name: str, stage: str) -> None:
+        """Mark the stage whenever this function has returned."""
+        function = getattr(owner, name)
+
+        def marked(*arguments: Any, **options: Any) -> Any:
+            result = function(*arguments, **options)
+            self.mark(stage)
+            return result
+
+        setattr(owner, name, marked)
 
 
 def _spread(ms: list[float]) -> dict[str, float] | None:
@@ -203,6 +229,11 @@ def main(
 ) -> None:
     """Run the controller until SIGTERM."""
     clock = Clock()
+    clock.mark("imports")
+    clock.mark_after(StateStore, "load", "state read")
+    clock.mark_after(ControlLoop, "__init__", "jobs accepted")
+    clock.mark_after(StatusBoard, "publish", "published")
+    clock.mark_after(ApiServer, "start", "API listens")
     signal.signal(signal.SIGUSR1, lambda *_: clock.begin())
     if fabric:
         vars(serve)["run_hub"], vars(serve)["Outbox"] = Switches(fabric_of(fabric)), Outbox

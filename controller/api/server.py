@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -36,6 +34,7 @@ from controller.api.relay import CallsPerS, Listener, Relay
 from controller.api.services import Services, wake
 from controller.config import ApiConfig
 from controller.planning.messages import Request
+from controller.private_directory import private_directory
 from controller.status import StatusBoard
 
 log = structlog.get_logger(__name__)
@@ -119,8 +118,8 @@ class ApiServer:
     async def _serve(self) -> None:
         keep_clients_out_of_log()
         config = self._config
-        with tempfile.TemporaryDirectory(prefix="signalbox-api-") as directory:
-            listeners = listening.bind(config, Path(directory))
+        with private_directory("api") as directory:
+            listeners = listening.bind(config, directory)
             calls = Calls(config, self._relay, self._refusals, self._gate.name)
             server = grpc.aio.server(interceptors=(calls,), options=_options(config))
             ticking = asyncio.create_task(calls.run())

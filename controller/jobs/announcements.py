@@ -45,11 +45,11 @@ class Announcements:
 
     def _add(self, job: Announcing, pairs: Set[Pair]) -> None:
         self.version += 1
+        if not job.dividing.owner:
+            self._alone.update(dict.fromkeys(pairs, job.id))
+            return
         for pair in pairs:
-            if job.dividing.owner:
-                self._sharing.setdefault(pair, {})[job.id] = None
-            else:
-                self._alone[pair] = job.id
+            self._sharing.setdefault(pair, {})[job.id] = None
 
     def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
         self.version += 1

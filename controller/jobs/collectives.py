@@ -45,19 +45,22 @@ def virtual_links(spec: JobSpec) -> tuple[VirtualLink, ...]:
     """The job's virtual links, merged per (source, destination, phase) and sorted by it; none when it is observed.
     Raises ``InvalidInput`` with what ``check`` finds, and for more bytes than a 64-bit number holds."""
     InvalidInput.refuse(check(spec))
-    nics = (spec.endpoints, *(rail.endpoints for rail in spec.rails))
-    total: defaultdict[tuple[int, int], Counter[tuple[str, str]]] = defaultdict(Counter)
+    endpoints = spec.endpoints
+    nics = (endpoints, *(rail.endpoints for rail in spec.rails))
+    total: defaultdict[tuple[int, int], dict[tuple[str, str], int]] = defaultdict(dict)
     for phase, sequences in _sequences(spec).items():
         alike = len({len(steps) for steps in sequences}) == 1
         for number, sent in chain.from_iterable(map(enumerate, sequences)):
-            place = (phase, number if alike else 0)
+            in_place = total[phase, number if alike else 0]
             for src, dst, size in sent:
-                if spec.endpoints[src] != spec.endpoints[dst]:
+                if endpoints[src] != endpoints[dst]:
                     for nic in nics:
-                        total[place][nic[src], nic[dst]] += -(-size // len(nics))
-    in_order = enumerate(total[place] for place in sorted(total))
+                        pair = nic[src], nic[dst]
+                        in_place[pair] = in_place.get(pair, 0) - (-size // len(nics))
+    # A place in which all ranks that send are on one host is none.
+    in_order = enumerate(total[place] for place in sorted(total) if total[place])
     links = (VirtualLink(src, dst, phase, size) for phase, sent in in_order for (src, dst), size in sent.items())
-    in_all = sum(map(Counter.total, total.values()))
+    in_all = sum(chain.from_iterable(of_place.values() for of_place in total.values()))
     if in_all > MAX_JOB_BYTES:
         where = "collectives" if spec.collectives else "transfers"
         raise InvalidInput.of(where, f"the job sends {in_all} bytes per iteration; at most {MAX_JOB_BYTES} are allowed")

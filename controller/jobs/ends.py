@@ -1,16 +1,17 @@
 """How registrations of jobs ended.
 
-Owns the latest ends, in memory: after a restart none is known. In: an end when it happens; whether it is certain, which
-a deregistration is when it is on disk. Out: how a registration ended, for its owner; the certain ends, for all.
+Owns the latest ends. In: an end when it happens; whether it is certain, which a deregistration is when it is on disk;
+after a restart those that were saved. Out: how a registration ended, for its owner; the certain ends, for all; those
+that a restart should know.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
+from itertools import islice, takewhile
 from types import MappingProxyType
 
 from controller.errors import Gone, NotFound
@@ -18,6 +19,8 @@ from controller.jobs.spec import JobId
 
 MAX_ENDS = 10_000
 """So many are kept."""
+MAX_SAVED = 1000
+"""And so many of them on disk: every change of what is saved looks through them."""
 
 
 class EndReason(StrEnum):
@@ -53,7 +56,7 @@ _WORDS = {
 
 
 class Ends:
-    """``totals``: of all that were ever certain."""
+    """``totals``: of all that were certain since the start."""
 
     def __init__(self) -> None:
         self._certain: deque[JobEnd] = deque(maxlen=MAX_ENDS)
@@ -61,9 +64,11 @@ class Ends:
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
         self._of_uid: dict[str, JobEnd] = {}
         self._of_job: dict[JobId, deque[str]] = {}
+        self._saved: Mapping[str, JobEnd] | None = {}
 
     def add(self, end: JobEnd) -> None:
         """The registration has ended, and may come back as long as that is not certain."""
+        self._saved = None
         self._of_uid[end.uid] = end
         self._of_job.setdefault(end.job_id, deque()).append(end.uid)
         if len(self._of_uid) > MAX_ENDS:
@@ -84,6 +89,22 @@ class Ends:
         self.totals = MappingProxyType(totals)
 
     @property
+    def saved(self) -> Mapping[str, JobEnd]:
+        """What a restart should know, by uid, oldest first: the latest, also those that are not certain yet, which what
+        is saved makes them. The same object as before when there are no others."""
+        if self._saved is None:
+            skipped = max(0, len(self._of_uid) - MAX_SAVED)
+            self._saved = dict(islice(self._of_uid.items(), skipped, None))
+        return self._saved
+
+    def take_saved(self, ends: Iterable[JobEnd]) -> None:
+        """Those of before a restart, oldest first."""
+        for end in ends:
+            self.add(end)
+            self._certain.append(end)
+        self._snapshot = None
+
+    @property
     def certain(self) -> tuple[JobEnd, ...]:
         """The latest, oldest first; the same tuple as before when there are no more."""
         if self._snapshot is None:
@@ -101,6 +122,7 @@ class Ends:
         return self._of_uid[uids[-1]] if uids else None
 
     def _forget(self, uid: str) -> None:
+        self._saved = None
         job_id = self._of_uid.pop(uid).job_id
         of_job = self._of_job[job_id]
         of_job.remove(uid)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.jobs.collectives import VirtualLink
+from controller.jobs.ends import JobEnd
 from controller.jobs.spec import JobId, JobSpec
 
 
@@ -143,13 +144,15 @@ class ReportConnections:
 class SavedState:
     """What a restart should know: the accepted jobs, the strategy set last (None: the configured one), the shares of
     the subflows per split flow (source, destination), which no rule holds, what jobs are planned for that is not in
-    their specs, and the connections that they have reported. ``revision``: that it was read at."""
+    their specs, the connections that they have reported, and how registrations ended, by uid, oldest first.
+    ``revision``: that it was read at."""
 
     jobs: tuple[Registration, ...] = ()
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)
     connections: Mapping[JobId, frozenset[Connected]] = field(default_factory=dict)
+    ends: Mapping[str, JobEnd] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)
 
 

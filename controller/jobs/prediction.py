@@ -10,7 +10,7 @@ one flat switch (docs/joining.md): doubling algorithms, trees and all-to-all tak
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable
 
 from controller.jobs.collectives import VirtualLink, formulas_of
@@ -42,10 +42,10 @@ def prediction_withheld(job: Job) -> str:
         return "the steps of its halving collectives wait for each other, and the network does not say for how long"
     if found & {*TREES} and len(job.pairs) > 1:
         return "ranks of a tree send to several others at once, in an order that the library chooses"
-    most = _most_at_once((link.phase, link.dst_ip, link.src_ip) for link in job.virtual_links)
+    most = _most((link.phase, link.dst_ip) for link in job.virtual_links)
     if most > (1 if ALL_TO_ALL in found else MOST_AT_ONCE):
         return f"up to {most} hosts send to one at once; how its port is shared is not known"
-    most = _most_at_once((link.phase, link.src_ip, link.dst_ip) for link in job.virtual_links)
+    most = _most((link.phase, link.src_ip) for link in job.virtual_links)
     if most > MOST_AT_ONCE:
         return f"one host sends to up to {most} at once; in which order is not known"
     if job.spec.library not in ONE_WAY_EACH and _exchanges(job.virtual_links):
@@ -59,9 +59,7 @@ def _exchanges(links: Iterable[VirtualLink]) -> bool:
     return any((phase, dst, src) in pairs for phase, src, dst in pairs)
 
 
-def _most_at_once(links: Iterable[tuple[int, str, str]]) -> int:
-    """(phase, host, another): with how many others one host deals in one phase."""
-    others: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
-    for phase, host, other in links:
-        others[phase, host].add(other)
-    return max(map(len, others.values()), default=0)
+def _most(in_phase: Iterable[tuple[int, str]]) -> int:
+    """(phase, host) of each virtual link, of which there is one per phase and pair of hosts: with how many others one
+    host deals in one phase."""
+    return max(Counter(in_phase).values(), default=0)

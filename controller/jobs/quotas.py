@@ -33,15 +33,16 @@ def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | N
         raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links)
 
 
-def refuse_too_many_links(limit: int, jobs: Iterable[Job], spec: JobSpec, held: Job | None) -> None:
-    """By their count alone: to make the links of one small request takes megabytes. ``held``: as above."""
+def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None) -> None:
+    """By their count alone: to make the links of one small request takes megabytes. ``have``: of all jobs. ``held``: as
+    above."""
     more, had = link_count(spec), len(held.virtual_links) if held else 0
     if more > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
         return
-    have = sum(len(job.virtual_links) for job in jobs) - had
-    if have + more > limit:
+    others = have - had
+    if others + more > limit:
         raise Exhausted(
-            f"job '{spec.job_id}' makes {more} virtual links; the other jobs have {have}, and at most {limit} are "
+            f"job '{spec.job_id}' makes {more} virtual links; the other jobs have {others}, and at most {limit} are "
             "allowed (jobs.max_virtual_links)"
         )
 

@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.jobs.collectives import VirtualLink
+from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState, new_uid
-from controller.jobs.spec import JobSpec
+from controller.jobs.spec import JobId, JobSpec
 
-FORMAT = 3
-"""Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner."""
+FORMAT = 4
+"""Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
+ends."""
 
 ROUNDING = 1e-9
 
@@ -29,13 +31,14 @@ MAX_NAMED = 16
 
 
 class Kind(StrEnum):
-    """``shares`` has a pair of addresses as its key, ``strategy`` none; the others have a job's id."""
+    """``shares`` has a pair of addresses as its key, ``end`` a uid, ``strategy`` none; the others have a job's id."""
 
     STRATEGY = "strategy"
     JOB = "job"
     CONNECTIONS = "connections"
     MEASURED = "measured"
     SHARES = "shares"
+    END = "end"
 
 
 class Key(NamedTuple):
@@ -88,6 +91,10 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps([astuple(link) for link in value])
         case Kind.SHARES:
             return json.dumps(value)
+        case Kind.END:
+            return json.dumps(
+                {"job_id": value.job_id, "tenant": value.tenant, "reason": value.reason, "ended_at": value.ended_at}
+            )
 
 
 def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedState:
@@ -109,6 +116,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
         shares=found[Kind.SHARES],
         measured=found[Kind.MEASURED],
         connections={job_id: of_job for job_id, of_job in found[Kind.CONNECTIONS].items() if job_id in known},
+        ends=found[Kind.END],
     )
 
 
@@ -118,6 +126,7 @@ def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.CONNECTIONS, state.connections
     yield Kind.MEASURED, state.measured
     yield Kind.SHARES, state.shares
+    yield Kind.END, state.ends
 
 
 def _text(name: str | tuple[str, str]) -> str:
@@ -132,7 +141,7 @@ def _with_owner(key: Key, data: Any) -> Any:
     return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
 
 
-_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner}
+_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: lambda _, data: data}
 """By format: a record of it as one of the format after it."""
 
 
@@ -154,6 +163,8 @@ def _decoded(key: Key, data: Any) -> Any:
             return tuple(_link(*link) for link in data)
         case Kind.SHARES:
             return _shares(data)
+        case Kind.END:
+            return _end(key.key, data)
 
 
 def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
@@ -162,6 +173,11 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
         raise ValueError(f"it is of job '{spec.job_id}'")
     texts = (str(data["uid"]), str(data["tenant"]), str(data["request_id"]))
     return Registration(spec, *texts[:2], float(data["registered_at"]), texts[2])
+
+
+def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:
+    job_id, reason = JobId(str(data["job_id"])), EndReason(data["reason"])
+    return JobEnd(job_id, uid, str(data["tenant"]), reason, float(data["ended_at"]))
 
 
 def _pair(key: str) -> tuple[str, str]:

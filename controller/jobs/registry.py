@@ -74,6 +74,7 @@ class JobRegistry:
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
+        self._virtual_links = 0
         self._connections = ReportedConnections()
 
     def register(self, request: RegisterJob, now: float) -> Job:
@@ -87,7 +88,7 @@ class JobRegistry:
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if held is None:
-            return self._accept(new, now, request.quota)
+            return self._hold(self._acceptable(new, now, request.quota), {})
         ours = new.tenant in ("", held.registration.tenant)
         mine = ours and (request.owner == held.uid or _same_request(held.registration, new))
         if mine and held.spec == new.spec:
@@ -100,14 +101,17 @@ class JobRegistry:
         return job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
-        """Accept the jobs of a restart, with full leases. Returns what cannot be accepted, in words that name the job;
-        then the registry is not to be used."""
+        """Accept the jobs of a restart, with full leases, and know the ends of others. Returns what cannot be accepted,
+        in words that name the job; then the registry is not to be used."""
         problems = []
+        self.ends.take_saved(saved.ends.values())
+        jobs: dict[JobId, Job] = {}
+        self.jobs = MappingProxyType(jobs)  # grows with them: a copy for each job would take seconds
         for registration in saved.jobs:
             try:
-                self._accept(registration, now)
-                for address, connections in by_source(saved.connections.get(registration.job_id, ())).items():
-                    self.report_connections(registration.job_id, address, connections, registration.uid)
+                job = jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
+                if reports := by_source(saved.connections.get(job.id, ())):
+                    jobs[job.id] = self._with_reports(job, reports)
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
         return problems
@@ -174,26 +178,7 @@ class JobRegistry:
         They carry bytes both ways. Raises ``NotFound``; ``WrongLeaseToken``; ``Conflict`` when the job did not announce
         that it reports them, and for a connection that another job has reported: all of them are refused then;
         ``InvalidInput`` for addresses that are not the job's, and for too many."""
-        job = self.owned(job_id, owner)
-        if not job.spec.reports_connections:
-            raise Conflict(f"job '{job_id}' was registered without reports_connections")
-        ours, reports = job.spec.addresses, {**self._connections.of(job_id), address: reported}
-        problems = (
-            [FieldProblem("address", f"{address} is not an address of job '{job_id}'")] if address not in ours else []
-        )
-        problems += [
-            FieldProblem("connections", f"{dst} is not an address of job '{job_id}'")
-            for dst in sorted({dst for _, _, dst, _ in reports[address]} - ours)[:MAX_NAMED]
-        ]
-        total = sum(map(len, reports.values()))
-        if total > MAX_CONNECTIONS:
-            problems.append(
-                FieldProblem("connections", f"job '{job_id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
-            )
-        InvalidInput.refuse(problems)
-        self._refuse_taken(job_id, reported)
-        self._connections.put(job_id, reports)
-        return self._put(replace(job, dividing=replace(job.dividing, connections=by_pair(reports))))
+        return self._put(self._with_reports(self.owned(job_id, owner), {address: reported}))
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
@@ -258,14 +243,14 @@ class JobRegistry:
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
-    def _accept(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
+    def _acceptable(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
+        """The job of a registration whose id is free. Raises as ``register``."""
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
-        refuse_too_many_links(self._max_virtual_links, self.jobs.values(), registration.spec, None)
+        refuse_too_many_links(self._max_virtual_links, self._virtual_links, registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s))
         refuse_over_quota(quota, self.jobs.values(), job, None)
         self._refuse_conflict(job)
-        self._hold(job, {})
         return job
 
     @staticmethod
@@ -278,7 +263,6 @@ class JobRegistry:
 
     def _put(self, job: Job) -> Job:
         self.jobs = MappingProxyType({**self.jobs, job.id: job})
-        self._look_at_lease(job)
         return job
 
     def known(self, job_id: JobId) -> Known:
@@ -305,7 +289,7 @@ class JobRegistry:
             job = replace(held, registration=registration, vitals=vitals)
         else:
             reports = among(spec.addresses, reports) if spec.reports_connections else {}
-            refuse_too_many_links(self._max_virtual_links, self.jobs.values(), spec, held)
+            refuse_too_many_links(self._max_virtual_links, self._virtual_links, spec, held)
             new = self._job(registration, vitals)
             job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
             refuse_over_quota(quota, self.jobs.values(), job, held)
@@ -321,18 +305,49 @@ class JobRegistry:
             self._let_go(job)
         self.jobs = MappingProxyType(jobs)
 
-    def _hold(self, job: Job, reports: Reports) -> None:
-        """The job, and the pairs and connections that are its own."""
+    def _hold(self, job: Job, reports: Reports) -> Job:
+        """The job, and what is its own."""
+        return self._put(self._note(job, reports))
+
+    def _note(self, job: Job, reports: Reports) -> Job:
+        """The pairs, connections and lease that are its own."""
         if not job.dividing.owner:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
+        self._virtual_links += len(job.virtual_links)
         self._connections.put(job.id, reports)
-        self._put(job)
+        self._look_at_lease(job)
+        return job
 
     def _let_go(self, job: Job) -> None:
         """The pairs and connections that were its own."""
+        self._virtual_links -= len(job.virtual_links)
         self._connections.forget(job.id)
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
+
+    def _with_reports(self, job: Job, new: Reports) -> Job:
+        """The job with these connections, which are its own then. Raises as ``report_connections``."""
+        if not job.spec.reports_connections:
+            raise Conflict(f"job '{job.id}' was registered without reports_connections")
+        ours, reports = job.spec.addresses, {**self._connections.of(job.id), **new}
+        problems = [
+            FieldProblem("address", f"{address} is not an address of job '{job.id}'")
+            for address in sorted(new.keys() - ours)[:MAX_NAMED]
+        ]
+        reported = frozenset[Connected]().union(*new.values())
+        problems += [
+            FieldProblem("connections", f"{dst} is not an address of job '{job.id}'")
+            for dst in sorted({dst for _, _, dst, _ in reported} - ours)[:MAX_NAMED]
+        ]
+        total = sum(map(len, reports.values()))
+        if total > MAX_CONNECTIONS:
+            problems.append(
+                FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
+            )
+        InvalidInput.refuse(problems)
+        self._refuse_taken(job.id, reported)
+        self._connections.put(job.id, reports)
+        return replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
 
     def _refuse_taken(self, job_id: JobId, reported: frozenset[Connected]) -> None:
         taken = self._connections.taken(job_id, reported)
@@ -354,7 +369,8 @@ class JobRegistry:
     def _refuse_conflict(self, job: Job) -> None:
         if job.dividing.owner:
             return
-        taken = sorted(pair for pair in job.pairs if self._announced_by.get(pair, job.id) != job.id)
+        known = self._announced_by.keys() & job.pairs
+        taken = sorted(pair for pair in known if self._announced_by[pair] != job.id)
         if not taken:
             return
         src, dst = taken[0]

@@ -10,9 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
-from ipaddress import AddressValueError, IPv4Address
 from itertools import chain
 from operator import attrgetter
+from socket import AF_INET, inet_pton
 from typing import Annotated, Any, NewType, Self
 
 from pydantic import (
@@ -97,13 +97,15 @@ class _Frozen(BaseModel):
 
 
 def _ipv4(text: str) -> str:
+    """As it is: inet_pton(3) takes four decimal numbers without leading zeros only, so an address has one spelling."""
     try:
-        address = IPv4Address(text)
-    except AddressValueError:
+        address = inet_pton(AF_INET, text)
+    except (OSError, ValueError):
         raise PydanticCustomError("ipv4", "must be an IPv4 address such as 10.0.1.2") from None
-    if address.is_multicast or address.is_unspecified or address.is_loopback or address.is_reserved:
+    # Unspecified, loopback, multicast and reserved (IANA's registry of special-purpose addresses).
+    if address == b"\0\0\0\0" or address[0] == 127 or address[0] >= 224:
         raise PydanticCustomError("ipv4_unicast", "must be the address of a host")
-    return str(address)
+    return text
 
 
 def _no_text(value: object) -> object:
@@ -225,8 +227,9 @@ class JobSpec(_Frozen):
             where = f"groups[{g}]"
             if names[group.name] > 1:
                 yield FieldProblem(f"{where}.name", f"'{group.name}' is used by {names[group.name]} groups")
-            for r, rank in enumerate(group.ranks):
-                yield from self._without_endpoint(f"{where}.ranks[{r}]", rank)
+            if max(group.ranks) >= len(self.endpoints):
+                for r, rank in enumerate(group.ranks):
+                    yield from self._without_endpoint(f"{where}.ranks[{r}]", rank)
             if len(set(group.ranks)) < len(group.ranks):
                 ((rank, times),) = Counter(group.ranks).most_common(1)
                 yield FieldProblem(f"{where}.ranks", f"rank {rank} appears {times} times; a group has a rank once")

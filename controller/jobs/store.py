@@ -1,4 +1,5 @@
-"""What a restarted controller has to know, on disk: jobs, strategy, shares of split flows, measured traffic.
+"""What a restarted controller has to know, on disk: jobs, how others ended, strategy, shares of split flows, measured
+traffic.
 
 Owns the state directory: a database of records, and a lock that keeps a second controller out. In: the records that a
 change alters. Out: a revision once they are on disk, or why they are not; after a restart all of them, or a refusal.
@@ -19,7 +20,6 @@ import os
 import queue
 import shutil
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -32,6 +32,7 @@ import structlog
 from controller.errors import InvalidInput
 from controller.jobs.messages import SavedState
 from controller.jobs.records import FORMAT, Changes, Key, Kind, changes, decode, encode
+from controller.private_directory import private_directory
 
 log = structlog.get_logger(__name__)
 
@@ -232,11 +233,11 @@ def _upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
 def _read(path: Path) -> tuple[SavedState, int]:
     """With the format. A copy is read: reading a database can change it. Raises ``sqlite3.Error``,
     ``OSError`` and ``ValueError``."""
-    with tempfile.TemporaryDirectory(prefix="signalbox-state-") as scratch:
+    with private_directory("state") as scratch:
         for file in (path, *_beside(path)[:1]):
             if file.exists():
                 shutil.copy(file, scratch)
-        with closing(sqlite3.connect(Path(scratch) / path.name)) as database:
+        with closing(sqlite3.connect(scratch / path.name)) as database:
             return _checked(database)
 
 

@@ -97,7 +97,7 @@ class WatchedJob:
         self._relearn_at = now
         self._relearn_after_s = RELEARN_AFTER_S
         self.pairs: tuple[Pair, ...] = ()
-        self._judge = Judge((), self._profile)
+        self._judges = Memo(Judge)
         self._count_pairs()
         self.demand = self._state()
 
@@ -183,7 +183,6 @@ class WatchedJob:
             before = {pair: number for number, pair in enumerate(self.pairs)}
             self.pairs = tuple(wanted)
             self._windows.of_pairs(np.array([before.get(pair, -1) for pair in self.pairs], np.int64))
-            self._judge = Judge(self.pairs, self._profile)
         self._count_besides()
 
     def _count_besides(self) -> None:
@@ -191,6 +190,11 @@ class WatchedJob:
         self._besides = frozenset(self.pairs) - planned - {(dst, src) for src, dst in planned}
 
     # ---- judgement
+
+    @property
+    def _judge(self) -> Judge:
+        """Of its pairs, made when it is needed first: a job whose hosts are not known sends nothing to judge."""
+        return self._judges(self.pairs, self._profile)
 
     def reported(self, durations_s: Iterable[float], now: float) -> None:
         """The job has reported how long iterations took."""

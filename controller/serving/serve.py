@@ -7,8 +7,6 @@ status board: control loop ─▶ gRPC server, metrics server
 
 from __future__ import annotations
 
-import gc
-import math
 import queue
 import threading
 import time
@@ -38,6 +36,7 @@ from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.worker import PlanningWorker
 from controller.serving import descriptors, exposure, inventory
 from controller.serving.event_log import ALARM, events
+from controller.serving.garbage import Garbage, loading
 from controller.serving.reload import Hangups, Prepare, hangups, reloading
 from controller.serving.standby import wait_for_turn
 from controller.southbound.framework import Outbox
@@ -58,13 +57,6 @@ PUBLISH_S = 0.25
 done."""
 PUBLISH_COUNTERS_S = 1.0
 """And this often while nothing comes in but counters."""
-
-SETTLE_S = 60.0
-"""Between quiet moments at which all objects that exist are declared old: later collections leave them out."""
-ALL_EVERY_S = 3600.0
-"""Between collections that look through old objects too."""
-THRESHOLDS = (5_000, 20, 20)
-"""Of the interpreter's own collections, per generation."""
 
 
 def serve(
@@ -107,10 +99,11 @@ def _serve(
     # control loop -> analysis, which resolves the API's futures itself
     analysis = AnalysisWorker()
 
-    loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
-    tokens = LeaseTokens.of(config.state_dir)
-    store.begin()
-    board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
+    with loading():
+        loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
+        tokens = LeaseTokens.of(config.state_dir)
+        store.begin()
+        board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
     api = ApiServer(config.api, board, inbox.put, tokens)
     openflow_tls = TlsContext("openflow", config.openflow.tls_files)
@@ -178,7 +171,7 @@ class _Driver:
         try:
             tick_at = published_at = 0.0
             quiet = True
-            garbage = _Garbage()
+            garbage = Garbage()
             while not self._stopping.is_set():
                 messages = self._waiting(0.0 if self.loop.unfinished else tick_at - time.monotonic())
                 now = time.monotonic()
@@ -248,29 +241,3 @@ class _Driver:
 def _is_news(message: Message) -> bool:
     """A status may soon show what it has led to."""
     return not isinstance(message, Tick | Counters | RenewLease | ReportIterations)
-
-
-class _Garbage:
-    """Garbage collections that look through everything, only at quiet moments, and seldom.
-
-    A fabric of thousands of links is half a million objects. To look through all of them takes a fifth of a second, in
-    which no switch is answered. What matters here is freed by reference counts; cycles among objects that are not old
-    are collected as usual.
-    """
-
-    def __init__(self) -> None:
-        gc.set_threshold(*THRESHOLDS)
-        self._next_at = -math.inf
-        self._all_at = math.inf
-
-    def quiet(self, now: float) -> None:
-        """Nothing is going on at ``now``: look through what is not old yet, or through everything."""
-        if now < self._next_at:
-            return
-        self._next_at = now + SETTLE_S
-        if now >= self._all_at:
-            gc.unfreeze()
-            self._all_at = math.inf
-        self._all_at = min(self._all_at, now + ALL_EVERY_S)
-        gc.collect()
-        gc.freeze()

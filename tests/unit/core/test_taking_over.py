@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.core.messages import Tick
-from controller.errors import InvalidInput, NotFound, Unavailable
+from controller.errors import Gone, InvalidInput, NotFound, Unavailable
 from controller.jobs.ends import EndReason
 from controller.jobs.messages import DeregisterJob, RegisterJob, Registration, RenewLease, StateNotSaved
 from controller.jobs.spec import JobId, JobSpec
@@ -90,6 +90,9 @@ def test_taking_over_that_cannot_be_saved_is_undone(fabric: FakeFabric, hosts: i
     assert set(fabric.loop.state.demand.demands[JOB].declared) == {flow.pair for flow in routes}
     fabric.send(RenewLease(JOB, "old"))
     assert answer(fabric) == 600.0
+    fabric.disk_error = ""
+    fabric.run(6)
+    assert fabric.saved.ends == {}
 
 
 def test_an_end_is_told_when_it_is_on_disk() -> None:
@@ -129,6 +132,19 @@ def test_a_lease_that_runs_out_is_told_with_the_time(fabric: FakeFabric) -> None
     fabric.send(Tick(at=7e8))
     end = fabric.status.job_ends[-1]
     assert (end.uid, end.reason, end.ended_at) == ("old", EndReason.LEASE_RAN_OUT, 7e8)
+
+
+def test_how_a_registration_ended_outlives_a_restart(fabric: FakeFabric) -> None:
+    take_over(fabric)
+    fabric.send(DeregisterJob(JOB, "new"))
+    fabric.start(CONFIG)
+    assert told(fabric) == [("old", EndReason.TAKEN_OVER), ("new", EndReason.DEREGISTERED)]
+    for uid, reason in (("old", Gone.JOB_TAKEN_OVER), ("new", Gone.JOB_DEREGISTERED)):
+        fabric.send(RenewLease(JOB, uid))
+        assert answer(fabric).reason is reason
+    fabric.send(DeregisterJob(JOB, "new"))
+    assert answer(fabric) is None, "as if the answer to the first time had been lost"
+    assert told(fabric) == [("old", EndReason.TAKEN_OVER), ("new", EndReason.DEREGISTERED)]
 
 
 def test_owners_outlive_a_restart(fabric: FakeFabric) -> None:

@@ -20,7 +20,7 @@ from controller.errors import (
     SignalboxError,
     WrongLeaseToken,
 )
-from controller.jobs.ends import MAX_ENDS, EndReason, Ends, JobEnd, ends_since
+from controller.jobs.ends import MAX_ENDS, MAX_SAVED, EndReason, Ends, JobEnd, ends_since
 from controller.jobs.job import Job
 from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
 from controller.jobs.registry import JobRegistry
@@ -241,6 +241,17 @@ def test_the_latest_ends_are_kept() -> None:
     assert ends_since((), before) == before
 
 
+def test_the_latest_of_the_ends_are_saved_and_are_the_same_until_there_are_others() -> None:
+    ends = Ends()
+    for number in range(MAX_SAVED + 2):
+        ends.add(JobEnd(A, str(number), "", EndReason.DEREGISTERED, WALL))
+    saved = ends.saved
+    assert list(saved) == [str(number) for number in range(2, MAX_SAVED + 2)]
+    assert ends.saved is saved
+    ends.take_back("5")
+    assert "5" not in ends.saved
+
+
 # ---- reports
 
 
@@ -262,6 +273,50 @@ def test_saved_jobs_keep_their_owners(job: Job) -> None:
     assert restarted.take_saved(SavedState((job.registration,)), 1000.0) == []
     assert restarted.renew(A, job.uid, 1001.0) == 60.0
     assert restarted.jobs[A].registration == job.registration
+
+
+def test_after_a_restart_owners_learn_how_their_registrations_ended(registry: JobRegistry, job: Job) -> None:
+    registry.deregister(A, job.uid, WALL)
+    new = registry.register(RegisterJob(spec(), tenant="red"), 0.0)
+    other = registry.register(RegisterJob(spec("b", (3, 4))), 0.0)
+    registry.register(RegisterJob(spec("b", (3, 4)), take_over=True), 0.0)
+    restarted = JobRegistry(max_jobs=3)
+    jobs = tuple(one.registration for one in registry.jobs.values())
+    assert restarted.take_saved(SavedState(jobs, ends=registry.ends.saved), 0.0) == []
+    with pytest.raises(NotFound, match="was deregistered; another registration has its id now") as error:
+        restarted.renew(A, job.uid, 1.0)
+    assert error.value.reason is Gone.JOB_DEREGISTERED
+    with pytest.raises(NotFound) as error:
+        restarted.renew(JobId("b"), other.uid, 1.0)
+    assert error.value.reason is Gone.JOB_TAKEN_OVER
+    assert [end.uid for end in restarted.ends.certain] == [job.uid, other.uid]
+    assert set(restarted.ends.totals.values()) == {0}, "they did not end since the start"
+    assert restarted.deregister(A, job.uid, WALL) is None, "the answer to a repetition may have been lost"
+    assert restarted.jobs[A].uid == new.uid
+
+
+def test_connections_of_saved_jobs_are_theirs_again() -> None:
+    of_job = frozenset({Connected("10.0.0.1", 1, "10.0.0.2", 2), Connected("10.0.0.2", 3, "10.0.0.1", 4)})
+    saved = Registration(spec(reports_connections=True))
+    registry = JobRegistry(max_jobs=3)
+    assert registry.take_saved(SavedState((saved,), connections={A: of_job}), 0.0) == []
+    assert registry.connections == {A: of_job}
+    assert len(registry.jobs[A].dividing.connections["10.0.0.1", "10.0.0.2"]) == 2
+    other = registry.register(RegisterJob(spec("b", reports_connections=True)), 0.0)
+    with pytest.raises(Conflict, match="job 'a' has reported it"):
+        registry.report_connections(other.id, "10.0.0.1", of_job, other.uid)
+
+
+def test_saved_jobs_count_towards_the_limit_of_virtual_links() -> None:
+    registry = JobRegistry(max_jobs=3, max_virtual_links=4)
+    assert registry.take_saved(SavedState((Registration(spec()),)), 0.0) == []
+    with pytest.raises(Exhausted, match="makes 3 virtual links; the other jobs have 2"):
+        registry.register(RegisterJob(spec("b", (3, 4, 5))), 0.0)
+    registry.register(RegisterJob(spec("b", (3, 4))), 0.0)
+    assert JobRegistry(3, 1).take_saved(SavedState((Registration(spec()),)), 0.0) == [
+        "job 'a': job 'a' makes 2 virtual links; the other jobs have 0, and at most 1 are allowed "
+        "(jobs.max_virtual_links)"
+    ]
 
 
 def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:

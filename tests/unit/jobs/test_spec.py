@@ -1,6 +1,10 @@
+from contextlib import nullcontext
+from ipaddress import AddressValueError, IPv4Address
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.errors import InvalidInput
 from controller.jobs.spec import MAX_ENDPOINTS, Algorithm, JobSpec
@@ -149,6 +153,27 @@ def test_rails_that_do_not_fit_the_endpoints_are_refused(rails: list[list[str]],
     endpoints = ["10.0.1.1", "10.0.1.1", "10.0.3.1"]
     found = problems(endpoints=endpoints, rails=[{"endpoints": rail} for rail in rails])
     assert {at: told.partition(" (given: 'nic')")[0] for at, told in found.items()} == {path: message}
+
+
+@given(
+    st.one_of(
+        st.ip_addresses(v=4).map(str),
+        st.lists(st.sampled_from(["0", "00", "01", "1", "127", "223", "224", "239", "240", "255", "256", ""])).map(
+            ".".join
+        ),
+        st.text(st.sampled_from(list("0123456789abx. :/-+_\0\n\ud800\u0661"))),
+    )
+)
+def test_addresses_are_what_the_standard_library_takes_for_addresses_of_hosts(text: str) -> None:
+    try:
+        address = IPv4Address(text)
+    except AddressValueError:
+        expected = False
+    else:
+        expected = not (address.is_multicast or address.is_unspecified or address.is_loopback or address.is_reserved)
+    given_as = {**SPEC, "endpoints": [text, "10.0.2.1", "10.0.3.1"]}
+    with nullcontext() if expected else pytest.raises(InvalidInput):
+        assert JobSpec.parse(given_as).endpoints[0] == text
 
 
 def test_there_are_at_most_eight_nics() -> None:

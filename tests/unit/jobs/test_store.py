@@ -19,8 +19,9 @@ from controller.config import Strategy
 from controller.errors import InvalidInput
 from controller.jobs import store as store_module
 from controller.jobs.collectives import VirtualLink
+from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState
-from controller.jobs.records import changes
+from controller.jobs.records import Key, Kind, changes, encode
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.store import StateStore
 
@@ -89,6 +90,7 @@ def full() -> SavedState:
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
         {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9))},
         {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
+        {f"b-{n}": JobEnd(JobId("b"), f"b-{n}", "red", reason, 1e9 + n) for n, reason in enumerate(EndReason)},
     )
 
 
@@ -99,7 +101,7 @@ def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
     before = full()
-    after = SavedState(before.jobs[1:], None, {}, {}, before.connections)
+    after = SavedState(before.jobs[1:], None, {}, {}, before.connections, before.ends)
     changed = changes(before, after)
     assert {(key.kind, key.key): value for key, value in changed.items()} == {
         ("job", "b"): None,
@@ -168,8 +170,8 @@ FORMAT_2 = {
 }
 
 
-def write_format_2(directory: Path, records: Mapping[tuple[str, str], str]) -> None:
-    """As the version before wrote it, in two commits."""
+def write_format(version: int, directory: Path, records: Mapping[tuple[str, str], str]) -> None:
+    """As the version that had this format wrote it, in two commits."""
     database = sqlite3.connect(directory / "state.db", isolation_level=None)
     with closing(database):
         database.execute("PRAGMA journal_mode = WAL")
@@ -184,11 +186,11 @@ def write_format_2(directory: Path, records: Mapping[tuple[str, str], str]) -> N
         revision = store_module._sealed(2, len(records), total)
         database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", revision)
         database.execute(f"PRAGMA application_id = {store_module.APPLICATION}")
-        database.execute("PRAGMA user_version = 2")
+        database.execute(f"PRAGMA user_version = {version}")
 
 
 def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Path) -> None:
-    write_format_2(tmp_path, FORMAT_2)
+    write_format(2, tmp_path, FORMAT_2)
     before = (tmp_path / "state.db").read_bytes()
     found = read(tmp_path)
     assert (tmp_path / "state.db").read_bytes() == before, "reading changes nothing"
@@ -207,13 +209,33 @@ def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Pa
     store.close()
 
 
+def test_a_database_of_format_3_is_taken_over_and_can_have_ends_then(tmp_path: Path) -> None:
+    write_format(3, tmp_path, {("job", "a"): encode(Key(Kind.JOB, "a"), job("a"))})
+    before = read(tmp_path)
+    assert before == SavedState((job("a"),))
+    ended = SavedState((), ends={"a-1": JobEnd(JobId("a"), "a-1", "", EndReason.DEREGISTERED, 1e9)})
+    store = StateStore(tmp_path)
+    assert store.load() == before
+    store.begin()
+    assert commit(store, before, ended) == 4, "the migration was the third"
+    store.close()
+    assert read(tmp_path) == ended
+
+
+def test_ends_come_back_in_their_order(tmp_path: Path) -> None:
+    ends = [JobEnd(JobId("a"), uid, "", EndReason.LEASE_RAN_OUT, 1e9) for uid in "zbyaxc"]
+    states = [SavedState(ends={end.uid: end for end in ends[first : first + 3]}) for first in range(4)]
+    written(tmp_path, *states)
+    assert list(read(tmp_path).ends.values()) == ends[3:]
+
+
 # ---- what cannot be read
 
 
 def test_every_job_that_cannot_be_read_is_named_and_the_state_stays_as_it_is(tmp_path: Path) -> None:
     bad = spec("c").model_dump_json().replace("all_to_all", "telepathy")
     other = spec("e").model_dump_json()
-    write_format_2(tmp_path, FORMAT_2 | {("job", "c"): bad, ("job", "d"): other})
+    write_format(2, tmp_path, FORMAT_2 | {("job", "c"): bad, ("job", "d"): other})
     before = (tmp_path / "state.db").read_bytes()
     with pytest.raises(InvalidInput, match=r"cannot be read: .*job 'c': .*algorithm.*job 'd': it is of job 'e'"):
         read(tmp_path)
@@ -249,8 +271,8 @@ def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, na
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
-        database.execute("PRAGMA user_version = 4")
-    with pytest.raises(InvalidInput, match="it has format 4, this version reads 2 to 3"):
+        database.execute("PRAGMA user_version = 5")
+    with pytest.raises(InvalidInput, match="it has format 5, this version reads 2 to 4"):
         read(tmp_path)
 
 
