@@ -87,6 +87,11 @@ class _TenantQuota(_Table):
     """What one tenant may have at a time; without a limit only those of the controller count."""
 
     name: _Tenant
+    max_learning_rules: int | None = Field(default=None, ge=0)
+
+    @property
+    def quota(self) -> Quota:
+        return Quota(self.max_jobs, self.max_virtual_links, self.max_learning_rules)
     max_jobs: int | None = Field(default=None, ge=0)
     max_virtual_links: int | None = Field(default=None, ge=0)
 
@@ -106,7 +111,7 @@ class Identities:
     """What one tokens file says."""
 
     def __init__(self, file: _TokensFile) -> None:
-        quotas = {tenant.name: Quota(tenant.max_jobs, tenant.max_virtual_links) for tenant in file.tenant}
+        quotas = {tenant.name: tenant.quota for tenant in file.tenant}
         self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
         self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
 

@@ -169,11 +169,14 @@ class JobRegistry:
             vitals.reported = Reported(before.iterations + len(new), times_s[-1], recent_s, new[-1].index)
         return new
 
-    def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None) -> Job:
+    def report_connections(
+        self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None, quota: Quota = NO_QUOTA
+    ) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
         They carry bytes both ways. Raises ``NotFound``; ``WrongLeaseToken``; ``Conflict`` when the job did not announce
         that it reports them, and for a connection that another job has reported: all of them are refused then;
-        ``InvalidInput`` for addresses that are not the job's, and for too many."""
+        ``InvalidInput`` for addresses that are not the job's, and for too many; ``Exhausted`` beyond the quota, which
+        counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job_id}' was registered without reports_connections")
@@ -192,8 +195,10 @@ class JobRegistry:
             )
         InvalidInput.refuse(problems)
         self._refuse_taken(job_id, reported)
+        new = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+        refuse_over_quota(quota, self.jobs.values(), new, job)
         self._connections.put(job_id, reports)
-        return self._put(replace(job, dividing=replace(job.dividing, connections=by_pair(reports))))
+        return self._put(new)
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:

@@ -34,6 +34,7 @@ tenant = "red"
 name = "blue"
 max_jobs = 2
 max_virtual_links = 100
+max_learning_rules = 30
 """
 
 
@@ -52,7 +53,7 @@ def problems(path: Path) -> list[str]:
 
 
 def test_a_token_is_its_tenants_with_that_tenants_quota(file: Path) -> None:
-    assert Identities.load(file).by_token(TOKEN) == Caller("blue trainers", Role.TENANT, "blue", Quota(2, 100))
+    assert Identities.load(file).by_token(TOKEN) == Caller("blue trainers", Role.TENANT, "blue", Quota(2, 100, 30))
 
 
 @pytest.mark.parametrize("token", ["", "sbx_exampl", "sbx_example ", SHA256, "sbx_ex\u00e4mple", "\udcff"])
