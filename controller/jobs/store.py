@@ -32,6 +32,8 @@ from controller.jobs.messages import SavedState
 from controller.jobs.records import FORMAT, Changes, Key, Kind, changes, decode, encode
 
 log = structlog.get_logger(__name__)
+FILE = "state.db"
+
 
 OLDEST = 2
 """Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
@@ -65,7 +67,7 @@ class StateStore:
 
     def __init__(self, state_dir: Path | None) -> None:
         self.directory = state_dir
-        self._path = state_dir / "state.db" if state_dir else None
+        self._path = state_dir / FILE if state_dir else None
         self._lock: int | None = None
         self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None

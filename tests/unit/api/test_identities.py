@@ -74,8 +74,8 @@ def test_a_certificate_with_the_names_of_two_callers_is_nobodys(file: Path) -> N
 
 
 def test_a_file_that_others_can_read_is_refused_with_what_to_do(file: Path) -> None:
-    file.chmod(0o640)
-    assert problems(file) == ["FILE: others than its owner have access to it (mode 0640): chmod 600 FILE"]
+    file.chmod(0o644)
+    assert problems(file) == ["FILE: others than its owner have access to it (mode 0644): chmod 600 FILE"]
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
