@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from controller import config
-from controller.commands import analysis, jobs, network, offline, token, watch
+from controller.commands import analysis, jobs, network, offline, state, token, watch
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
 
@@ -29,6 +29,7 @@ app.add_typer(watch.commands, name="watch")
 app.add_typer(offline.commands)
 app.add_typer(analysis.commands)
 app.add_typer(token.commands)
+app.add_typer(state.commands, name="state")
 
 
 def main() -> None:
@@ -93,6 +94,8 @@ def serve(
         typer.echo("the configuration is valid")
         for line in exposure.who_may(settings):
             typer.echo(line)
+        for doubt in preflight.doubts(settings):
+            typer.echo(f"warning: {doubt}")
         return
     # Ryu and the solver take a second to import, which no other command needs.
     from controller.serving.serve import serve as run

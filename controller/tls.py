@@ -13,10 +13,15 @@ from pathlib import Path
 
 from controller.config import TlsFiles
 from controller.errors import FieldProblem, InvalidInput
+from controller.secret_files import open_to_others
 
 
 class _EncryptedKey(Exception):
     pass
+
+
+class _OpenKey(Exception):
+    """Has what is wrong with the modes of the file."""
 
 
 class TlsContext:
@@ -49,7 +54,7 @@ def server_context(section: str, files: TlsFiles | None) -> ssl.SSLContext | Non
     problems += [
         # Loading it as an authority checks a certificate without its key.
         problem("certificate", files.certificate, scratch.load_verify_locations),
-        problem("private_key", files.private_key, Path.read_bytes),
+        problem("private_key", files.private_key, _refuse_open),
     ]
     if not any(problems):
         load_key = partial(context.load_cert_chain, files.certificate, password=_no_password)
@@ -62,6 +67,8 @@ def _problem(section: str, field: str, path: Path, load: Callable[[Path], object
     where = f"{section}.{field}"
     try:
         load(path)
+    except _OpenKey as error:
+        return FieldProblem(where, f"{path}: {error}")
     except _EncryptedKey:
         return FieldProblem(where, f"{path} is encrypted, and the controller cannot ask for a password")
     except ssl.SSLError as error:
@@ -72,6 +79,12 @@ def _problem(section: str, field: str, path: Path, load: Callable[[Path], object
     except OSError as error:
         return FieldProblem(where, f"cannot read {path}: {error.strerror or error}")
     return None
+
+
+def _refuse_open(key: Path) -> None:
+    key.read_bytes()
+    if problem := open_to_others(key):
+        raise _OpenKey(problem)
 
 
 def _no_password() -> str:

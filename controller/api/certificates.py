@@ -16,6 +16,7 @@ import grpc
 
 from controller.config import TlsFiles, host_and_port, is_loopback
 from controller.errors import FieldProblem, InvalidInput
+from controller.secret_files import open_to_others
 from controller.tls import server_context
 
 
@@ -73,20 +74,21 @@ class Credentials:
         return cls(*(Path(path) if path else None for path in given))
 
     def channel(self, address: str, options: list[tuple[str, object]]) -> grpc.Channel:
-        """A connection to ``HOST:PORT`` or ``unix:PATH``; sockets are never encrypted. Raises ``InvalidInput``."""
+        """A connection to ``HOST:PORT`` or ``unix:PATH``; sockets are never encrypted. Raises ``InvalidInput``, also
+        for a key that others can read."""
         self._refuse_incomplete()
         if self.tls_ca is None or address.startswith("unix:"):
             return grpc.insecure_channel(address, options)
-        own = (_read(self.tls_key), _read(self.tls_certificate))
+        own = (_read_secret(self.tls_key), _read(self.tls_certificate))
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(self.tls_ca), *own), options)
 
     def metadata(self, address: str) -> tuple[tuple[str, str], ...]:
-        """Of every call. Raises ``InvalidInput``, also where others could read the token on its way."""
+        """Of every call. Raises ``InvalidInput``, also where others could read the token, in its file or on its way."""
         if self.token_file is None:
             return ()
         if self.tls_ca is None and not address.startswith("unix:") and not is_loopback(host_and_port(address)[0]):
             raise InvalidInput.of("--token-file", f"a token is sent to {address} only through TLS: give --tls-ca too")
-        token = (_read(self.token_file) or b"").decode(errors="replace").strip()
+        token = (_read_secret(self.token_file) or b"").decode(errors="replace").strip()
         if not token.isascii() or not token.isprintable() or not token or " " in token:
             raise InvalidInput.of(str(self.token_file), "is no file with one token")
         return (("authorization", f"Bearer {token}"),)
@@ -106,3 +108,10 @@ def _read(path: Path | None) -> bytes | None:
         return path.read_bytes() if path else None
     except OSError as error:
         raise InvalidInput((FieldProblem(str(path), error.strerror or str(error)),)) from None
+
+
+def _read_secret(path: Path | None) -> bytes | None:
+    found = _read(path)
+    if path and (problem := open_to_others(path)):
+        raise InvalidInput.of(str(path), problem)
+    return found

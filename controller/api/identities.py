@@ -1,6 +1,6 @@
 """Who callers are: the tokens file, which names tokens and client certificates, their roles, and quotas of tenants.
 
-In: a TOML file that only its owner can read. Out: the ``Caller`` of a token or of a certificate's names. The file has
+In: a TOML file that nobody else can read. Out: the ``Caller`` of a token or of a certificate's names. The file has
 no token in it, only its SHA-256: a token is 256 random bits, so nothing can be guessed from that.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import secrets
 import stat
 from collections.abc import Iterable
@@ -24,11 +23,10 @@ from pydantic_core import PydanticCustomError
 from controller.config import read_toml
 from controller.errors import FieldProblem, InvalidInput, field_problems
 from controller.jobs.messages import NO_QUOTA, Quota
+from controller.secret_files import of_another_user, open_to_others
 
 TOKEN_PREFIX = "sbx_"
 """So that tools which look for secrets in files find a token."""
-
-READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Role(StrEnum):
@@ -89,6 +87,11 @@ class _TenantQuota(_Table):
     name: _Tenant
     max_jobs: int | None = Field(default=None, ge=0)
     max_virtual_links: int | None = Field(default=None, ge=0)
+    max_learning_rules: int | None = Field(default=None, ge=0)
+
+    @property
+    def quota(self) -> Quota:
+        return Quota(self.max_jobs, self.max_virtual_links, self.max_learning_rules)
 
 
 class _TokensFile(_Table):
@@ -106,13 +109,13 @@ class Identities:
     """What one tokens file says."""
 
     def __init__(self, file: _TokensFile) -> None:
-        quotas = {tenant.name: Quota(tenant.max_jobs, tenant.max_virtual_links) for tenant in file.tenant}
+        quotas = {tenant.name: tenant.quota for tenant in file.tenant}
         self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
         self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
 
     @classmethod
     def load(cls, path: Path) -> Identities:
-        """Raises ``InvalidInput`` with every problem of the file, and when others than its owner can read it."""
+        """Raises ``InvalidInput`` with every problem of the file, and when others can read or change it."""
         _refuse_open_file(path)
         file = read_toml(path, _TokensFile)
         InvalidInput.refuse(FieldProblem(f"{path}: {p.path}", p.message) for p in _problems(file))
@@ -177,13 +180,10 @@ def _twice(table: str, field: str, values: list[str]) -> Iterable[FieldProblem]:
 
 def _refuse_open_file(path: Path) -> None:
     try:
-        found = path.stat()
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InvalidInput.of(str(path), "is not a file")
+        problem = of_another_user(path) or open_to_others(path)
     except OSError as error:
         raise InvalidInput.of(str(path), error.strerror or str(error)) from None
-    if not stat.S_ISREG(found.st_mode):
-        raise InvalidInput.of(str(path), "is not a file")
-    if found.st_uid not in (0, os.geteuid()):
-        raise InvalidInput.of(str(path), f"belongs to another user: chown {os.geteuid()} {path}")
-    if found.st_mode & READABLE_BY_OTHERS:
-        mode = f"{stat.S_IMODE(found.st_mode):04o}"
-        raise InvalidInput.of(str(path), f"others than its owner have access to it (mode {mode}): chmod 600 {path}")
+    if problem:
+        raise InvalidInput.of(str(path), problem)

@@ -12,10 +12,10 @@ import base64
 import hmac
 import os
 import secrets
-import stat
 from pathlib import Path
 
 from controller.errors import InvalidInput
+from controller.secret_files import of_another_user, open_to_others
 
 SECRET_BYTES = 32
 FILE = "lease.key"
@@ -52,11 +52,11 @@ def _kept(path: Path) -> bytes:
     try:
         if not path.exists():
             _make(path, secrets.token_bytes(SECRET_BYTES))
-        secret, mode = path.read_bytes(), path.stat().st_mode
+        secret, problem = path.read_bytes(), of_another_user(path) or open_to_others(path)
     except OSError as error:
         raise InvalidInput.of("state_dir", f"{path} cannot be read or made: {error.strerror or error}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidInput.of("state_dir", f"others may read {path}, the secret of lease tokens: chmod 600 {path}")
+    if problem:
+        raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
     if len(secret) != SECRET_BYTES:
         message = (
             f"{path} has {len(secret)} bytes and not {SECRET_BYTES}. Restore it from a copy; or delete it: then the "

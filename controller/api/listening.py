@@ -85,7 +85,7 @@ def _unix(path: Path, mode: int) -> socket.socket:
 
 def _make_directory(directory: Path) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o755, parents=True, exist_ok=True)  # whatever the umask: nobody else removes the socket
     except OSError as error:
         raise OSError(error.errno, f"cannot make {directory} for the API's socket: {error.strerror}") from None
 

@@ -198,7 +198,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
         connections = await _off_loop(request, convert.connections, request)
-        await self._ask(ReportConnections(JobId(request.job_id), request.address, connections, owner))
+        await self._ask(
+            ReportConnections(JobId(request.job_id), request.address, connections, owner, CALLER.get().quota)
+        )
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802

@@ -10,6 +10,9 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from controller.errors import InvalidInput
+from controller.secret_files import open_to_others
+
 
 def path_of(job_id: str) -> Path:
     """Where the job's token is kept."""
@@ -19,11 +22,15 @@ def path_of(job_id: str) -> Path:
 
 
 def kept(job_id: str) -> str:
-    """The job's token; empty when there is none. Raises ``OSError``."""
+    """The job's token; empty when there is none. Raises ``OSError``, and ``InvalidInput`` when others can read it."""
+    path = path_of(job_id)
     try:
-        return path_of(job_id).read_text(encoding="utf-8", errors="replace").strip()
+        token, problem = path.read_text(encoding="utf-8", errors="replace").strip(), open_to_others(path)
     except FileNotFoundError:
         return ""
+    if problem:
+        raise InvalidInput.of(str(path), problem)
+    return token
 
 
 def keep(job_id: str, token: str) -> None:

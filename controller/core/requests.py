@@ -136,7 +136,7 @@ class Requests:
     def _connections(self, message: ReportConnections, now: float) -> Effects:
         s, job_id = self._state, message.job_id
         before = s.jobs.known(job_id)
-        job = s.jobs.report_connections(job_id, message.address, message.connections, message.owner)
+        job = s.jobs.report_connections(job_id, message.address, message.connections, message.owner, message.quota)
         when_saved = self._reply_when_saved(message.reply, None, job_id, before)
         if before.job and before.job.dividing == job.dividing:
             return when_saved

@@ -133,8 +133,9 @@ def _refused(config: Config, problems: list[str]) -> str:
     more = f"; and {len(problems) - MAX_NAMED} more jobs" if len(problems) > MAX_NAMED else ""
     return (
         f"jobs that are saved in {config.state_dir} cannot be accepted: {'; '.join(problems[:MAX_NAMED])}{more}. "
-        f"Nothing was changed. Raise the limit (jobs.max_jobs is {config.jobs.max_jobs}), or start the version of "
-        "signalbox that saved them and deregister them there, or move the files away to start without jobs"
+        f"Nothing was changed. Raise the limit (jobs.max_jobs is {config.jobs.max_jobs}, jobs.max_virtual_links "
+        f"{config.jobs.max_virtual_links}), or forget them (signalbox state drop --state-dir {config.state_dir} JOB), "
+        "or start the version of signalbox that saved them and deregister them there"
     )
 
 

@@ -8,7 +8,7 @@ iteration times and connections, now and then the time. Out: per job a frozen ``
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from types import MappingProxyType
@@ -53,6 +53,7 @@ class MeasuredDemand:
         self._waiting: deque[JobId] = deque()
         self._suspicious: frozenset[str] = frozenset()
         self._turns: dict[JobId, float] = {}
+        self._served: dict[str, float] = {}
         self._forget_at = math.inf
 
     def refuse_unlearnable(self, spec: JobSpec) -> None:
@@ -191,9 +192,27 @@ class MeasuredDemand:
                 over, math.inf
             )
         left = self._max_learning_rules
-        for job_id, since in turns.items():
-            fits = wanted[job_id] <= left
+        for job_id in self._in_turn(turns):
+            since, fits = turns[job_id], wanted[job_id] <= left
+            if fits and since == math.inf:
+                self._served[self._tenant(job_id)] = now
             turns[job_id] = min(since, now) if fits else math.inf
             left -= wanted[job_id] if fits else 0
         self._turns = turns
         return {job_id for job_id, since in turns.items() if since < math.inf}
+
+    def _in_turn(self, turns: Mapping[JobId, float]) -> list[JobId]:
+        """The first job of each tenant, then the second of each, and so on: none waits for all jobs of another. Of
+        those which are equal in that, first the ones that are being learnt, then the tenant whose latest turn began
+        first."""
+        self._served = {tenant: self._served.get(tenant, -math.inf) for tenant in map(self._tenant, turns)}
+        before = Counter[str]()
+        order: dict[JobId, tuple[int, bool, float]] = {}
+        for job_id, since in turns.items():
+            tenant = self._tenant(job_id)
+            order[job_id] = before[tenant], since == math.inf, self._served[tenant]
+            before[tenant] += 1
+        return sorted(order, key=order.__getitem__)
+
+    def _tenant(self, job_id: JobId) -> str:
+        return self._jobs[job_id].job.registration.tenant

@@ -22,10 +22,12 @@ def new_uid() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may have at a time; None where only the controller's own limits count."""
+    """What a tenant may have at a time; None where only the controller's own limits count. ``max_learning_rules``:
+    pairs of hosts that are counted to learn what its observed jobs send."""
 
     max_jobs: int | None = None
     max_virtual_links: int | None = None
+    max_learning_rules: int | None = None
 
 
 NO_QUOTA = Quota()
@@ -137,6 +139,7 @@ class ReportConnections:
     address: str
     connections: frozenset[Connected]
     owner: str | None = None
+    quota: Quota = NO_QUOTA
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 

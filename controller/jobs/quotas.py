@@ -13,6 +13,7 @@ from controller.errors import Exhausted
 from controller.jobs.collectives import link_count
 from controller.jobs.messages import NO_QUOTA, Quota
 from controller.jobs.spec import MAX_VIRTUAL_LINKS, JobSpec
+from controller.jobs.watched_job import learning_rules
 
 if TYPE_CHECKING:
     from controller.jobs.job import Job
@@ -31,6 +32,19 @@ def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | N
     if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
         uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
         raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links)
+    if quota.max_learning_rules is not None:
+        _refuse_learning(quota.max_learning_rules, others, job, held)
+
+
+def _refuse_learning(limit: int, others: Iterable[Job], job: Job, held: Job | None) -> None:
+    more = learning_rules(job)
+    if more <= (learning_rules(held) if held else 0):
+        return
+    used = sum(map(learning_rules, others))
+    if used + more > limit:
+        uses = f"{used} pairs of hosts that are counted for observed jobs besides the {more} of job '{job.id}'"
+        error = _exhausted(job.registration.tenant, uses, "max_learning_rules", limit)
+        raise Exhausted(f"{error}. Announce collectives or transfers, or fewer endpoints", error.subject)
 
 
 def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None) -> None:

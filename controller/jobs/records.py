@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from controller.config import Strategy
@@ -118,6 +119,32 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
         connections={job_id: of_job for job_id, of_job in found[Kind.CONNECTIONS].items() if job_id in known},
         ends=found[Kind.END],
     )
+
+
+def first_format(path: Path) -> SavedState:
+    """The JSON file that was written before there was a database, with the records of format 2; nothing
+    without one. Raises ``ValueError``."""
+    if not path.exists():
+        return SavedState()
+    try:
+        data = json.loads(path.read_bytes())
+        if data["format"] != 1:
+            raise ValueError(f"it has format {data['format']}")
+        return decode(((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data)), 2)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
+    if data["strategy"] is not None:
+        yield Kind.STRATEGY, "", data["strategy"]
+    for number, job in enumerate(data["jobs"]):
+        yield Kind.JOB, str(job.get("job_id", number)), job
+    for src, dst, *shares in data.get("shares", ()):
+        yield Kind.SHARES, f"{src} {dst}", shares
+    for kind in (Kind.MEASURED, Kind.CONNECTIONS):
+        for job_id, value in data.get(kind, {}).items():
+            yield kind, job_id, value
 
 
 def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:

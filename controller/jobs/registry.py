@@ -173,12 +173,15 @@ class JobRegistry:
             vitals.reported = Reported(before.iterations + len(new), times_s[-1], recent_s, new[-1].index)
         return new
 
-    def report_connections(self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None) -> Job:
+    def report_connections(
+        self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None, quota: Quota = NO_QUOTA
+    ) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
         They carry bytes both ways. Raises ``NotFound``; ``WrongLeaseToken``; ``Conflict`` when the job did not announce
         that it reports them, and for a connection that another job has reported: all of them are refused then;
-        ``InvalidInput`` for addresses that are not the job's, and for too many."""
-        return self._put(self._with_reports(self.owned(job_id, owner), {address: reported}))
+        ``InvalidInput`` for addresses that are not the job's, and for too many; ``Exhausted`` beyond the quota, which
+        counts pairs with connections of an observed job."""
+        return self._put(self._with_reports(self.owned(job_id, owner), {address: reported}, quota))
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
@@ -325,7 +328,7 @@ class JobRegistry:
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
 
-    def _with_reports(self, job: Job, new: Reports) -> Job:
+    def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA) -> Job:
         """The job with these connections, which are its own then. Raises as ``report_connections``."""
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job.id}' was registered without reports_connections")
@@ -346,8 +349,10 @@ class JobRegistry:
             )
         InvalidInput.refuse(problems)
         self._refuse_taken(job.id, reported)
+        with_reports = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+        refuse_over_quota(quota, self.jobs.values(), with_reports, job)
         self._connections.put(job.id, reports)
-        return replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+        return with_reports
 
     def _refuse_taken(self, job_id: JobId, reported: frozenset[Connected]) -> None:
         taken = self._connections.taken(job_id, reported)

@@ -15,26 +15,27 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import queue
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import structlog
 
-from controller.errors import InvalidInput
+from controller.errors import InvalidInput, NotFound
 from controller.jobs.messages import SavedState
-from controller.jobs.records import FORMAT, Changes, Key, Kind, changes, decode, encode
+from controller.jobs.records import FORMAT, Changes, Key, Kind, Unreadable, changes, decode, encode, first_format
 from controller.private_directory import private_directory
 
 log = structlog.get_logger(__name__)
+
+FILE = "state.db"
 
 OLDEST = 2
 """Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
@@ -58,6 +59,14 @@ Done = Callable[[int | OSError], None]
 """Is given the revision that holds the changes, or why nothing does. Called in the store's thread."""
 
 
+class Written(NamedTuple):
+    """What a database holds, as text of the format that it has: nothing is accepted by today's rules yet."""
+
+    records: tuple[tuple[Key, str], ...]
+    revision: int
+    format: int
+
+
 class _Commit(NamedTuple):
     changes: Changes
     done: Done
@@ -68,7 +77,7 @@ class StateStore:
 
     def __init__(self, state_dir: Path | None) -> None:
         self.directory = state_dir
-        self._path = state_dir / "state.db" if state_dir else None
+        self._path = state_dir / FILE if state_dir else None
         self._lock: int | None = None
         self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -112,21 +121,49 @@ class StateStore:
         there cannot be read."""
         if self._path is None or self.directory is None:
             return SavedState()
-        if not self.claim():
-            who = f"another controller uses {self.directory} (process {self.owner()})"
-            raise InvalidInput.of("state_dir", f"{who}; stop it, or start with --standby to take over when it ends")
+        self._claim_now("stop it, or start with --standby to take over when it ends")
         try:
             if self._path.exists():
-                saved, found = _read(self._path)
+                records, revision, found = _read(self._path)
+                saved = replace(decode(records, found), revision=revision)
             elif left := [file.name for file in _beside(self._path) if file.exists()]:
                 raise ValueError(f"{self._path.name} is missing beside {' and '.join(left)}")
             else:
-                saved, found = _of_first_format(self.directory / "state.json"), 1
+                saved, found = first_format(self.directory / "state.json"), 1
         except (sqlite3.Error, OSError, ValueError) as error:
             raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
         self._loaded, self._revision = (saved, found), saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))
         return saved
+
+    def written(self) -> Written:
+        """The records, whether they would be accepted or not. Raises ``InvalidInput`` as ``load`` does."""
+        if self._path is None or not self._path.exists():
+            raise InvalidInput.of("state_dir", f"there is no {FILE} in {self.directory}")
+        self._claim_now("stop it, and any that stands by")
+        try:
+            return _read(self._path)
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise InvalidInput.of("state_dir", _instructions(self._path.parent, error)) from None
+
+    def drop(self, job_ids: Iterable[str]) -> int:
+        """Forget these jobs, in one commit; returns its revision. All other records stay as they are, whether they
+        would be accepted or not. Raises ``NotFound``, and ``InvalidInput`` as ``load`` does."""
+        saved, wanted = {key.key for key, _ in self.written().records if key.kind is Kind.JOB}, tuple(job_ids)
+        if unknown := [job_id for job_id in wanted if job_id not in saved]:
+            raise NotFound(f"{self.directory} has no job '{unknown[0]}'")
+        gone = {Key(kind, job_id): None for job_id in wanted for kind in (Kind.JOB, Kind.CONNECTIONS, Kind.MEASURED)}
+        assert self._path is not None
+        try:
+            with closing(_opened(self._path)) as database:
+                return _write(database, [gone])
+        except (sqlite3.Error, OSError) as error:
+            raise _cannot_write(self._path.parent, error) from None
+
+    def _claim_now(self, else_: str) -> None:
+        if not self.claim():
+            who = f"another controller uses {self.directory} (process {self.owner()})"
+            raise InvalidInput.of("state_dir", f"{who}; {else_}")
 
     def begin(self) -> None:
         """Take commits from now on. To be called when what was loaded is accepted: it is written in today's format, if
@@ -142,7 +179,7 @@ class StateStore:
                 self._revision = _upgrade(database, saved)
             database.execute("SELECT number FROM revision").fetchone()  # opens the log and its index
         except (sqlite3.Error, OSError) as error:
-            raise InvalidInput.of("state_dir", f"cannot write in {self.directory}: {error}") from None
+            raise _cannot_write(self.directory, error) from None
         if found < FORMAT and saved != SavedState():
             log.info("the state of an older version was taken over", jobs=len(saved.jobs), revision=self._revision)
         self._thread = threading.Thread(target=self._run, args=(database,), name="state-store", daemon=True)
@@ -230,9 +267,8 @@ def _upgrade(database: sqlite3.Connection, saved: SavedState) -> int:
     return revision
 
 
-def _read(path: Path) -> tuple[SavedState, int]:
-    """With the format. A copy is read: reading a database can change it. Raises ``sqlite3.Error``,
-    ``OSError`` and ``ValueError``."""
+def _read(path: Path) -> Written:
+    """A copy is read: reading a database can change it. Raises ``sqlite3.Error``, ``OSError`` and ``ValueError``."""
     with private_directory("state") as scratch:
         for file in (path, *_beside(path)[:1]):
             if file.exists():
@@ -289,9 +325,8 @@ def _put(database: sqlite3.Connection, merged: Changes) -> int:
     return int(revision) + 1
 
 
-def _checked(database: sqlite3.Connection) -> tuple[SavedState, int]:
-    """All records with the revision, and the format. Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it
-    was written."""
+def _checked(database: sqlite3.Connection) -> Written:
+    """Raises ``sqlite3.Error`` and ``ValueError`` for what is not as it was written."""
     found = dict(zip(("application", "format"), _pragmas(database, "application_id", "user_version"), strict=True))
     if found["application"] != APPLICATION:
         raise ValueError("it is no state of signalbox")
@@ -309,8 +344,7 @@ def _checked(database: sqlite3.Connection) -> tuple[SavedState, int]:
         total ^= int.from_bytes(own)
     if _sealed(number, len(rows), total) != (number, *revision):
         raise ValueError(f"it is damaged: the records are not those of revision {number}")
-    records = ((Key(Kind(kind), key), value) for kind, key, value, _ in rows)
-    return replace(decode(records, found["format"]), revision=int(number)), found["format"]
+    return Written(tuple((Key(Kind(kind), key), value) for kind, key, value, _ in rows), int(number), found["format"])
 
 
 def _pragmas(database: sqlite3.Connection, *names: str) -> list[int]:
@@ -328,39 +362,20 @@ def _checksum(kind: str, key: str, value: str) -> bytes:
     return hashlib.blake2b("\0".join((kind, key, value)).encode(), digest_size=CHECKSUM_BYTES).digest()
 
 
-# ---- older and unreadable states
-
-
-def _of_first_format(path: Path) -> SavedState:
-    """The JSON file that was written before there was a database; nothing without one. Raises ``ValueError``."""
-    if not path.exists():
-        return SavedState()
-    try:
-        data = json.loads(path.read_bytes())
-        if data["format"] != 1:
-            raise ValueError(f"it has format {data['format']}")
-        return decode(((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data)), OLDEST)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{path.name}: {error}") from None
-
-
-def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
-    if data["strategy"] is not None:
-        yield Kind.STRATEGY, "", data["strategy"]
-    for number, job in enumerate(data["jobs"]):
-        yield Kind.JOB, str(job.get("job_id", number)), job
-    for src, dst, *shares in data.get("shares", ()):
-        yield Kind.SHARES, f"{src} {dst}", shares
-    for kind in (Kind.MEASURED, Kind.CONNECTIONS):
-        for job_id, value in data.get(kind, {}).items():
-            yield kind, job_id, value
+# ---- unreadable states
 
 
 def _instructions(directory: Path, error: Exception) -> str:
+    drop = f", or forget single jobs (signalbox state drop --state-dir {directory} JOB)"
     return (
-        f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy, or "
+        f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy"
+        f"{drop if isinstance(error, Unreadable) else ''}, or "
         "move its files away to start without jobs: they register again with their next heartbeat"
     )
+
+
+def _cannot_write(directory: Path, error: Exception) -> InvalidInput:
+    return InvalidInput.of("state_dir", f"cannot write in {directory}: {error}")
 
 
 def _sync_directory(directory: Path) -> None:

@@ -51,6 +51,13 @@ def count_pairs(spec: JobSpec) -> int:
     return sum(len(addresses) * (len(addresses) - 1) for addresses in _nics(spec))
 
 
+def learning_rules(job: Job) -> int:
+    """How many pairs are counted at most to learn what an observed job sends; 0 of one that announces it."""
+    if not job.spec.observed:
+        return 0
+    return len(job.dividing.connections) if job.dividing.owner else count_pairs(job.spec)
+
+
 def _nics(spec: JobSpec) -> list[set[str]]:
     return [set(spec.endpoints), *(set(rail.endpoints) for rail in spec.rails)]
 

@@ -1,7 +1,7 @@
 """What can be known to be wrong with a configuration before anything is started.
 
-In: the configuration. Out: nothing, or ``InvalidInput`` with every problem. Leaves no file behind and takes no port,
-so that the configuration of a running controller can be checked as well.
+In: the configuration. Out: nothing, or ``InvalidInput`` with every problem; and what is allowed but unwise. Leaves no
+file behind and takes no port, so that the configuration of a running controller can be checked as well.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from controller import tls
+from controller.api import lease_tokens
 from controller.api.identities import Identities
+from controller.api.listening import socket_path
 from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
+from controller.jobs import store
+from controller.secret_files import of_another_user, open_to_others, replaceable
 from controller.serving import exposure, inventory
 from controller.serving.reload import TLS_SECTIONS
 
@@ -24,9 +29,19 @@ def check(config: Config) -> None:
     InvalidInput.refuse(_problems(config))
 
 
+def doubts(config: Config) -> Iterator[str]:
+    """A sentence for each thing that works, and that an operator should know of."""
+    for address in config.api.listen:
+        path = socket_path(address)
+        with suppress(OSError):
+            if path and (problem := replaceable(path.parent)):
+                yield f"{address}: others may put a socket of theirs in its place, and get tokens: {problem}"
+
+
 def _problems(config: Config) -> Iterator[FieldProblem]:
     if config.state_dir:
         yield from _cannot_write("state_dir", config.state_dir)
+        yield from _open_state(config.state_dir)
     yield from _cannot_resolve("openflow.host", config.openflow.host)
     for section in TLS_SECTIONS:
         try:
@@ -36,8 +51,8 @@ def _problems(config: Config) -> Iterator[FieldProblem]:
     yield from _cannot_resolve("metrics.host", config.metrics.host)
     for i, address in enumerate(config.api.listen):
         where = f"api.listen[{i}]"
-        if address.startswith("unix:"):
-            yield from _cannot_write(where, Path(address.removeprefix("unix:")).parent)
+        if path := socket_path(address):
+            yield from _cannot_write(where, path.parent)
         else:
             yield from _cannot_resolve(where, host_and_port(address)[0])
     yield from exposure.problems(config.api)
@@ -67,3 +82,15 @@ def _cannot_write(where: str, directory: Path) -> Iterator[FieldProblem]:
             pass
     except OSError as error:
         yield FieldProblem(where, f"cannot write in {directory}: {error.strerror or error}")
+
+
+def _open_state(directory: Path) -> Iterator[FieldProblem]:
+    """What others could read or replace in it. What is not there yet will be made right."""
+    with suppress(OSError):
+        if problem := replaceable(directory):
+            yield FieldProblem("state_dir", f"{problem}; or name a directory in it, which the controller makes")
+    for name in (store.FILE, lease_tokens.FILE):
+        path = directory / name
+        with suppress(OSError):
+            if problem := of_another_user(path) or open_to_others(path):
+                yield FieldProblem(f"state_dir: {path}", problem)

@@ -34,7 +34,7 @@ from controller.planning.analysis.requests import Analyse
 from controller.planning.analysis.worker import AnalysisWorker, resolve
 from controller.planning.messages import SolvePlan, WorkOutLevels
 from controller.planning.worker import PlanningWorker
-from controller.serving import descriptors, exposure, inventory
+from controller.serving import descriptors, exposure, inventory, preflight
 from controller.serving.event_log import ALARM, events
 from controller.serving.garbage import Garbage, loading
 from controller.serving.reload import Hangups, Prepare, hangups, reloading
@@ -82,6 +82,8 @@ def _serve(
 ) -> int:
     InvalidInput.refuse(exposure.problems(config.api))
     logs.configure(json=config.log.json_lines, level=config.log.level)
+    for doubt in preflight.doubts(config):
+        log.warning("allowed, but look at it", what=doubt)
     given, config = config, descriptors.within(config, descriptors.raise_limit())
     store = StateStore(config.state_dir)
     if standby:

@@ -51,6 +51,7 @@ class Secured(NamedTuple):
 
     def token_file(self, token: str = TOKEN) -> Path:
         file = self.directory / "token"
+        file.touch(0o600)
         file.write_text(token + "\n")
         return file
 
@@ -225,6 +226,7 @@ def test_other_forms_of_authorization_are_refused(secured: Secured, metadata: li
 
 @pytest.mark.parametrize("content", ["", "two words", "t\u00f6ken", "a\nb"])
 def test_a_file_without_a_token_is_an_error_before_any_call(tmp_path: Path, content: str) -> None:
+    (tmp_path / "token").touch(0o600)
     (tmp_path / "token").write_text(content)
     with pytest.raises(InvalidInput, match="is no file with one token"):
         Client("127.0.0.1:1", credentials=Credentials(token_file=tmp_path / "token"))
@@ -247,7 +249,7 @@ def test_the_servers_files_are_checked_and_named(secured: Secured, tmp_path: Pat
     with pytest.raises(ValueError, match="missing: certificate, private_key"):
         ApiConfig(ca_certificates=tmp_path / "c")
     empty = tmp_path / "empty"
-    empty.touch()
+    empty.touch(0o600)
     settings = ApiConfig(certificate=secured.settings["certificate"], private_key=empty)
     with pytest.raises(InvalidInput, match=r"api\.private_key: .* is no PEM file"):
         ApiServer(settings, StatusBoard(), lambda _: None, LeaseTokens.of(None))

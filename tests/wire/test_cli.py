@@ -153,7 +153,11 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     assert signalbox("jobs", "update", spec_file) == Result(1, "", missing + look)
     assert signalbox("jobs", "deregister", "ring") == Result(1, "", missing + "--force does without\n")
     assert signalbox("jobs", "register", spec_file).err.endswith("or take it over; --take-over ends it\n")
+    (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
+    open_to_others = f"error: {leases}/ring.token: others than its owner have access to it (mode 0644): chmod 600 "
+    assert signalbox("jobs", "renew", "ring").err.startswith(open_to_others)
+    (leases / "ring.token").chmod(0o600)
     assert "the lease token is not that of job 'ring'" in signalbox("jobs", "renew", "ring").err
     second = signalbox("jobs", "register", "--take-over", spec_file, "--json").json["uid"]
     assert first != second
@@ -389,12 +393,20 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
     tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
     tokens.touch(0o600)
     tokens.write_text(made.err)
+    token_file.touch(0o600)
     token_file.write_text(made.out)
     assert made.out.strip() not in made.err
     with running_api(tokens=tokens) as api:
         at = ("--address", api.addresses[0])
         assert signalbox("status", *at).err == "error: a token or a client certificate is needed\n"
         assert signalbox("status", *at, "--token-file", token_file).status == 0
+        token_file.chmod(0o604)
+        refused = signalbox("status", *at, "--token-file", token_file)
+        assert (refused.status, refused.err.partition(": ")[2]) == (
+            1,
+            f"{token_file}: others than its owner have access to it (mode 0604): chmod 600 {token_file}\n",
+        )
+        token_file.chmod(0o600)
         denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
         assert denied == Result(1, "", "error: the role 'reader' may not call this\n")
 
@@ -406,6 +418,7 @@ def test_who_the_client_is_can_be_in_the_environment(
     tokens, token_file = tmp_path / "tokens.toml", tmp_path / "token"
     tokens.touch(0o600)
     tokens.write_text(made.err)
+    token_file.touch(0o600)
     token_file.write_text(made.out)
     ours = Authority(tmp_path, "ours")
     server = ours.sign("controller", also="IP:127.0.0.1")

@@ -26,7 +26,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder whose ``state`` is a file system of 128 kB."""
     state = tmp_path / "state"
     state.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(state)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k,mode=700", "tmpfs", str(state)], check=True)
     try:
         yield tmp_path
     finally:

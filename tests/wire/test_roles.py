@@ -66,6 +66,7 @@ def client(api: Running, directory: Path, name: str | None) -> Client:
     if name is None:
         return Client(api.addresses[0], timeout_s=5)
     file = directory / name
+    file.touch(0o600)
     file.write_text(token(name))
     return Client(api.addresses[0], timeout_s=5, credentials=Credentials(token_file=file))
 

@@ -54,6 +54,7 @@ class Reloaded:
     def certify(self, authority: Authority) -> None:
         made = authority.sign("controller", also=HERE)
         (self.folder / "c.pem").write_bytes(made.certificate.read_bytes())
+        (self.folder / "c.key").touch(0o600)
         (self.folder / "c.key").write_bytes(made.private_key.read_bytes())
         (self.folder / "ca.pem").write_bytes(authority.certificate.read_bytes())
 
@@ -69,6 +70,7 @@ class Reloaded:
 
     def client(self, token: str, authority: Authority) -> Client:
         file = self.folder / f"{token}.token"
+        file.touch(0o600)
         file.write_text(token)
         return Client(f"127.0.0.1:{self.port}", 5, Credentials(authority.certificate, token_file=file))
 
@@ -173,6 +175,11 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
     with pytest.raises(SignalboxError):
         controller.status("new", controller.second)
     controller.tokens.chmod(0o600)
+    (controller.folder / "c.key").chmod(0o644)
+    controller.hang_up('event="not reloaded: nothing has changed"')
+    assert f"chmod 600 {controller.folder}/c.key" in controller.log()
+    assert controller.status("old", controller.first)
+    (controller.folder / "c.key").chmod(0o600)
     (controller.folder / "c.key").write_text("no key")
     controller.hang_up('event="not reloaded: nothing has changed"')
     assert "is no PEM file with a private key" in controller.log()

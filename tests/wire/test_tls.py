@@ -94,7 +94,7 @@ def test_each_wrong_file_is_named_with_its_field(tmp_path: Path) -> None:
     ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
     right = openflow(ours)
     empty = tmp_path / "empty"
-    empty.touch()
+    empty.touch(0o600)
 
     def problems(**wrong: Path) -> dict[str, str]:
         with pytest.raises(InvalidInput) as error:
@@ -110,6 +110,10 @@ def test_each_wrong_file_is_named_with_its_field(tmp_path: Path) -> None:
     assert problems(private_key=empty) == {"openflow.private_key": "/empty is no PEM file with a private key"}
     assert problems(private_key=other.sign("leaf").private_key) == {
         "openflow.private_key": "/other-leaf.key is not the key of the certificate"
+    }
+    empty.chmod(0o644)
+    assert problems(private_key=empty) == {
+        "openflow.private_key": "/empty: others than its owner have access to it (mode 0644): chmod 600 /empty"
     }
 
 

@@ -34,6 +34,7 @@ tenant = "red"
 name = "blue"
 max_jobs = 2
 max_virtual_links = 100
+max_learning_rules = 30
 """
 
 
@@ -52,7 +53,7 @@ def problems(path: Path) -> list[str]:
 
 
 def test_a_token_is_its_tenants_with_that_tenants_quota(file: Path) -> None:
-    assert Identities.load(file).by_token(TOKEN) == Caller("blue trainers", Role.TENANT, "blue", Quota(2, 100))
+    assert Identities.load(file).by_token(TOKEN) == Caller("blue trainers", Role.TENANT, "blue", Quota(2, 100, 30))
 
 
 @pytest.mark.parametrize("token", ["", "sbx_exampl", "sbx_example ", SHA256, "sbx_ex\u00e4mple", "\udcff"])
@@ -73,8 +74,8 @@ def test_a_certificate_with_the_names_of_two_callers_is_nobodys(file: Path) -> N
 
 
 def test_a_file_that_others_can_read_is_refused_with_what_to_do(file: Path) -> None:
-    file.chmod(0o640)
-    assert problems(file) == ["FILE: others than its owner have access to it (mode 0640): chmod 600 FILE"]
+    file.chmod(0o644)
+    assert problems(file) == ["FILE: others than its owner have access to it (mode 0644): chmod 600 FILE"]
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:

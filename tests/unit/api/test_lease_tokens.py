@@ -55,8 +55,8 @@ def test_a_process_that_ends_while_it_makes_the_secret_leaves_none(tmp_path: Pat
 def test_a_secret_that_others_can_read_or_that_is_damaged_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     LeaseTokens.of(tmp_path)
     file = tmp_path / "lease.key"
-    file.chmod(0o640)
-    with pytest.raises(InvalidInput, match=rf"state_dir: others may read {file}, .*: chmod 600 {file}"):
+    file.chmod(0o644)
+    with pytest.raises(InvalidInput, match=rf"state_dir: {file}, the secret of .* \(mode 0644\): chmod 600 {file}"):
         LeaseTokens.of(tmp_path)
     file.chmod(0o600)
     file.write_bytes(b"short")

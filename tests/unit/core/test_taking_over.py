@@ -165,4 +165,4 @@ def test_a_start_over_a_lowered_limit_is_refused_with_the_names_of_the_jobs_beyo
     assert "job 'more1'" in text
     assert "job 'more2'" in text
     assert "'more0'" not in text
-    assert "Nothing was changed. Raise the limit (jobs.max_jobs is 2)" in text
+    assert "Nothing was changed. Raise the limit (jobs.max_jobs is 2, " in text

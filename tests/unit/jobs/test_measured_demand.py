@@ -51,7 +51,7 @@ class Cluster:
     def __init__(
         self, *specs: JobSpec, reports: bool = True, max_rules: int = 4032, bursts: float = 1.0, lag_s: float = 0.0
     ) -> None:
-        self.registry = JobRegistry(10)
+        self.registry = JobRegistry(100)
         self.now = 1000.0
         self.demand = MeasuredDemand(INTERVAL_S, max_rules)
         for one in specs:
@@ -511,6 +511,46 @@ def test_no_job_keeps_the_rules_for_learning_from_others(steady: bool) -> None:
         demand = cluster.train(INTERVAL_S, {**RIGHT, **({} if steady else {pairs[step % 12]: 1.0 * M})})
         assert sum(len(one.counted) for one in cluster.demand.demands.values() if one.learning) <= 12
     assert alike(shares(demand), RIGHT)
+
+
+def test_a_tenant_does_not_wait_for_all_jobs_of_another_to_be_learnt() -> None:
+    """Fifty observed jobs on the same four hosts that send nothing have asked before it."""
+    cluster = Cluster(max_rules=24)
+    for number in range(50):
+        one = JobSpec.parse({**spec(ADDRESSES[4:], []).model_dump(), "job_id": f"idle{number}"})
+        cluster.registry.register(RegisterJob(one, tenant="red"), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.job = JobId("idle0")
+    cluster.train(10, {})
+    cluster.registry.register(RegisterJob(spec(FOUR, []), tenant="blue"), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.job = JobId("job")
+    assert cluster.of_job.learning
+    assert sum(one.learning for one in cluster.demand.demands.values()) == 2
+    for number in range(5):  # whose end brings another one to the front of its tenant
+        cluster.registry.deregister(JobId(f"idle{number}"), None, 0.0, force=True)
+        cluster.demand.follow(cluster.registry.jobs, cluster.now)
+        assert cluster.of_job.learning
+    assert alike(shares(cluster.train(40, RIGHT)), RIGHT)
+
+
+def test_a_tenant_that_ends_its_jobs_early_does_not_keep_its_turn_for_the_next_ones() -> None:
+    """There are rules for one job at a time."""
+    cluster = Cluster(max_rules=12)
+    idle = [f"idle{number}" for number in range(5)]
+    for name in idle:
+        one = JobSpec.parse({**spec(ADDRESSES[4:], []).model_dump(), "job_id": name})
+        cluster.registry.register(RegisterJob(one, tenant="red"), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.job = JobId("idle0")
+    cluster.train(10, {})
+    cluster.registry.register(RegisterJob(spec(FOUR, []), tenant="blue"), cluster.now)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    cluster.job = JobId("job")
+    assert not cluster.of_job.learning
+    cluster.registry.deregister(JobId(idle[0]), None, 0.0, force=True)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    assert cluster.of_job.learning
 
 
 @pytest.mark.parametrize("phase", [0, 1])

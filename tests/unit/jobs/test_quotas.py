@@ -8,12 +8,13 @@ import pytest
 
 from controller.errors import AlreadyExists, Conflict, Exhausted, NotFound, WrongLeaseToken
 from controller.jobs.job import Job
-from controller.jobs.messages import NO_QUOTA, Quota, RegisterJob
+from controller.jobs.messages import NO_QUOTA, Connected, Quota, RegisterJob
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
 
 TWO_JOBS = Quota(max_jobs=2)
 TEN_LINKS = Quota(max_virtual_links=10)
+TWENTY_RULES = Quota(max_learning_rules=20)
 
 
 def spec(number: int, links: int = 1) -> JobSpec:
@@ -80,6 +81,51 @@ def test_a_quota_of_none_is_none(registry: JobRegistry) -> None:
     with pytest.raises(Exhausted, match="has 0 jobs; its quota max_jobs is 0"):
         register(registry, spec(1), "blue", Quota(max_jobs=0))
     register(registry, spec(1, links=100), "blue", NO_QUOTA)
+
+
+def observed(number: int, hosts: int, **more: Any) -> JobSpec:
+    endpoints = [f"10.{number}.0.{host + 1}" for host in range(hosts)]
+    return JobSpec.parse({"job_id": f"job{number}", "endpoints": endpoints, **more})
+
+
+def test_pairs_that_are_counted_for_all_observed_jobs_of_a_tenant_count_together(registry: JobRegistry) -> None:
+    register(registry, observed(1, 4), "blue", TWENTY_RULES)
+    register(registry, spec(2, links=30), "blue", TWENTY_RULES)
+    register(registry, observed(3, 5), "red", TWENTY_RULES)
+    expected = (
+        "tenant 'blue' has 12 pairs of hosts that are counted for observed jobs besides the 12 of job 'job4'; "
+        "its quota max_learning_rules is 20. Announce collectives or transfers, or fewer endpoints"
+    )
+    with pytest.raises(Exhausted, match=expected) as error:
+        register(registry, observed(4, 4), "blue", TWENTY_RULES)
+    assert error.value.subject == "tenant:blue"
+    register(registry, observed(4, 3), "blue", TWENTY_RULES)
+
+
+def test_an_update_to_an_observed_job_counts_and_one_above_a_lowered_quota_may_become_smaller(
+    registry: JobRegistry,
+) -> None:
+    job = register(registry, spec(1, links=5), "blue", TWENTY_RULES)
+    with pytest.raises(Exhausted, match="besides the 30 of job 'job1'"):
+        registry.update(observed(1, 6), job.uid, quota=TWENTY_RULES)
+    registry.update(observed(1, 7), job.uid)
+    registry.update(observed(1, 6), job.uid, quota=TWENTY_RULES)
+
+
+def test_an_observed_job_that_reports_its_connections_counts_their_pairs(registry: JobRegistry) -> None:
+    job = register(registry, observed(1, 30, reports_connections=True), "blue", TWENTY_RULES)
+    source, *others = job.spec.endpoints
+
+    def report(number: int, quota: Quota = TWENTY_RULES) -> None:
+        reported = frozenset(Connected(source, 1000, one, port) for one in others[:number] for port in (1, 2))
+        registry.report_connections(job.id, source, reported, job.uid, quota)
+
+    report(10)
+    with pytest.raises(Exhausted, match="besides the 22 of job 'job1'"):
+        report(11)
+    assert len(registry.connections[job.id]) == 20, "nothing of it was taken"
+    report(12, NO_QUOTA)
+    report(11)
 
 
 # ---- other tenants

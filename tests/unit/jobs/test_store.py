@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from controller.config import Strategy
-from controller.errors import InvalidInput
+from controller.errors import InvalidInput, NotFound
 from controller.jobs import store as store_module
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.ends import EndReason, JobEnd
@@ -494,3 +495,48 @@ def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path
     assert store.claim()
     assert store.owner() == str(os.getpid())
     store.close()
+
+
+# ---- jobs that are dropped
+
+
+def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: Path) -> None:
+    before = full()
+    written(tmp_path, SavedState((job("b"),)), before)
+    store = StateStore(tmp_path)
+    assert store.drop(["c", "a"]) == 3
+    store.close()
+    assert read(tmp_path) == SavedState((job("b"),), before.strategy, before.shares, ends=before.ends)
+
+
+def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
+    """Also in an older format, which is still that then."""
+    wrong = spec("a").model_dump() | {"lease_s": -1}
+    write_format(2, tmp_path, FORMAT_2 | {("job", "a"): json.dumps(wrong)})
+    with pytest.raises(InvalidInput, match=rf"job 'a': lease_s.*\(signalbox state drop --state-dir {tmp_path} JOB\)"):
+        read(tmp_path)
+    store = StateStore(tmp_path)
+    store.drop(["a"])
+    store.close()
+    found = read(tmp_path)
+    assert [job.spec for job in found.jobs] == [spec("b")]
+    assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+
+
+def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    with pytest.raises(InvalidInput, match=f"there is no state.db in {tmp_path}"):
+        StateStore(tmp_path).drop(["a"])
+    written(tmp_path, full())
+    before = path.read_bytes()
+    store = StateStore(tmp_path)
+    with pytest.raises(NotFound, match=f"{tmp_path} has no job 'd'"):
+        store.drop(["a", "d"])
+    with pytest.raises(InvalidInput, match=rf"another controller uses {tmp_path} \(process {os.getpid()}\); stop it"):
+        StateStore(tmp_path).drop(["a"])
+    store.close()
+    assert path.read_bytes() == before
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE record SET value = replace(value, '7.5', '8.5') WHERE key = 'b'")
+    with pytest.raises(InvalidInput, match=r"it is damaged: job 'b' is not what was written\. Nothing was changed"):
+        StateStore(tmp_path).drop(["a"])

@@ -60,3 +60,33 @@ def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:
     }
     assert "chmod 600" in found[f"api.tokens: {tokens}"]
     assert "api.insecure = true" in found["api.listen[0]"]
+
+
+def test_a_state_that_others_can_read_or_replace_is_a_problem(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(0o755)
+    preflight.check(Config(state_dir=state))
+    for name in ("state.db", "lease.key"):
+        (state / name).touch(0o600)
+    preflight.check(Config(state_dir=state))
+    (state / "state.db").chmod(0o644)
+    (state / "lease.key").chmod(0o660)
+    state.chmod(0o775)
+    where = "others than its owner"
+    assert problems(state_dir=state) == {
+        "state_dir": f"{where} can write in {state} (mode 0775): chmod go-w {state}; or name a directory in it, which "
+        "the controller makes",
+        f"state_dir: {state}/state.db": f"{where} have access to it (mode 0644): chmod 600 {state}/state.db",
+        f"state_dir: {state}/lease.key": f"{where} have access to it (mode 0660): chmod 600 {state}/lease.key",
+    }
+
+
+def test_a_socket_in_a_directory_of_everybody_is_doubted_and_allowed(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o1777)
+    listen = [f"unix:{tmp_path}/open/api.sock", f"unix:{tmp_path}/none/api.sock", "127.0.0.1:0"]
+    config = Config.model_validate({"api": {"listen": listen}})
+    preflight.check(config)
+    (doubt,) = preflight.doubts(config)
+    assert doubt.startswith(f"{listen[0]}: others may put a socket of theirs in its place, and get tokens: ")
+    assert doubt.endswith(f"(mode 1777): chmod go-w {tmp_path}/open")

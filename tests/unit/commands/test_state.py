@@ -1,0 +1,100 @@
+"""``signalbox state``: what is saved, and jobs that are dropped from it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controller.cli import main
+from controller.config import Config, JobsConfig
+from controller.core.state import initial
+from controller.errors import InvalidInput
+from controller.jobs.messages import Registration, SavedState
+from controller.jobs.records import changes
+from controller.jobs.spec import JobSpec
+from controller.jobs.store import StateStore
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def signalbox(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Returns the exit status, and what is on stdout and stderr."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["signalbox", "state", *map(str, arguments)])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def saved(*names: str) -> SavedState:
+    jobs = []
+    for number, name in enumerate(names):
+        ips = [f"10.0.{number}.1", f"10.0.{number}.2"]
+        transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
+        spec = JobSpec.parse({"job_id": name, "endpoints": ips, "transfers": transfers})
+        jobs.append(Registration(spec, f"uid-of-{name}", "blue", registered_at=1.8e9))
+    return SavedState(tuple(jobs))
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Three jobs."""
+    store = StateStore(tmp_path)
+    store.load()
+    store.begin()
+    store.commit(changes(SavedState(), saved("first", "second", "third")), lambda _: None)
+    store.close()
+    return tmp_path
+
+
+def start(state_dir: Path) -> SavedState:
+    """As a controller whose limit is two jobs."""
+    store = StateStore(state_dir)
+    try:
+        found = store.load()
+        initial(Config(state_dir=state_dir, jobs=JobsConfig(max_jobs=2)), found, (), 0.0)
+        return found
+    finally:
+        store.close()
+
+
+def test_jobs_are_listed_in_their_order(signalbox: Run, state: Path) -> None:
+    status, out, _ = signalbox("list", "--state-dir", state)
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
+    assert status == 0
+    assert rows == [[name, "blue", "2027-01-15 08:00:00", "2", "1", ""] for name in ("first", "second", "third")]
+
+
+def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Run, state: Path) -> None:
+    with pytest.raises(InvalidInput) as error:
+        start(state)
+    assert "job 'third': 2 jobs are registered, which is the limit" in str(error.value)
+    assert f"signalbox state drop --state-dir {state} JOB" in str(error.value)
+    dropped = signalbox("drop", "--state-dir", state, "third")
+    assert dropped == (0, "dropped third; the state has revision 2 now\n", "")
+    assert start(state) == saved("first", "second")
+
+
+def test_errors_are_a_line_and_make_no_directory(signalbox: Run, state: Path, tmp_path: Path) -> None:
+    unknown = signalbox("drop", "--state-dir", state, "first", "fourth")
+    assert unknown == (1, "", f"error: {state} has no job 'fourth'\n")
+    running = StateStore(state)
+    assert running.claim()
+    for command in (["list"], ["drop", "first"]):
+        status, out, err = signalbox(*command, "--state-dir", state)
+        assert (status, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(f"error: state_dir: another controller uses {state} (process ")
+    running.close()
+    status, _, _ = signalbox("list", "--state-dir", tmp_path / "none")
+    assert (status, (tmp_path / "none").exists()) == (2, False)
