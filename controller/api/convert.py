@@ -7,12 +7,14 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 
 from controller.alarms import Alarm, difference_text, text
 from controller.api.mapping import (
@@ -56,6 +58,9 @@ CLOCK_ERROR = 1e-6
 """Relative: two times of one iteration may be rounded differently."""
 
 MAX_REQUEST_ID_CHARS = 128
+
+ROUTES_TOGETHER = 256
+"""Of a plan, that are serialized at a time: in about a millisecond."""
 
 # ---- from the wire
 
@@ -204,6 +209,13 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     )
 
 
+def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, next_page_token: str) -> bytes:
+    """A ``ListJobsResponse``, serialized one job at a time as ``plan_bytes`` does it."""
+    parts = [pb.ListJobsResponse(jobs=[job_message(job, now, demand)]) for job, demand in jobs]
+    parts.append(pb.ListJobsResponse(next_page_token=next_page_token))
+    return b"".join(part.SerializeToString() for part in parts)
+
+
 def _known(value_s: float) -> Duration | None:
     """0 stands for what is not known."""
     return duration(value_s) if value_s else None
@@ -239,10 +251,10 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
 
 
 def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
-    routes = [
-        _route(flow, route, job.dividing, fabric) for flow, route in sorted(job.routes.items(), key=itemgetter(0))
-    ]
-    return pb.WatchRoutesResponse(generation=job.routes_generation, routes=routes)
+    message = pb.WatchRoutesResponse(generation=job.routes_generation)
+    for flow, route in sorted(job.routes.items(), key=itemgetter(0)):
+        _fill_route(message.routes.add(), flow, route, job.dividing, fabric)
+    return message
 
 
 def fabric_message(status: Status) -> pb.GetFabricResponse:
@@ -259,18 +271,37 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
     )
 
 
-def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
-    """``status``: for the jobs of the flows and the names of the switches."""
-    owner: dict[FlowId, JobId] = {flow: job_id for job_id, job in status.jobs.items() for flow in job.routes}
+def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bool) -> bytes:
+    """``answer``, serialized, with the plan as its field ``plan``. ``status``: for the jobs of the flows and the names
+    of the switches. Routes are ordered by job and flow; last come those whose job has left since they were planned.
 
-    def planned(flow: FlowId) -> pb.PlannedRoute:
-        job_id = owner.get(flow, JobId(""))
-        if not job_id:  # its job has left since it was planned
-            return pb.PlannedRoute(route=_route(flow, plan.routes.get(flow), Dividing(MAX_SUBFLOWS), status.fabric))
-        dividing = status.jobs[job_id].dividing
-        route = _route(flow, route_of(dividing, flow.pair, plan.routes), dividing, status.fabric)
-        return pb.PlannedRoute(job_id=job_id, route=route)
+    They are serialized some at a time, because serializing does not let other threads run: serialized parts, one after
+    the other, are one message (``watch_table``)."""
+    parts = [answer.SerializeToString()]
+    if plan:
+        kind: Any = type(answer)
+        parts.append(kind(plan=_plan_without_routes(plan, status, installed)).SerializeToString())
+        routes = _planned_routes(plan, status)
+        while some := list(islice(routes, ROUTES_TOGETHER)):
+            part = kind()
+            for flow, job_id, route, dividing in some:
+                message = part.plan.routes.add(job_id=job_id)
+                _fill_route(message.route, flow, route, dividing, status.fabric)
+            parts.append(part.SerializeToString())
+    return b"".join(parts)
 
+
+def _planned_routes(plan: Plan, status: Status) -> Iterator[tuple[FlowId, JobId, Route | None, Dividing]]:
+    left = {flow if flow.piece == 0 else flow._replace(piece=0): None for flow in plan.routes}
+    for job_id, job in sorted(status.jobs.items(), key=itemgetter(0)):
+        for flow in sorted(flow for flow in job.routes if flow in left):
+            del left[flow]
+            yield flow, job_id, route_of(job.dividing, flow.pair, plan.routes), job.dividing
+    for flow in left:
+        yield flow, JobId(""), plan.routes.get(flow), Dividing(MAX_SUBFLOWS)
+
+
+def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan:
     newest = plan is status.plan
     return message_of(
         pb.Plan,
@@ -285,7 +316,7 @@ def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
             )
             for job_id, level in sorted(plan.job_level.items())
         ],
-        routes=[planned(flow) for flow in sorted({flow._replace(piece=0) for flow in plan.routes})],
+        routes=(),
         unrouted=[pb.Pair(src=flow.src_ip, dst=flow.dst_ip) for flow in plan.unrouted],
         installed=installed,
         schemes=_schemes(status.baseline_levels if newest else {}),
@@ -329,42 +360,45 @@ def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:
     return message_of(pb.Alarm, alarm, raise_time=raised, text=text(alarm))
 
 
-def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
+def replan_bytes(outcome: ReplanOutcome, status: Status) -> bytes:
+    """A ``ReplanResponse``, serialized."""
     plan = outcome.plan
-    message = plan_message(plan, status, plan is status.plan and status.plan_installed) if plan else None
-    return message_of(pb.ReplanResponse, outcome, plan=message)
+    answer = message_of(pb.ReplanResponse, outcome, plan=None)
+    return plan_bytes(answer, plan, status, plan is status.plan and status.plan_installed)
 
 
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
     return message_of(pb.SetStrategyResponse, done, install_time=duration(done.install_s))
 
 
-def _route(flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> pb.Route:
-    """``dividing``: of the flow's job. One subflow takes every port, several a class or some connections each."""
+def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
+    """Messages are filled in their place: one that is made first is copied into the one around it, which takes longer
+    than all else. ``dividing``: of the flow's job. One subflow takes every port, several a class or some connections
+    each."""
+    message.src, message.dst = flow.src_ip, flow.dst_ip
     if route is None:
-        return pb.Route(src=flow.src_ip, dst=flow.dst_ip)
+        return
     bundles = dividing.bundles(flow.pair)
     if len(route) == 1:
         bundles = (tuple(chain.from_iterable(bundles)) if dividing.owner else (),)
-    subflows = [_subflow(flow, piece, bundle, fabric) for piece, bundle in zip(route, bundles, strict=False)]
-    switches = subflows[0].switches if len(route) == 1 else ()
-    return pb.Route(src=flow.src_ip, dst=flow.dst_ip, pinned=True, switches=switches, subflows=subflows)
+    message.pinned = True
+    for piece, bundle in zip(route, bundles, strict=False):
+        _fill_subflow(message.subflows.add(), flow, piece, bundle, fabric)
+    if len(route) == 1:
+        message.switches.extend(message.subflows[0].switches)
 
 
-def _subflow(flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> pb.Subflow:
+def _fill_subflow(message: pb.Subflow, flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
     """``bundle``: what tells its packets from others; nothing when it has all."""
     classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
-    return pb.Subflow(
-        share=piece.share,
-        switches=_path_names(flow, piece.path, fabric),
-        port_value=classes[0].value,
-        port_mask=classes[0].mask,
-        connections=[
-            pb.Connection(src=flow.src_ip, src_port=ports.src.value, dst=flow.dst_ip, dst_port=ports.dst.value)
-            for ports in bundle
-            if ports.dst
-        ],
-    )
+    message.share = piece.share
+    message.switches.extend(_path_names(flow, piece.path, fabric))
+    message.port_value, message.port_mask = classes[0].value, classes[0].mask
+    for ports in bundle:
+        if ports.dst:
+            message.connections.add(
+                src=flow.src_ip, src_port=ports.src.value, dst=flow.dst_ip, dst_port=ports.dst.value
+            )
 
 
 def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:

@@ -141,6 +141,7 @@ class ApiServer:
                 listening.release(listeners)
                 await server.stop(self._grace_s)
                 await self._relay.close()
+                self._services.close()
                 ticking.cancel()
 
     async def _stopped(self, ticking: asyncio.Task[None], server: grpc.aio.Server) -> None:

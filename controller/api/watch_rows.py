@@ -215,7 +215,7 @@ class PlanRows(Rows[str, PlanRow]):
         return {"plan": (status.plan, status.plan_installed, status.baseline_levels, status.plan_demand_source)}
 
     def _row(self, _: str, row: PlanRow) -> bytes:
-        return _bytes(pb.WatchPlanResponse(plan=convert.plan_message(row[0], self._status, row[1])))
+        return convert.plan_bytes(pb.WatchPlanResponse(), row[0], self._status, row[1])
 
 
 def _same_plan(before: PlanRow, now: PlanRow) -> bool:
