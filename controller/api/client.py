@@ -345,8 +345,8 @@ class Client:
             raise WrongLeaseToken(text) from None
         if code in _ERRORS:
             raise _ERRORS[code](text) from None
-        if retry_s is not None:
-            raise Unavailable(text, retry_s) from None
+        if reason == "NOT_SAVED":
+            raise Unavailable(text, retry_s or RETRY_S) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
         raise SignalboxError(f"{code.name}: {text}") from error
@@ -362,11 +362,11 @@ def _why(code: grpc.StatusCode, text: str) -> str:
 
 
 def _oversized(text: str) -> str | None:
-    """gRPC itself refuses such messages, before the server sees them."""
-    sizes = re.search(r"larger than max \((\d+) vs\. (\d+)\)", text)
+    """gRPC itself refuses messages that are far too large, before the server sees them."""
+    sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
     if not sizes:
         return None
-    return f"the message has {int(sizes[1]):,} bytes; the controller accepts {int(sizes[2]):,} (api.max_message_bytes)"
+    return f"the message has {int(sizes[1]):,} bytes; the controller does not accept so many (api.max_message_bytes)"
 
 
 def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:

@@ -44,6 +44,8 @@ LAST_STATUS_S = 0.2
 """How long a health watcher may take to receive that the server stops."""
 
 BACKEND_MODE = 0o600
+TOO_LARGE = 2
+"""A message that is so many times larger than the limit is refused before it is received, by gRPC itself."""
 IDLE_MS = 300_000
 """A connection without calls is closed after this time."""
 
@@ -181,7 +183,8 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
     """What gRPC limits by itself. Its own limit for pings is kept: a client that sends more than two without need is
     disconnected."""
     return (
-        ("grpc.max_receive_message_length", config.max_message_bytes),
+        # ``calls`` refuses those that are larger than the limit, with details.
+        ("grpc.max_receive_message_length", TOO_LARGE * config.max_message_bytes),
         # Beyond it a client would wait without a word; ``calls`` refuses before.
         ("grpc.max_concurrent_streams", config.max_client_calls + config.max_client_streams + 100),
         # A connection that sends no HTTP/2 settings.

@@ -44,7 +44,7 @@ def details_of(status: status_pb2.Status) -> dict[str, Any]:
         (Exhausted("full"), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure"}),
         (Exhausted("full", retry_s=1.5), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure", "RetryInfo"}),
         (Unavailable("no disk", 5.0), "UNAVAILABLE", "NOT_SAVED", {"RetryInfo"}),
-        (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", set()),
+        (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", {"RetryInfo"}),
         (errors.TooSlow("too slow"), "DEADLINE_EXCEEDED", "TOO_SLOW", set()),
         (SignalboxError("the analysis failed"), "INTERNAL", "INTERNAL", set()),
         (ZeroDivisionError("secret"), "INTERNAL", "INTERNAL", set()),
