@@ -17,7 +17,7 @@ from importlib.metadata import version
 from operator import attrgetter
 from typing import Any
 
-from controller.api import convert, convert_analysis
+from controller.api import convert, convert_analysis, convert_plan
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
@@ -241,7 +241,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def Replan(self, _request: pb.ReplanRequest, _: Context) -> bytes:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())
-        return await self._long_work.run(lambda: convert.replan_bytes(outcome, self._status))
+        return await self._long_work.run(lambda: convert_plan.replan_bytes(outcome, self._status))
 
     async def SetStrategy(self, request: pb.SetStrategyRequest, _: Context) -> pb.SetStrategyResponse:  # noqa: N802
         done: StrategySet = await self._ask(SetStrategy(convert.strategy(request.strategy)))
@@ -264,7 +264,7 @@ def _plan(
 ) -> bytes:
     """The answer of ``GetPlan``."""
     status = Status(fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_levels=levels)
-    return convert.plan_bytes(pb.GetPlanResponse(), plan, status, installed)
+    return convert_plan.plan_bytes(pb.GetPlanResponse(), plan, status, installed)
 
 
 def _fabric(status: Status) -> bytes:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import convert
+from controller.api import convert_plan
 from controller.api.long_work import SMALL, LongWork
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
@@ -251,7 +251,7 @@ class Routes:
 
 
 def _encoded(token: str, job: JobStatus, status: Status) -> bytes:
-    response = convert.routes_message(job, status.fabric)
+    response = convert_plan.routes_message(job, status.fabric)
     response.resume_token = token
     encoded: bytes = response.SerializeToString()
     return encoded

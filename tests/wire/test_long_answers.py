@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controller.api import convert, watches
+from controller.api import convert, convert_plan, watches
 from controller.api.client import Client
 from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
@@ -55,27 +55,27 @@ def large_job(job_id: str = "large") -> JobSpec:
 
 
 @pytest.mark.parametrize(
-    ("function", "call"),
+    ("module", "function", "call"),
     [
-        ("plan_bytes", Client.get_plan),
-        ("fabric_message", Client.get_fabric),
-        ("replan_bytes", Client.replan),
-        ("jobs_bytes", Client.list_jobs),
-        ("job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
-        ("job_message", lambda client: client.get_job("large")),
-        ("updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
+        (convert_plan, "plan_bytes", Client.get_plan),
+        (convert, "fabric_message", Client.get_fabric),
+        (convert_plan, "replan_bytes", Client.replan),
+        (convert, "jobs_bytes", Client.list_jobs),
+        (convert, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
+        (convert, "job_message", lambda client: client.get_job("large")),
+        (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
     ],
 )
 def test_others_are_answered_while_a_long_answer_is_made(
-    function: str, call: Callable[[Client], object], monkeypatch: pytest.MonkeyPatch
+    module: Any, function: str, call: Callable[[Client], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running_api() as api, Client(api.addresses[0]) as client, Client(api.addresses[0]) as other:
         client.register_job(large_job())
         if function == "job_spec":
             client.deregister_job("large")
         client.replan()
-        held = Held(getattr(convert, function))
-        monkeypatch.setattr(convert, function, held)
+        held = Held(getattr(module, function))
+        monkeypatch.setattr(module, function, held)
         with together(lambda: call(client)) as results:
             assert held.begun.wait(DEADLINE_S)
             assert other.get_status().switches == 3
@@ -87,9 +87,9 @@ def test_others_are_answered_while_a_long_answer_is_made(
 def test_a_plan_is_encoded_once_until_something_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_api() as api, Client(api.addresses[0]) as client:
         client.replan()
-        held = Held(convert.plan_bytes)
+        held = Held(convert_plan.plan_bytes)
         held.may_end.set()
-        monkeypatch.setattr(convert, "plan_bytes", held)
+        monkeypatch.setattr(convert_plan, "plan_bytes", held)
         plans = [client.get_plan() for _ in range(5)]
         assert held.calls == 1
         assert all(plan == plans[0] for plan in plans)

@@ -8,7 +8,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import convert
+from controller.api import convert, convert_plan
 from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
@@ -207,9 +207,9 @@ def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() 
 
 
 def test_routes_name_the_switches_of_pinned_paths_only() -> None:
-    ecmp = convert.routes_message(job_status(), FABRIC)
+    ecmp = convert_plan.routes_message(job_status(), FABRIC)
     assert (ecmp.generation, ecmp.routes[0].pinned, list(ecmp.routes[0].switches)) == (9, False, [])
-    pinned = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC)
+    pinned = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC)
     assert (pinned.routes[0].pinned, list(pinned.routes[0].switches)) == (True, ["leaf1", "spine1", "leaf2"])
 
 
@@ -217,7 +217,7 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
     over = (LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(12), PortNo(2)))
     route = (Subflow((UP, DOWN), 0.75), Subflow(over, 0.25))
     split = job_status(routes={FLOW: route}, dividing=Dividing(max_subflows=3))
-    (message,) = convert.routes_message(split, TWO_SPINES).routes
+    (message,) = convert_plan.routes_message(split, TWO_SPINES).routes
     assert (message.pinned, list(message.switches)) == (True, [])
     assert [(s.share, list(s.switches), s.port_value, s.port_mask) for s in message.subflows] == [
         (0.75, ["leaf1", "spine1", "leaf2"], 0b000, 0b110),
@@ -227,7 +227,7 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
 
 
 def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
-    (message,) = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
+    (message,) = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
     (piece,) = message.subflows
     assert (piece.share, list(piece.switches), piece.port_mask) == (1.0, list(message.switches), 0)
 
@@ -261,8 +261,8 @@ def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) 
 
 def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:
     local = job_status(routes={FLOW: whole(())})
-    assert list(convert.routes_message(local, FABRIC).routes[0].switches) == ["leaf1"]
-    assert list(convert.routes_message(local, Fabric()).routes[0].switches) == []
+    assert list(convert_plan.routes_message(local, FABRIC).routes[0].switches) == ["leaf1"]
+    assert list(convert_plan.routes_message(local, Fabric()).routes[0].switches) == []
 
 
 def a_plan(routes: Mapping[FlowId, Route]) -> Plan:
@@ -284,7 +284,7 @@ def a_plan(routes: Mapping[FlowId, Route]) -> Plan:
 
 
 def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
-    answer = pb.GetPlanResponse.FromString(convert.plan_bytes(pb.GetPlanResponse(), plan, status, installed))
+    answer = pb.GetPlanResponse.FromString(convert_plan.plan_bytes(pb.GetPlanResponse(), plan, status, installed))
     return answer.plan
 
 
@@ -309,19 +309,18 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     ]
     older = replace(plan, generation=2)
     assert not plan_message(older, compared, installed=False).schemes, "they are of the newest plan"
-    assert not pb.GetPlanResponse.FromString(convert.plan_bytes(pb.GetPlanResponse(), None, status, False)).HasField(
-        "plan"
-    )
+    before_the_first = convert_plan.plan_bytes(pb.GetPlanResponse(), None, status, False)
+    assert not pb.GetPlanResponse.FromString(before_the_first).HasField("plan")
 
 
 def test_the_answer_of_replan_has_the_plan_that_it_made() -> None:
     made = a_plan({FLOW: whole((UP, DOWN))})
     with_plan = pb.ReplanResponse.FromString(
-        convert.replan_bytes(ReplanOutcome("kept", "not worth it", made), Status(fabric=FABRIC))
+        convert_plan.replan_bytes(ReplanOutcome("kept", "not worth it", made), Status(fabric=FABRIC))
     )
     assert (with_plan.outcome, with_plan.reason) == (pb.REPLAN_OUTCOME_KEPT, "not worth it")
     assert with_plan.plan == plan_message(made, Status(fabric=FABRIC), installed=False)
-    nothing = convert.replan_bytes(ReplanOutcome("no plan", "no path", None), Status(fabric=FABRIC))
+    nothing = convert_plan.replan_bytes(ReplanOutcome("no plan", "no path", None), Status(fabric=FABRIC))
     without = pb.ReplanResponse.FromString(nothing)
     assert (without.outcome, without.HasField("plan")) == (pb.REPLAN_OUTCOME_NO_PLAN, False)
 
@@ -335,7 +334,7 @@ def test_a_plan_of_any_size_has_all_its_routes_in_order(monkeypatch: pytest.Monk
     }
     expected = [("a", "4"), ("a", "5"), ("b", "2"), ("b", "3"), ("", "7"), ("", "6"), ("", "1")]
     for together in (1, 3, 7, 100):
-        monkeypatch.setattr(convert, "ROUTES_TOGETHER", together)
+        monkeypatch.setattr(convert_plan, "ROUTES_TOGETHER", together)
         message = plan_message(plan, Status(fabric=FABRIC, plan=plan, jobs=jobs), installed=True)
         assert [(route.job_id, route.route.dst.rpartition(".")[2]) for route in message.routes] == expected
         assert (message.generation, message.solver, message.installed) == (3, "greedy", True)
