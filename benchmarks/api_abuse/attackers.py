@@ -1,15 +1,17 @@
 """The processes of the ``api-abuse`` benchmark that attack the API, each from an address of its own.
 
-    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S SILENT GREETED HALF_OPEN WATCHERS
+    .venv/bin/python -m benchmarks.api_abuse.attackers HOST:PORT SOURCE PER_S AGAIN SILENT GREETED HALF_OPEN WATCHERS
 
 Connections that say nothing, connections with HTTP/2 but no call, calls without a request, and watchers that read
-nothing. What the controller ends is opened again, ``PER_S`` times a second at most, until the process is stopped.
-Out: a line of JSON a second: how many of each are open, and how many times they were ended.
+nothing, ``PER_S`` a second at most. ``AGAIN``: 1 when what the controller ends is to be opened again, until the process
+is stopped. Out: a line of JSON a second: how many of each are open, and how many times they were ended. It runs with
+the lowest priority: on a small machine the controller is to be measured, not what attackers take from it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import selectors
 import socket
@@ -18,6 +20,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.api_abuse import http2
 
@@ -26,6 +29,10 @@ STATUS = "/signalbox.v1.ControllerService/GetStatus"
 ROUTES = "/signalbox.v1.JobService/WatchRoutes"
 WATCHED = "watched"
 """A job that exists."""
+LOWEST = 19
+"""Priority (nice(2))."""
+AUTOGROUP = Path("/proc/self/autogroup")
+"""sched(7): between sessions this file decides instead."""
 
 
 @dataclass(eq=False)
@@ -52,8 +59,9 @@ def attacks(silent: int, greeted: int, half_open: int, watchers: int) -> list[At
 
 
 class Attackers:
-    def __init__(self, address: tuple[str, int], source: str, per_s: float, waiting: list[Attack]) -> None:
+    def __init__(self, address: tuple[str, int], source: str, per_s: float, again: bool, waiting: list[Attack]) -> None:
         self._per_s = per_s
+        self._again = again
         self._address = address
         self._source = source
         self._waiting = waiting
@@ -86,8 +94,7 @@ class Attackers:
             sock.setblocking(False)
         except OSError:
             sock.close()
-            self.ended[attack.kind] += attack.calls
-            self._waiting.append(attack)
+            self._end(attack)
             return
         self.open[attack.kind] += attack.calls
         self._selector.register(sock, selectors.EVENT_READ, attack)
@@ -104,7 +111,11 @@ class Attackers:
             self._selector.unregister(sock)
             sock.close()
             self.open[attack.kind] -= attack.calls
-            self.ended[attack.kind] += attack.calls
+            self._end(attack)
+
+    def _end(self, attack: Attack) -> None:
+        self.ended[attack.kind] += attack.calls
+        if self._again:
             self._waiting.append(attack)
 
 
@@ -113,11 +124,14 @@ def _ends_a_call(data: bytes) -> bool:
     return len(data) > 9 and data[3] in (http2.Kind.HEADERS, http2.Kind.RST_STREAM, http2.Kind.GOAWAY)
 
 
-def main(address: str, source: str, per_s: str, *numbers: str) -> None:
+def main(address: str, source: str, per_s: str, again: str, *numbers: str) -> None:
+    os.nice(LOWEST)
+    with suppress(OSError):
+        AUTOGROUP.write_text(str(LOWEST))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     host, _, port = address.rpartition(":")
-    Attackers((host, int(port)), source, float(per_s), attacks(*map(int, numbers))).run()
+    Attackers((host, int(port)), source, float(per_s), again == "1", attacks(*map(int, numbers))).run()
 
 
 if __name__ == "__main__":

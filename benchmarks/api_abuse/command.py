@@ -1,11 +1,12 @@
 """What a hostile client costs others: idle connections, calls without a request, watchers that do not read.
 
     .venv/bin/python -m benchmarks api-abuse [--idle N] [--half-open N] [--watchers N] [--per-s N]
-        [--seconds S] [--json]
+        [--seconds S] [--once] [--json]
 
 The real controller runs in a process of its own. Attackers (``attackers``) come from several addresses and open again
-what is ended. Beside them, from one more address: calls at a fixed rate, timed from the moment that they are due;
-registrations; switches that connect. Afterwards the controller is killed, and must still know what it acknowledged.
+what is ended, unless ``--once``. Beside them, from one more address: calls at a fixed rate, timed from the moment that
+they are due; registrations; switches that connect. Afterwards the controller is killed, and must still know what it
+acknowledged.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ def connect_switches(port: int, beside: Beside, stopping: threading.Event) -> No
 
 @contextmanager
 def attacking(
-    address: str, per_s: float, silent: int, greeted: int, half_open: int, watchers: int
+    address: str, per_s: float, again: bool, silent: int, greeted: int, half_open: int, watchers: int
 ) -> Iterator[list[dict[str, Any]]]:
     """Yields the latest line of each attacker."""
     newest: list[dict[str, Any]] = [{"open": {}, "ended": {}} for _ in range(PROCESSES)]
@@ -194,8 +195,8 @@ def attacking(
 
     parts = [str(of // PROCESSES) for of in (silent, greeted, half_open, watchers)]
     for number in range(PROCESSES):
-        words = ("benchmarks.api_abuse.attackers", address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), *parts)
-        processes.append(start(*words, stdout=subprocess.PIPE))
+        words = (address, f"127.0.0.{10 + number}", str(per_s / PROCESSES), str(int(again)), *parts)
+        processes.append(start("benchmarks.api_abuse.attackers", *words, stdout=subprocess.PIPE))
     threads = [threading.Thread(target=listen, args=(number,)) for number in range(PROCESSES)]
     for thread in threads:
         thread.start()
@@ -212,7 +213,7 @@ def attacking(
                 process.stdout.close()
 
 
-def measure(idle: int, half_open: int, watchers: int, per_s: float, seconds: float) -> Result:
+def measure(idle: int, half_open: int, watchers: int, per_s: float, again: bool, seconds: float) -> Result:
     """Raises ``SignalboxError`` when the controller ends by itself."""
     port, metrics = free_port(), free_port()
     address = f"127.0.0.1:{port}"
@@ -233,7 +234,7 @@ def measure(idle: int, half_open: int, watchers: int, per_s: float, seconds: flo
             time.sleep(max(SETTLE_S, seconds / 3))
         beside.acknowledged |= alone.acknowledged
         before = usage(controller.process)
-        with attacking(address, per_s, idle - idle // 2, idle // 2, half_open, watchers) as newest:
+        with attacking(address, per_s, again, idle - idle // 2, idle // 2, half_open, watchers) as newest:
             time.sleep((idle + watchers + half_open / CALLS_PER_CONNECTION) / per_s)  # until the attack is there
             began, cpu_s = time.monotonic(), usage(controller.process).cpu_s
             most = before.rss_bytes
@@ -250,9 +251,9 @@ def measure(idle: int, half_open: int, watchers: int, per_s: float, seconds: flo
         controller.kill()
         lines = controller.log.read_text(errors="replace").count("\n")
         controller.start()
-        again = stack.enter_context(Client(address))
-        wait_for(lambda: controller.ready(again), "the controller", MOST_S, 0.05)
-        known = {found.spec.job_id for found in again.list_jobs()}
+        restarted = stack.enter_context(Client(address))
+        wait_for(lambda: controller.ready(restarted), "the controller", MOST_S, 0.05)
+        known = {found.spec.job_id for found in restarted.list_jobs()}
     return Result(
         alone_ms=Spread.of(alone.calls_ms),
         beside_ms=Spread.of(beside.calls_ms),
@@ -318,10 +319,11 @@ def main(
     watchers: Annotated[int, typer.Option(help="Watchers that never read.")] = 500,
     per_s: Annotated[float, typer.Option(help="Connections that the attackers open, per second.")] = 400.0,
     seconds: Annotated[float, typer.Option(help="How long calls are timed during the attack.")] = 30.0,
+    once: Annotated[bool, typer.Option(help="What the controller ends is not opened again.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Attack the API with connections, half-open calls and watchers that do not read."""
-    result = measure(idle, half_open, watchers, per_s, seconds)
+    result = measure(idle, half_open, watchers, per_s, not once, seconds)
     report(asdict(result), OUT, lambda: table_of("Beside the attack", rows(result)), as_json)
     if not as_json:
         typer.echo(

@@ -6,6 +6,7 @@ In: calls that begin and end, with ``now`` in monotonic seconds. Out: ``Exhauste
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,8 +23,14 @@ GIVES_WAY_S = 0.2
 """A call whose request has not come for this time gives its place to a newer one, when there are too many."""
 
 
+COST: ContextVar[Callable[[float], None]] = ContextVar("cost", default=lambda _calls: None)
+"""Counts the call that runs as so many calls more."""
+
+
 class Bucket:
     """So many a second on average, and ``at_once`` many: without it those of a second."""
+
+    __slots__ = ("_at", "_left", "_most", "_per_s")
 
     def __init__(self, per_s: float, now: float, at_once: float | None = None) -> None:
         self._per_s = per_s
@@ -116,6 +123,12 @@ class Budget:
             counted.streams += is_stream
             counted.receiving[call] = None
         return call
+
+    def charge(self, call: Call, calls: float, now: float) -> None:
+        """The call costs as much as so many more: its client makes no other until they would have been allowed."""
+        if not call.ended:
+            for used in (self._clients[call.client], self._all):
+                used.bucket.spend(calls, now)
 
     def received(self, call: Call) -> None:
         """Its request has come, or never will; a second time does nothing."""

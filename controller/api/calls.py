@@ -20,7 +20,7 @@ import structlog
 from grpc_status import rpc_status
 
 from controller.api import guard
-from controller.api.budget import Budget, Call, CallLimits
+from controller.api.budget import COST, Budget, Call, CallLimits
 from controller.api.connections import Connection
 from controller.api.errors import TooSlow, status_of
 from controller.api.relay import Relay
@@ -73,6 +73,7 @@ class Calls(grpc.aio.ServerInterceptor):
         self._name_of = name_of
         self._relay = relay
         self._refusals = refusals
+        self._max_message_bytes = config.max_message_bytes
         self._silent_s = config.silent_s
         self._stalled_s = config.stalled_s
         self._budget = Budget(
@@ -117,6 +118,7 @@ class Calls(grpc.aio.ServerInterceptor):
         async def guarded(_requests: object, context: Context) -> Any:
             call, connection = await self._begin(is_stream, context)
             request = decode(await self._request(call, connection, context))
+            COST.set(lambda calls: self._budget.charge(call, calls, time.monotonic()))
             if is_stream:
                 return await _streamed(
                     answer(request, _Reading(context, self._ended_when_stalled(connection))), context
@@ -144,6 +146,7 @@ class Calls(grpc.aio.ServerInterceptor):
                     return
                 if data is grpc.aio.EOF:
                     return
+                await self._refuse_large(data, context)
                 reading = _Reading(context, self._ended_when_stalled(connection))
                 async for response in handler.stream_stream(_one(handler.request_deserializer(data)), context):
                     await reading.write(response)
@@ -185,8 +188,15 @@ class Calls(grpc.aio.ServerInterceptor):
             self._budget.received(call)
         if data is grpc.aio.EOF:
             await _abort(context, InvalidInput.of("", "the call ended without a request"))
-        assert isinstance(data, bytes)
-        return data
+        await self._refuse_large(data, context)
+        return cast(bytes, data)
+
+    async def _refuse_large(self, data: Any, context: Context) -> None:
+        """gRPC itself takes larger messages than the configured limit, so that this status has details."""
+        limit = self._max_message_bytes
+        if len(data) > limit:
+            text = f"the message has {len(data):,} bytes; the controller accepts {limit:,} (api.max_message_bytes)"
+            await _abort(context, Exhausted(text))
 
     def _refuse(self, reason: str, connection: Connection | None) -> None:
         self._refusals.add(reason, connection.peer if connection else "unknown")

@@ -7,38 +7,24 @@ maps to one, ``Unreachable`` where the controller does not answer, and a plain `
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 import grpc
 from google.protobuf.field_mask_pb2 import FieldMask
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 
 from controller.api import convert
 from controller.api.certificates import NO_CREDENTIALS, Credentials
+from controller.api.client_errors import Unreachable as Unreachable
+from controller.api.client_errors import raise_ours
 from controller.api.mapping import duration, message_of, number_of, path_in_proto, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
-from controller.errors import (
-    AlreadyExists,
-    Conflict,
-    Exhausted,
-    FieldProblem,
-    Gone,
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    SignalboxError,
-    Unauthenticated,
-    Unavailable,
-    WrongLeaseToken,
-)
+from controller.errors import SignalboxError, Unavailable
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.analysis.requests import FailureKind
@@ -67,31 +53,6 @@ _RETRY = {
     ]
 }
 """gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times."""
-
-_ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
-    grpc.StatusCode.NOT_FOUND: NotFound,
-    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
-    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
-    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
-}
-
-_REASONS = {
-    "Connection refused": "no process listens there; is the controller running?",
-    "No such file or directory": "there is no such socket; is it running?",
-    "Permission denied": "this user may not open the socket",
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
-    "Hostname Verification Check failed": "its certificate is not for this address",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "CERTIFICATE_REQUIRED": "it wants a client certificate",
-    "lookup failed": "the name cannot be resolved",
-    "DNS resolution failed": "the name cannot be resolved",
-}
-"""Parts of what gRPC says when there is no connection, and what that means to a user."""
-
-
-class Unreachable(SignalboxError):
-    """No answer from the address, or not in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +277,7 @@ class Client:
         try:
             yield from stream
         except grpc.RpcError as error:
-            self._raise(error)
+            raise_ours(error, self._address)
         finally:
             stream.cancel()
 
@@ -328,75 +289,4 @@ class Client:
         try:
             return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
         except grpc.RpcError as error:
-            self._raise(error)
-
-    def _raise(self, error: grpc.RpcError) -> NoReturn:
-        assert isinstance(error, grpc.Call)
-        code, text = error.code(), error.details() or ""
-        if code is grpc.StatusCode.INVALID_ARGUMENT:
-            raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
-        retry_s = _retry_s(error)
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
-        reason = _reason(error)
-        if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
-            raise NotFound(text, Gone(reason)) from None
-        if reason == "WRONG_LEASE_TOKEN":
-            raise WrongLeaseToken(text) from None
-        if code in _ERRORS:
-            raise _ERRORS[code](text) from None
-        if retry_s is not None:
-            raise Unavailable(text, retry_s) from None
-        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            raise Unreachable(f"no answer from the controller at {self._address}: {_why(code, text)}") from None
-        raise SignalboxError(f"{code.name}: {text}") from error
-
-
-def _why(code: grpc.StatusCode, text: str) -> str:
-    """What the controller itself says, or our words for what gRPC says."""
-    if text.startswith("the controller "):
-        return text
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "it took too long"
-    return next((words for part, words in _REASONS.items() if part in text), "the connection was lost")
-
-
-def _oversized(text: str) -> str | None:
-    """gRPC itself refuses such messages, before the server sees them."""
-    sizes = re.search(r"larger than max \((\d+) vs\. (\d+)\)", text)
-    if not sizes:
-        return None
-    return f"the message has {int(sizes[1]):,} bytes; the controller accepts {int(sizes[2]):,} (api.max_message_bytes)"
-
-
-def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
-    """The fields of the status's ``google.rpc.BadRequest`` details; the server may have left some out."""
-    found = []
-    for detail in _details(error):
-        request = error_details_pb2.BadRequest()
-        if detail.Unpack(request):
-            found += [FieldProblem(v.field, v.description) for v in request.field_violations]
-    return tuple(found)
-
-
-def _reason(error: grpc.Call) -> str:
-    """Of the status's ``google.rpc.ErrorInfo``; empty without."""
-    for detail in _details(error):
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info):
-            return str(info.reason)
-    return ""
-
-
-def _retry_s(error: grpc.Call) -> float | None:
-    """Of the status's ``google.rpc.RetryInfo``."""
-    for detail in _details(error):
-        info = error_details_pb2.RetryInfo()
-        if detail.Unpack(info):
-            return seconds(info.retry_delay)
-    return None
-
-
-def _details(error: grpc.Call) -> Iterable[Any]:
-    status = rpc_status.from_call(error)
-    return status.details if status else ()
+            raise_ours(error, self._address)

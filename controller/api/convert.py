@@ -1,16 +1,14 @@
 """The one converter between the wire (protobuf) and our frozen types, both ways.
 
 In from the wire: requests become ``JobSpec``, ``IterationTime`` and ``Strategy``, or ``InvalidInput`` whose paths are
-the proto's field names. Out to the wire: the status and its parts become responses. Pure; linear in the size of the
-message.
+the proto's field names. Out to the wire: the status and its parts become responses; routes and plans in
+``convert_plan``, analyses in ``convert_analysis``. Pure; linear in the size of the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import chain
-from operator import itemgetter
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -20,7 +18,6 @@ from controller.api.mapping import (
     duration,
     message_of,
     names,
-    number_of,
     path_in_proto,
     seconds,
     timestamp,
@@ -29,21 +26,13 @@ from controller.api.mapping import (
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput, cut
-from controller.fabric.topology import Fabric, Host, Link, Path, Switch
+from controller.fabric.topology import Host, Link, Switch
 from controller.jobs.collectives import check
-from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.demand import JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MAX_CONNECTIONS
-from controller.jobs.spec import (
-    MAX_SUBFLOWS,
-    JobId,
-    JobSpec,
-    oversized,
-)
-from controller.jobs.subflows import Dividing, PortClass, Ports
-from controller.planning.messages import ReplanOutcome, StrategySet
-from controller.planning.plan import Plan
-from controller.planning.problem import FlowId, Route, Subflow, route_of
+from controller.jobs.spec import JobSpec, oversized
+from controller.planning.messages import StrategySet
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
 MAX_PATHS = 64
@@ -213,6 +202,13 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     )
 
 
+def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, next_page_token: str) -> bytes:
+    """A ``ListJobsResponse``, serialized one job at a time as ``convert_plan.plan_bytes`` does it."""
+    parts = [pb.ListJobsResponse(jobs=[job_message(job, now, demand)]) for job, demand in jobs]
+    parts.append(pb.ListJobsResponse(next_page_token=next_page_token))
+    return b"".join(part.SerializeToString() for part in parts)
+
+
 def _known(value_s: float) -> Duration | None:
     """0 stands for what is not known."""
     return duration(value_s) if value_s else None
@@ -247,13 +243,6 @@ def _pair_demands(demand: JobDemand) -> list[pb.PairDemand]:
     ]
 
 
-def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
-    routes = [
-        _route(flow, route, job.dividing, fabric) for flow, route in sorted(job.routes.items(), key=itemgetter(0))
-    ]
-    return pb.WatchRoutesResponse(generation=job.routes_generation, routes=routes)
-
-
 def fabric_message(status: Status) -> pb.GetFabricResponse:
     """Switches by datapath id, directed links by port, hosts by address."""
     fabric = status.fabric
@@ -266,50 +255,6 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
             for host in sorted(fabric.hosts.values(), key=lambda host: host.at)
         ],
     )
-
-
-def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
-    """``status``: for the jobs of the flows and the names of the switches."""
-    owner: dict[FlowId, JobId] = {flow: job_id for job_id, job in status.jobs.items() for flow in job.routes}
-
-    def planned(flow: FlowId) -> pb.PlannedRoute:
-        job_id = owner.get(flow, JobId(""))
-        if not job_id:  # its job has left since it was planned
-            return pb.PlannedRoute(route=_route(flow, plan.routes.get(flow), Dividing(MAX_SUBFLOWS), status.fabric))
-        dividing = status.jobs[job_id].dividing
-        route = _route(flow, route_of(dividing, flow.pair, plan.routes), dividing, status.fabric)
-        return pb.PlannedRoute(job_id=job_id, route=route)
-
-    newest = plan is status.plan
-    return message_of(
-        pb.Plan,
-        plan,
-        ecmp_level=message_of(pb.EcmpLevels, plan.ecmp) if plan.ecmp else None,
-        plan_time=duration(plan.times.total_ms / 1e3),
-        jobs=[
-            pb.PlannedJob(
-                job_id=job_id,
-                level=level,
-                demand_source=_demand_source(status.plan_demand_source.get(job_id) if newest else None),
-            )
-            for job_id, level in sorted(plan.job_level.items())
-        ],
-        routes=[planned(flow) for flow in sorted({flow._replace(piece=0) for flow in plan.routes})],
-        unrouted=[pb.Pair(src=flow.src_ip, dst=flow.dst_ip) for flow in plan.unrouted],
-        installed=installed,
-        schemes=_schemes(status.baseline_levels if newest else {}),
-    )
-
-
-def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:
-    return number_of(pb.DemandSource.DESCRIPTOR, source) if source else None
-
-
-def _schemes(levels: Mapping[str, float]) -> list[pb.SchemeLevel]:
-    found = [
-        pb.SchemeLevel(scheme=number_of(pb.Scheme.DESCRIPTOR, name), level=level) for name, level in levels.items()
-    ]
-    return sorted(found, key=lambda scheme: scheme.scheme)
 
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
@@ -338,50 +283,8 @@ def alarm_message(alarm: Alarm, unix_offset_s: float) -> pb.Alarm:
     return message_of(pb.Alarm, alarm, raise_time=raised, text=text(alarm))
 
 
-def replan_message(outcome: ReplanOutcome, status: Status) -> pb.ReplanResponse:
-    plan = outcome.plan
-    message = plan_message(plan, status, plan is status.plan and status.plan_installed) if plan else None
-    return message_of(pb.ReplanResponse, outcome, plan=message)
-
-
 def strategy_message(done: StrategySet) -> pb.SetStrategyResponse:
     return message_of(pb.SetStrategyResponse, done, install_time=duration(done.install_s))
-
-
-def _route(flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> pb.Route:
-    """``dividing``: of the flow's job. One subflow takes every port, several a class or some connections each."""
-    if route is None:
-        return pb.Route(src=flow.src_ip, dst=flow.dst_ip)
-    bundles = dividing.bundles(flow.pair)
-    if len(route) == 1:
-        bundles = (tuple(chain.from_iterable(bundles)) if dividing.owner else (),)
-    subflows = [_subflow(flow, piece, bundle, fabric) for piece, bundle in zip(route, bundles, strict=False)]
-    switches = subflows[0].switches if len(route) == 1 else ()
-    return pb.Route(src=flow.src_ip, dst=flow.dst_ip, pinned=True, switches=switches, subflows=subflows)
-
-
-def _subflow(flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> pb.Subflow:
-    """``bundle``: what tells its packets from others; nothing when it has all."""
-    classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
-    return pb.Subflow(
-        share=piece.share,
-        switches=_path_names(flow, piece.path, fabric),
-        port_value=classes[0].value,
-        port_mask=classes[0].mask,
-        connections=[
-            pb.Connection(src=flow.src_ip, src_port=ports.src.value, dst=flow.dst_ip, dst_port=ports.dst.value)
-            for ports in bundle
-            if ports.dst
-        ],
-    )
-
-
-def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
-    """Empty when the path stays on the switch of a host that has left."""
-    source = fabric.hosts.get(flow.src_ip)
-    if path:
-        return fabric.path_names(path, path[0].dpid)
-    return fabric.path_names(path, source.at.dpid) if source else ()
 
 
 def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:

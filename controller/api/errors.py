@@ -41,7 +41,10 @@ MAX_MESSAGE_BYTES = 1800
 
 
 class Stopping(SignalboxError):
-    """The controller stops, so there will be no answer."""
+    """The controller stops, so there will be no answer. ``retry_s``: when one that is started again may answer, in
+    seconds."""
+
+    retry_s = 2.0
 
 
 class TooSlow(SignalboxError):
@@ -111,7 +114,7 @@ def _details(error: BaseException, text: str) -> Iterator[Message]:
         )
     if isinstance(error, Exhausted):
         yield error_details_pb2.QuotaFailure(violations=[{"subject": error.subject, "description": text}])
-    if isinstance(error, Exhausted | Unavailable) and error.retry_s is not None:
+    if isinstance(error, Exhausted | Unavailable | Stopping) and error.retry_s is not None:
         yield error_details_pb2.RetryInfo(retry_delay=duration(error.retry_s))
 
 

@@ -12,7 +12,7 @@ import json
 import secrets
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self
@@ -39,12 +39,13 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """``name``: as the tokens file has it. ``tenant``: empty unless the role is that of a tenant."""
+    """``name``: as the tokens file has it. ``tenant``: empty unless the role is that of a tenant. ``quota``: of the
+    tenant; with another one the caller is the same."""
 
     name: str
     role: Role
     tenant: str = ""
-    quota: Quota = NO_QUOTA
+    quota: Quota = field(default=NO_QUOTA, compare=False)
 
 
 # ---- the file

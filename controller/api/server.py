@@ -43,6 +43,8 @@ LAST_STATUS_S = 0.2
 """How long a health watcher may take to receive that the server stops."""
 
 BACKEND_MODE = 0o600
+TOO_LARGE = 2
+"""A message that is so many times larger than the limit is refused before it is received, by gRPC itself."""
 IDLE_MS = 300_000
 """A connection without calls is closed after this time."""
 
@@ -140,6 +142,7 @@ class ApiServer:
                 listening.release(listeners)
                 await server.stop(self._grace_s)
                 await self._relay.close()
+                self._services.close()
                 ticking.cancel()
 
     async def _stopped(self, ticking: asyncio.Task[None], server: grpc.aio.Server) -> None:
@@ -179,7 +182,8 @@ def _options(config: ApiConfig) -> tuple[tuple[str, int], ...]:
     """What gRPC limits by itself. Its own limit for pings is kept: a client that sends more than two without need is
     disconnected."""
     return (
-        ("grpc.max_receive_message_length", config.max_message_bytes),
+        # ``calls`` refuses those that are larger than the limit, with details.
+        ("grpc.max_receive_message_length", TOO_LARGE * config.max_message_bytes),
         # Identity only: bytes are limited as they come, and 600 bytes of gzip can be a job that takes a second.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         # Beyond it a client would wait without a word; ``calls`` refuses before.

@@ -8,53 +8,60 @@ decide nothing about jobs or the network.
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Any, TypeVar, TypeVarTuple
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import convert, convert_analysis
+from controller.api import convert, convert_analysis, convert_plan
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
+from controller.api.budget import COST
 from controller.api.errors import Stopping
 from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
+from controller.api.long_work import BYTES_OF_PART, LongWork
 from controller.api.mapping import duration
 from controller.api.pages import page, page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.watches import Watches
 from controller.errors import Gone, NotFound, WrongLeaseToken
+from controller.fabric.topology import Fabric
+from controller.jobs.collectives import link_count, virtual_links
+from controller.jobs.demand import DemandSource
 from controller.jobs.ends import not_found
 from controller.jobs.messages import (
     DeregisterJob,
+    Links,
     RegisterJob,
     RenewLease,
     ReportConnections,
     ReportIterations,
     UpdateJob,
 )
-from controller.jobs.spec import JobId
+from controller.jobs.spec import JobId, JobSpec
+from controller.memo import Memo
 from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.messages import Replan, ReplanOutcome, Request, SetStrategy, StrategySet
+from controller.planning.plan import Plan
 from controller.status import JobStatus, Status, StatusBoard
 
 VERSION = version("signalbox")
 
+_PLAN_OF = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_source", "jobs", "fabric")
+"""What of a status the answer of ``GetPlan`` is made from."""
 
-LARGE_BYTES = 16_384
-"""A request from here on is converted in a thread: the largest take a second, in which other calls go on."""
 
-Args = TypeVarTuple("Args")
+LINKS_OF_CALL = 64
+"""Virtual links that cost the control loop as much as a call, about."""
+
 Found = TypeVar("Found")
-
-
-async def _off_loop(request: Message, convert: Callable[[*Args], Found], *args: *Args) -> Found:
-    """Call ``convert`` without holding other calls up."""
-    return await asyncio.to_thread(convert, *args) if request.ByteSize() > LARGE_BYTES else convert(*args)
 
 
 def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -72,7 +79,14 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._tokens = tokens
         self._waiting: set[asyncio.Event] = set()
         self._stopping = False
-        self._watches = Watches(board, self._job, self._ended)
+        self._long_work = LongWork()
+        self._watches = Watches(board, self._job, self._ended, self._long_work)
+        self._plan = Memo(_plan)
+        self._fabric = Memo(_fabric)
+
+    def close(self) -> None:
+        """When no call runs any more."""
+        self._long_work.close()
 
     def stop_waiting(self) -> None:
         """End every call that waits, with ``Stopping``. For the server's own loop."""
@@ -113,16 +127,31 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     def _owner(self, job_id: str, lease_token: str) -> str | None:
         """The uid that the token is of; None without a token. Raises ``WrongLeaseToken`` for one that is none, and
-        ``NotFound`` if there is no such job either."""
+        ``NotFound`` if there is no such job either, and whatever the token for a job of another tenant."""
         uid = self._tokens.uid(lease_token)
+        job = self._status.jobs.get(JobId(job_id))
+        if job and not may_see(CALLER.get(), job.registration.tenant):
+            self._job(job_id, uid)
         if lease_token and uid is None:
             self._job(job_id)
             raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'")
         return uid
 
-    def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
-        job = self._job(job_id, uid)
-        return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
+    async def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
+        job, demand = self._job(job_id, uid), self._status.demands.get(JobId(job_id))
+        work = functools.partial(convert.job_message, job, time.monotonic(), demand, with_pairs)
+        return await self._long_work.run_if_long(_parts(job), work)
+
+    async def _read(self, request: Message, convert: Callable[[], Found]) -> Found:
+        """The request converted; a large one holds up no other call."""
+        return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
+
+    async def _links(self, spec: JobSpec) -> Links:
+        """Made here, so that the control loop need not. A job of many counts as many calls of its client: the loop has
+        to look at each."""
+        count = link_count(spec)
+        COST.get()(count / LINKS_OF_CALL)
+        return await self._long_work.run_if_long(count, lambda: virtual_links(spec))
 
     async def _ask(self, message: Request) -> Any:
         """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
@@ -142,38 +171,41 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
         caller = CALLER.get()
+        spec = await self._read(request, lambda: convert.job_spec(request.spec))
         registration = RegisterJob(
-            await _off_loop(request, convert.job_spec, request.spec),
+            spec,
             owner=self._tokens.uid(request.lease_token),
             take_over=request.take_over,
             tenant=caller.tenant,
             quota=caller.quota,
             request_id=convert.request_id(request),
+            links=await self._links(spec),
         )
         uid: str = await self._ask(registration)
-        job = self._message(request.spec.job_id, uid)
+        job = await self._message(request.spec.job_id, uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
-        return pb.GetJobResponse(job=self._message(request.job_id, with_pairs=True))
+        return pb.GetJobResponse(job=await self._message(request.job_id, with_pairs=True))
 
-    async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> pb.ListJobsResponse:  # noqa: N802
+    async def ListJobs(self, request: pb.ListJobsRequest, _: Context) -> bytes:  # noqa: N802
         size, after = page(request)
-        now, status = time.monotonic(), self._status
-        caller = CALLER.get()
+        status, caller = self._status, CALLER.get()
         ids = sorted(
             key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
         )
-        jobs = [convert.job_message(status.jobs[one], now, status.demands.get(one)) for one in ids[:size]]
+        jobs = [(status.jobs[one], status.demands.get(one)) for one in ids[:size]]
         more = page_token(ids[size - 1]) if len(ids) > size else ""
-        return pb.ListJobsResponse(jobs=jobs, next_page_token=more)
+        return await self._long_work.run(lambda: convert.jobs_bytes(jobs, time.monotonic(), more))
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
         job_id = request.spec.job_id
         owner = self._owner(job_id, request.lease_token)
-        spec, merged_with = await _off_loop(request, convert.updated_spec, request, self._job(job_id).spec)
-        uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota))
-        return pb.UpdateJobResponse(job=self._message(job_id, uid))
+        current = self._job(job_id).spec
+        spec, merged_with = await self._read(request, lambda: convert.updated_spec(request, current))
+        links = await self._links(spec)
+        uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota, links))
+        return pb.UpdateJobResponse(job=await self._message(job_id, uid))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         owner = None if request.force else self._owner(request.job_id, request.lease_token)
@@ -189,7 +221,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self, request: pb.ReportIterationsRequest, _: Context
     ) -> pb.ReportIterationsResponse:
         owner = self._owner(request.job_id, request.lease_token)
-        times = await _off_loop(request, convert.iterations, request)
+        times = await self._read(request, lambda: convert.iterations(request))
         accepted: int = await self._ask(ReportIterations(JobId(request.job_id), times, owner))
         return pb.ReportIterationsResponse(accepted=accepted)
 
@@ -197,7 +229,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self, request: pb.ReportConnectionsRequest, _: Context
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
-        connections = await _off_loop(request, convert.connections, request)
+        connections = await self._read(request, lambda: convert.connections(request))
         await self._ask(
             ReportConnections(JobId(request.job_id), request.address, connections, owner, CALLER.get().quota)
         )
@@ -220,21 +252,19 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     # ---- fabric, plan, status
 
-    async def GetFabric(self, _request: pb.GetFabricRequest, _: Context) -> pb.GetFabricResponse:  # noqa: N802
-        return convert.fabric_message(self._status)
+    async def GetFabric(self, _request: pb.GetFabricRequest, _: Context) -> bytes:  # noqa: N802
+        return await self._long_work.run(lambda: self._fabric(self._status))
 
-    async def GetPlan(self, _request: pb.GetPlanRequest, _: Context) -> pb.GetPlanResponse:  # noqa: N802
-        status = self._status
-        plan = convert.plan_message(status.plan, status, status.plan_installed) if status.plan else None
-        return pb.GetPlanResponse(plan=plan)
+    async def GetPlan(self, _request: pb.GetPlanRequest, _: Context) -> bytes:  # noqa: N802
+        return await self._long_work.run(lambda: self._plan(*_PLAN_OF(self._status)))
 
     async def GetStatus(self, _request: pb.GetStatusRequest, _: Context) -> pb.GetStatusResponse:  # noqa: N802
         status = replace(self._status, alarms=own_alarms(CALLER.get(), self._status))
         return convert.status_message(status, time.monotonic(), time.time(), VERSION)
 
-    async def Replan(self, _request: pb.ReplanRequest, _: Context) -> pb.ReplanResponse:  # noqa: N802
+    async def Replan(self, _request: pb.ReplanRequest, _: Context) -> bytes:  # noqa: N802
         outcome: ReplanOutcome = await self._ask(Replan())
-        return convert.replan_message(outcome, self._status)
+        return await self._long_work.run(lambda: convert_plan.replan_bytes(outcome, self._status))
 
     async def SetStrategy(self, request: pb.SetStrategyRequest, _: Context) -> pb.SetStrategyResponse:  # noqa: N802
         done: StrategySet = await self._ask(SetStrategy(convert.strategy(request.strategy)))
@@ -245,3 +275,28 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def WhatIf(self, request: pb.WhatIfRequest, _: Context) -> pb.WhatIfResponse:  # noqa: N802
         return convert_analysis.what_if_message(await self._ask(convert_analysis.what_if_request(request)))
+
+
+def _plan(
+    plan: Plan | None,
+    installed: bool,
+    levels: Mapping[str, float],
+    sources: Mapping[JobId, DemandSource],
+    jobs: Mapping[JobId, JobStatus],
+    fabric: Fabric,
+) -> bytes:
+    """The answer of ``GetPlan``."""
+    status = Status(fabric=fabric, jobs=jobs, plan=plan, plan_demand_source=sources, baseline_levels=levels)
+    return convert_plan.plan_bytes(pb.GetPlanResponse(), plan, status, installed)
+
+
+def _fabric(status: Status) -> bytes:
+    """The answer of ``GetFabric``."""
+    encoded: bytes = convert.fabric_message(status).SerializeToString()
+    return encoded
+
+
+def _parts(job: JobStatus) -> int:
+    """Of the job's message, about."""
+    spec = job.spec
+    return len(job.routes) + len(spec.endpoints) + len(spec.transfers) + sum(len(group.ranks) for group in spec.groups)

@@ -15,7 +15,7 @@ from typing import Any, Generic
 from google.protobuf.message import Message
 
 from controller.alarms import Alarm, AlarmKind
-from controller.api import convert
+from controller.api import convert, convert_plan
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_table import Encoding, Key, Value
@@ -215,7 +215,7 @@ class PlanRows(Rows[str, PlanRow]):
         return {"plan": (status.plan, status.plan_installed, status.baseline_levels, status.plan_demand_source)}
 
     def _row(self, _: str, row: PlanRow) -> bytes:
-        return _bytes(pb.WatchPlanResponse(plan=convert.plan_message(row[0], self._status, row[1])))
+        return convert_plan.plan_bytes(pb.WatchPlanResponse(), row[0], self._status, row[1])
 
 
 def _same_plan(before: PlanRow, now: PlanRow) -> bool:

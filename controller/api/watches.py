@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread  # noqa: F401  (asyncio would import it at the first call of to_thread)
+import functools
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import convert
+from controller.api import convert_plan
+from controller.api.long_work import SMALL, LongWork
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, ResumeTokens, WatchTable
@@ -191,9 +193,13 @@ class Feed(Generic[Key, Value]):
 class Routes:
     """The routes of jobs: all of a job's in one message."""
 
-    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended, large: LargeMessages) -> None:
+    def __init__(
+        self, board: StatusBoard, job_of: JobOf, ended: Ended, large: LargeMessages, long_work: LongWork
+    ) -> None:
         self._board = board
         self._large = large
+        self._long_work = long_work
+        self._encoding = asyncio.Lock()
         self._job_of = job_of
         self._ended = ended
         self._publications = Publications(board, ROUTES_SPACING_S)
@@ -222,30 +228,42 @@ class Routes:
                         raise error
                 elif job.routes_generation != sent:
                     sent = job.routes_generation
-                    await self._large.write(write, self._message(stream, job, status))
+                    await self._large.write(write, await self._message(stream, job, status))
                 await wait(published)
 
-    def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
+    async def _message(self, stream: str, job: JobStatus, status: Status) -> bytes:
+        """Encoded once for all watchers who ask while it is."""
         token = self._tokens.token(stream, job.routes_generation)
-        if token not in self._shared:
-            response = convert.routes_message(job, status.fabric)
-            response.resume_token = token
-            encoded: bytes = response.SerializeToString()
-            self._shared[token] = encoded
-            self._shared_bytes += len(encoded)
-            while self._shared_bytes > SHARED_ROUTES_BYTES:
-                self._shared_bytes -= len(self._shared.pop(next(iter(self._shared))))
-            return encoded
-        return self._shared[token]
+        if len(job.routes) <= SMALL:
+            return self._shared.get(token) or self._keep(token, _encoded(token, job, status))
+        async with self._encoding:
+            if found := self._shared.get(token):
+                return found
+            work = functools.partial(_encoded, token, job, status)
+            return self._keep(token, await self._long_work.run(work))
+
+    def _keep(self, token: str, encoded: bytes) -> bytes:
+        self._shared[token] = encoded
+        self._shared_bytes += len(encoded)
+        while self._shared_bytes > SHARED_ROUTES_BYTES:
+            self._shared_bytes -= len(self._shared.pop(next(iter(self._shared))))
+        return encoded
+
+
+def _encoded(token: str, job: JobStatus, status: Status) -> bytes:
+    response = convert_plan.routes_message(job, status.fabric)
+    response.resume_token = token
+    encoded: bytes = response.SerializeToString()
+    return encoded
 
 
 class Watches:
     """All that can be watched."""
 
-    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended) -> None:
+    def __init__(self, board: StatusBoard, job_of: JobOf, ended: Ended, long_work: LongWork) -> None:
         large = LargeMessages()
         self.jobs = Feed(board, pb.WatchJobsResponse, JobRows(), large)
         self.fabric = Feed(board, pb.WatchFabricResponse, FabricRows(), large)
         self.plan = Feed(board, pb.WatchPlanResponse, PlanRows(), large)
         self.alarms = Feed(board, pb.WatchAlarmsResponse, AlarmRows(), large)
-        self.routes = Routes(board, job_of, ended, large)
+        self.routes = Routes(board, job_of, ended, large, long_work)

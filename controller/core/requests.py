@@ -116,7 +116,7 @@ class Requests:
         s, spec = self._state, message.spec
         before = s.jobs.known(JobId(spec.job_id))
         s.demand.refuse_unlearnable(spec)
-        job = s.jobs.update(spec, message.owner, message.merged_with, message.quota)
+        job = s.jobs.update(spec, message.owner, message.merged_with, message.quota, message.links)
         when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
         if job is before.job:
             return when_saved

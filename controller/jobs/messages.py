@@ -14,6 +14,8 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.ends import JobEnd
 from controller.jobs.spec import JobId, JobSpec
 
+Links = tuple[VirtualLink, ...]
+
 
 def new_uid() -> str:
     """Of a registration. The core makes none: they come with the messages."""
@@ -54,7 +56,8 @@ class Registration:
 class RegisterJob:
     """Replies with the uid of the registration: a new one, or the one that is renewed. ``owner``: the uid that the
     caller has the lease token of. ``tenant``: the caller's; empty for one that may act for all. ``quota``: of the
-    tenant. The others are those of ``Registration``, for a new one."""
+    tenant. ``links``: of the spec; None: they are made when it is accepted, which for the largest takes the control
+    loop a good part of a second. The others are those of ``Registration``, for a new one."""
 
     spec: JobSpec
     owner: str | None = None
@@ -64,6 +67,7 @@ class RegisterJob:
     registered_at: float = field(default_factory=time.time)
     request_id: str = field(default="", repr=False)
     quota: Quota = NO_QUOTA
+    links: Links | None = field(default=None, compare=False)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
     @property
@@ -74,12 +78,13 @@ class RegisterJob:
 @dataclass(frozen=True, slots=True)
 class UpdateJob:
     """Replies with the uid of the registration. ``spec``: the job's new one, whole. ``merged_with``: the job's spec
-    that some of its fields come from; None when all of them are new. ``owner``: as below."""
+    that some of its fields come from; None when all of them are new. ``owner``: as below. ``links``: as above."""
 
     spec: JobSpec
     merged_with: JobSpec | None = None
     owner: str | None = None
     quota: Quota = NO_QUOTA
+    links: Links | None = field(default=None, compare=False)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 

@@ -37,6 +37,7 @@ from controller.jobs.messages import (
     NO_QUOTA,
     Connected,
     IterationTime,
+    Links,
     Quota,
     RegisterJob,
     Registration,
@@ -88,7 +89,7 @@ class JobRegistry:
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
         if held is None:
-            return self._hold(self._acceptable(new, now, request.quota), {})
+            return self._hold(self._acceptable(new, now, request.quota, request.links), {})
         ours = new.tenant in ("", held.registration.tenant)
         mine = ours and (request.owner == held.uid or _same_request(held.registration, new))
         if mine and held.spec == new.spec:
@@ -96,7 +97,7 @@ class JobRegistry:
             return held
         if not request.take_over or not ours:
             raise AlreadyExists(_taken(held.id, mine))
-        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota)
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
         self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
         return job
 
@@ -117,7 +118,12 @@ class JobRegistry:
         return problems
 
     def update(
-        self, spec: JobSpec, owner: str | None, merged_with: JobSpec | None = None, quota: Quota = NO_QUOTA
+        self,
+        spec: JobSpec,
+        owner: str | None,
+        merged_with: JobSpec | None = None,
+        quota: Quota = NO_QUOTA,
+        links: Links | None = None,
     ) -> Job:
         """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
         are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
@@ -130,7 +136,7 @@ class JobRegistry:
             raise Conflict(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
         if spec == job.spec:
             return job
-        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota)
+        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links)
         self.reset_measured(job.id)
         return self.jobs[job.id]
 
@@ -246,21 +252,23 @@ class JobRegistry:
         except KeyError:
             raise NotFound(f"there is no job '{job_id}'") from None
 
-    def _acceptable(self, registration: Registration, now: float, quota: Quota = NO_QUOTA) -> Job:
+    def _acceptable(
+        self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: Links | None = None
+    ) -> Job:
         """The job of a registration whose id is free. Raises as ``register``."""
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
         refuse_too_many_links(self._max_virtual_links, self._virtual_links, registration.spec, None)
-        job = self._job(registration, Vitals(now + registration.spec.lease_s))
+        job = self._job(registration, Vitals(now + registration.spec.lease_s), links)
         refuse_over_quota(quota, self.jobs.values(), job, None)
         self._refuse_conflict(job)
         return job
 
     @staticmethod
-    def _job(registration: Registration, vitals: Vitals) -> Job:
+    def _job(registration: Registration, vitals: Vitals, links: Links | None = None) -> Job:
         """Raises ``InvalidInput``."""
         spec = registration.spec
-        links = virtual_links(spec)
+        links = virtual_links(spec) if links is None else links
         pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
         return Job(registration, links, pairs, vitals, Dividing.of(spec))
 
@@ -285,7 +293,7 @@ class JobRegistry:
         self.ends.take_back(known.job.uid)
         self._hold(known.job, known.reports)
 
-    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota) -> Job:
+    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota, links: Links | None) -> Job:
         """Put the same job in its place, with another spec or owner."""
         spec, reports = registration.spec, self._connections.of(held.id)
         if spec == held.spec:
@@ -293,7 +301,7 @@ class JobRegistry:
         else:
             reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self._virtual_links, spec, held)
-            new = self._job(registration, vitals)
+            new = self._job(registration, vitals, links)
             job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)

@@ -16,6 +16,7 @@ planner each of its connections, or bundle of them, is a flow of its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -40,6 +41,7 @@ def exactly(port: int) -> PortClass:
     return PortClass(port, 0xFFFF)
 
 
+@functools.cache
 def port_classes(max_subflows: int) -> tuple[PortClass, ...]:
     """One class per subflow, disjoint, in the order of the subflows; none for flows that stay whole."""
     if max_subflows == 1:
@@ -64,6 +66,11 @@ class Ports(NamedTuple):
 
     src: PortClass
     dst: PortClass | None = None
+
+
+@functools.cache
+def _a_class_each(max_subflows: int) -> tuple[tuple[Ports, ...], ...]:
+    return tuple((Ports(ports),) for ports in port_classes(max_subflows))
 
 
 class Pieces(NamedTuple):
@@ -92,7 +99,7 @@ class Dividing:
         """What each subflow or piece of the pair's flow consists of, in their order; none when that cannot be said: the
         flow stays whole, or its connections are not reported yet."""
         if not self.owner:
-            return tuple((Ports(ports),) for ports in port_classes(self.max_subflows))
+            return _a_class_each(self.max_subflows)
         known = self.connections.get(pair, ())
         ports = [Ports(exactly(src), exactly(dst)) for src, dst in known]
         count = min(self.max_subflows, len(ports))

@@ -390,11 +390,21 @@ def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) 
 def test_a_message_over_the_size_limit_exhausts_resources() -> None:
     with running_api(max_message_bytes=2048) as api, grpc.insecure_channel(api.addresses[0]) as channel:
         stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
-        error = refused(stub.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[H1] * 1000)))
-        assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        with Client(api.addresses[0]) as client, pytest.raises(Exhausted, match=r"bytes; the controller accepts 2,048"):
-            client.register_job(ring(endpoints=tuple(f"10.0.{n}.1" for n in range(200))))
+        error = refused(stub.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[H1] * 250)))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+        assert "the controller accepts 2,048 (api.max_message_bytes)" in (error.details() or "")
+        assert detail(error, error_details_pb2.QuotaFailure).violations
         assert stub.ListJobs(pb.ListJobsRequest(), timeout=20).jobs == []
+
+
+def test_a_message_that_grpc_itself_refuses_is_told_in_similar_words() -> None:
+    endpoints = tuple(f"10.{n // 250}.{n % 250}.1" for n in range(500))
+    with (
+        running_api(max_message_bytes=2048) as api,
+        Client(api.addresses[0]) as client,
+        pytest.raises(Exhausted, match="bytes; the controller does not accept so many"),
+    ):
+        client.register_job(ring(endpoints=endpoints))
 
 
 def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
@@ -578,6 +588,18 @@ def test_a_watcher_is_told_that_the_controller_stops(
     with pytest.raises(Unreachable, match="the controller is stopping"):
         next(watch)
     assert not caplog.records
+
+
+def test_a_call_that_the_stop_ends_says_when_to_come_again(api: Running, channel: grpc.Channel, client: Client) -> None:
+    client.register_job(ring())
+    stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+    watch = stub.WatchRoutes(pb.WatchRoutesRequest(job_id="ring"))
+    next(watch)
+    api.server.stop(5.0)
+    with pytest.raises(grpc.RpcError):
+        next(watch)
+    assert (watch.code(), reason(watch)) == (grpc.StatusCode.UNAVAILABLE, "STOPPING")
+    assert seconds(detail(watch, error_details_pb2.RetryInfo).retry_delay) > 0
 
 
 def test_watchers_that_leave_are_forgotten(api: Running, client: Client) -> None:

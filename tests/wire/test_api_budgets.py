@@ -13,10 +13,13 @@ import grpc
 import pytest
 
 from benchmarks.api_abuse import http2
-from controller.api import convert
+from controller.api import convert, services
 from controller.api.client import Client
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.jobs import registry
+from controller.jobs.collectives import virtual_links
+from controller.jobs.messages import Links
 from controller.jobs.spec import JobSpec
 from tests.support.wire.control_stand_in import Running, running_api
 
@@ -92,6 +95,27 @@ def test_other_protocols_are_refused_at_their_first_bytes() -> None:
         browser.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
         browser.wait_closed()
         wait_for(lambda: refused(api, "not_http2") == 1)
+
+
+def test_the_first_bytes_may_come_one_by_one_or_with_a_whole_call() -> None:
+    with running_api() as api, raw(api) as slow, raw(api) as quick:
+        for byte in http2.hello():
+            slow.socket.sendall(bytes([byte]))
+            time.sleep(0.001)
+        slow.call(1, STATUS, b"")
+        assert slow.answered()
+        quick.socket.sendall(http2.hello() + http2.headers(1, STATUS) + http2.request(1, b""))
+        assert quick.answered()
+
+
+@pytest.mark.parametrize("first_bytes", [b"", http2.PREFACE[:5], http2.PREFACE])
+def test_a_client_that_goes_at_its_first_bytes_is_forgotten(first_bytes: bytes) -> None:
+    with running_api() as api:
+        connections = api.server._relay.connections
+        with raw(api) as client:
+            client.socket.sendall(first_bytes)
+            wait_for(lambda: len(connections) == 1)
+        wait_for(lambda: len(connections) == 0)
 
 
 def test_silent_connections_do_not_keep_clients_out() -> None:
@@ -282,3 +306,30 @@ def test_other_calls_are_answered_while_a_large_request_is_read(monkeypatch: pyt
             controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S)
         answered.set()
         assert registered.result().job.spec.job_id == "large"
+
+
+def test_a_job_of_many_virtual_links_costs_its_client_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made in the API's threads, not in the control loop."""
+    made_in = []
+
+    def noted(spec: JobSpec) -> Links:
+        made_in.append(threading.current_thread().name)
+        return virtual_links(spec)
+
+    monkeypatch.setattr(registry, "virtual_links", noted)
+    monkeypatch.setattr(services, "virtual_links", noted)
+    ranks = range(64)
+    spec = pb.JobSpec(
+        job_id="large",
+        endpoints=[f"10.0.0.{1 + rank}" for rank in ranks],
+        groups=[pb.ParallelGroup(name="all", ranks=ranks)],
+        collectives=[pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, groups=["all"], bytes_per_iteration=1 << 20)],
+    )
+    with running_api(max_client_calls_per_s=2) as api, grpc.insecure_channel(api.addresses[0]) as channel:
+        jobs: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+        jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=DEADLINE_S)
+        with pytest.raises(grpc.RpcError) as error:
+            jobs.GetJob(pb.GetJobRequest(job_id="large"), timeout=DEADLINE_S)
+    assert cast(grpc.Call, error.value).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    (thread,) = made_in
+    assert thread.startswith("grpc-api")

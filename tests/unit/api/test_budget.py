@@ -55,6 +55,15 @@ def test_calls_per_second_are_limited_with_a_second_s_worth_at_once(budget: Budg
         begin(budget, "b", now=0.1)
 
 
+def test_a_call_that_costs_more_counts_as_several(budget: Budget) -> None:
+    budget.charge(begin(budget, "a"), 19, 0.0)
+    for now in (0.0, 0.9):
+        with pytest.raises(Exhausted, match="a: more than 10 calls per second"):
+            begin(budget, "a", now=now)
+    begin(budget, "a", now=1.2)
+    begin(budget, "b")
+
+
 def test_a_call_whose_request_does_not_come_gives_way_to_a_newer_one(budget: Budget) -> None:
     ended: list[Call] = []
     silent = [budget.begin("a", False, 0.0) for _ in range(2)]

@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -7,7 +8,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import convert
+from controller.api import convert, convert_plan
 from controller.api.mapping import duration, message_of, number_of, seconds
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
@@ -15,11 +16,11 @@ from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo, PortRef, Switch
 from controller.jobs.job import Reported, Vitals
 from controller.jobs.messages import IterationTime, Registration
-from controller.jobs.spec import Algorithm, Dealing, JobSpec, Library, Transport
+from controller.jobs.spec import Algorithm, Dealing, JobId, JobSpec, Library, Transport
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import ReplanOutcome
 from controller.planning.plan import EcmpLevel, Plan, PlanTimes
-from controller.planning.problem import FlowId, Subflow, whole
+from controller.planning.problem import FlowId, Route, Subflow, whole
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 
 
@@ -205,9 +206,9 @@ def test_a_job_is_described_with_what_is_left_of_its_lease_and_its_efficiency() 
 
 
 def test_routes_name_the_switches_of_pinned_paths_only() -> None:
-    ecmp = convert.routes_message(job_status(), FABRIC)
+    ecmp = convert_plan.routes_message(job_status(), FABRIC)
     assert (ecmp.generation, ecmp.routes[0].pinned, list(ecmp.routes[0].switches)) == (9, False, [])
-    pinned = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC)
+    pinned = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC)
     assert (pinned.routes[0].pinned, list(pinned.routes[0].switches)) == (True, ["leaf1", "spine1", "leaf2"])
 
 
@@ -215,7 +216,7 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
     over = (LinkId(Dpid(1), PortNo(2)), LinkId(Dpid(12), PortNo(2)))
     route = (Subflow((UP, DOWN), 0.75), Subflow(over, 0.25))
     split = job_status(routes={FLOW: route}, dividing=Dividing(max_subflows=3))
-    (message,) = convert.routes_message(split, TWO_SPINES).routes
+    (message,) = convert_plan.routes_message(split, TWO_SPINES).routes
     assert (message.pinned, list(message.switches)) == (True, [])
     assert [(s.share, list(s.switches), s.port_value, s.port_mask) for s in message.subflows] == [
         (0.75, ["leaf1", "spine1", "leaf2"], 0b000, 0b110),
@@ -225,7 +226,7 @@ def test_a_split_route_tells_each_subflows_share_path_and_source_ports() -> None
 
 
 def test_a_whole_route_is_one_subflow_of_every_source_port() -> None:
-    (message,) = convert.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
+    (message,) = convert_plan.routes_message(job_status(routes={FLOW: whole((UP, DOWN))}), FABRIC).routes
     (piece,) = message.subflows
     assert (piece.share, list(piece.switches), piece.port_mask) == (1.0, list(message.switches), 0)
 
@@ -259,14 +260,14 @@ def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) 
 
 def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:
     local = job_status(routes={FLOW: whole(())})
-    assert list(convert.routes_message(local, FABRIC).routes[0].switches) == ["leaf1"]
-    assert list(convert.routes_message(local, Fabric()).routes[0].switches) == []
+    assert list(convert_plan.routes_message(local, FABRIC).routes[0].switches) == ["leaf1"]
+    assert list(convert_plan.routes_message(local, Fabric()).routes[0].switches) == []
 
 
-def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
-    plan = Plan(
+def a_plan(routes: Mapping[FlowId, Route]) -> Plan:
+    return Plan(
         generation=3,
-        routes={FLOW: whole((UP, DOWN))},
+        routes=routes,
         unrouted=(),
         job_level={},
         bound=1.0,
@@ -279,8 +280,17 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
         ecmp=EcmpLevel(1.5, 2.5),
         times=PlanTimes(1, 2, 3),
     )
+
+
+def plan_message(plan: Plan, status: Status, installed: bool) -> pb.Plan:
+    answer = pb.GetPlanResponse.FromString(convert_plan.plan_bytes(pb.GetPlanResponse(), plan, status, installed))
+    return answer.plan
+
+
+def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
+    plan = a_plan({FLOW: whole((UP, DOWN))})
     status = Status(fabric=FABRIC, jobs={job_status().spec.job_id: job_status()}, plan=plan)  # type: ignore[dict-item]
-    message = convert.plan_message(plan, status, installed=True)
+    message = plan_message(plan, status, installed=True)
     assert (message.certificate, message.ecmp_level.mean, seconds(message.plan_time)) == (
         pb.CERTIFICATE_OPTIMAL,
         1.5,
@@ -289,7 +299,7 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     assert [(r.job_id, list(r.route.switches)) for r in message.routes] == [("job", ["leaf1", "spine1", "leaf2"])]
     assert not message.schemes
     compared = replace(status, baseline_levels={"edge-coloring": 2.0, "greedy": 3.0, "first-fit": 2.5, "ecmp": 4.0})
-    schemes = convert.plan_message(plan, compared, installed=True).schemes
+    schemes = plan_message(plan, compared, installed=True).schemes
     assert [(pb.Scheme.Name(s.scheme), s.level) for s in schemes] == [
         ("SCHEME_ECMP", 4.0),
         ("SCHEME_GREEDY", 3.0),
@@ -297,9 +307,36 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
         ("SCHEME_FIRST_FIT", 2.5),
     ]
     older = replace(plan, generation=2)
-    assert not convert.plan_message(older, compared, installed=False).schemes, "they are of the newest plan"
-    without = convert.replan_message(ReplanOutcome("no plan", "no path", None), status)
+    assert not plan_message(older, compared, installed=False).schemes, "they are of the newest plan"
+    before_the_first = convert_plan.plan_bytes(pb.GetPlanResponse(), None, status, False)
+    assert not pb.GetPlanResponse.FromString(before_the_first).HasField("plan")
+
+
+def test_the_answer_of_replan_has_the_plan_that_it_made() -> None:
+    made = a_plan({FLOW: whole((UP, DOWN))})
+    with_plan = pb.ReplanResponse.FromString(
+        convert_plan.replan_bytes(ReplanOutcome("kept", "not worth it", made), Status(fabric=FABRIC))
+    )
+    assert (with_plan.outcome, with_plan.reason) == (pb.REPLAN_OUTCOME_KEPT, "not worth it")
+    assert with_plan.plan == plan_message(made, Status(fabric=FABRIC), installed=False)
+    nothing = convert_plan.replan_bytes(ReplanOutcome("no plan", "no path", None), Status(fabric=FABRIC))
+    without = pb.ReplanResponse.FromString(nothing)
     assert (without.outcome, without.HasField("plan")) == (pb.REPLAN_OUTCOME_NO_PLAN, False)
+
+
+def test_a_plan_of_any_size_has_all_its_routes_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    flows = [FlowId("10.0.1.1", f"10.0.2.{n}") for n in range(1, 8)]
+    plan = a_plan({flow: whole((UP, DOWN)) for flow in reversed(flows)})
+    jobs = {
+        JobId("b"): job_status(routes={flow: whole((UP, DOWN)) for flow in flows[1:3]}),
+        JobId("a"): job_status(routes={flow: whole((UP, DOWN)) for flow in reversed(flows[3:5])}),
+    }
+    expected = [("a", "4"), ("a", "5"), ("b", "2"), ("b", "3"), ("", "7"), ("", "6"), ("", "1")]
+    for together in (1, 3, 7, 100):
+        monkeypatch.setattr(convert_plan, "ROUTES_TOGETHER", together)
+        message = plan_message(plan, Status(fabric=FABRIC, plan=plan, jobs=jobs), installed=True)
+        assert [(route.job_id, route.route.dst.rpartition(".")[2]) for route in message.routes] == expected
+        assert (message.generation, message.solver, message.installed) == (3, "greedy", True)
 
 
 def test_the_status_adds_up_and_knows_no_age_before_the_first_counters() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -50,7 +50,7 @@ def details_of(status: status_pb2.Status) -> dict[str, Any]:
         (Exhausted("full"), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure"}),
         (Exhausted("full", retry_s=1.5), "RESOURCE_EXHAUSTED", "LIMIT_REACHED", {"QuotaFailure", "RetryInfo"}),
         (Unavailable("no disk", 5.0), "UNAVAILABLE", "NOT_SAVED", {"RetryInfo"}),
-        (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", set()),
+        (errors.Stopping("stopping"), "UNAVAILABLE", "STOPPING", {"RetryInfo"}),
         (errors.TooSlow("too slow"), "DEADLINE_EXCEEDED", "TOO_SLOW", set()),
         (SignalboxError("the analysis failed"), "INTERNAL", "INTERNAL", set()),
         (ZeroDivisionError("secret"), "INTERNAL", "INTERNAL", set()),
@@ -105,7 +105,7 @@ OUTSIZED = {
     "connections of long addresses": lambda: convert.connections(
         pb.ReportConnectionsRequest(address="10.0.0.1", connections=[pb.Connection(src="a" * 10_000)] * 100)
     ),
-    "kinds of failures": lambda: what_if_request(pb.WhatIfRequest(kinds=[99] * 1_000_000)),
+    "kinds of failures": lambda: what_if_request(pb.WhatIfRequest(kinds=[cast(Any, 99)] * 1_000_000)),
     "paths of a mask": lambda: convert.updated_spec(
         pb.UpdateJobRequest(update_mask={"paths": [""] * 1_000_000}), JobSpec(job_id="a", endpoints=ADDRESSES)
     ),

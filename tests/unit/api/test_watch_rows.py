@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api import convert, watch_rows
+from controller.api import convert, convert_plan, watch_rows
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.watch_rows import AlarmRows, FabricRows, JobRows, PlanRows, Rows
 from controller.api.watch_table import Reader, WatchTable
@@ -71,7 +71,8 @@ def test_alarms_and_plan_are_those_of_the_status() -> None:
     assert sorted(a.text for a in told.raised) == sorted(convert.alarm_message(a, 0.0).text for a in status.alarms)
     assert status.plan is not None
     told = Watcher(PlanRows(), pb.WatchPlanResponse).told(status)
-    assert told.plan == convert.plan_message(status.plan, status, status.plan_installed)
+    answer = convert_plan.plan_bytes(pb.GetPlanResponse(), status.plan, status, status.plan_installed)
+    assert told.plan == pb.GetPlanResponse.FromString(answer).plan
 
 
 @pytest.mark.parametrize(

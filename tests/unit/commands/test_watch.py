@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.alarms import Alarm, AlarmKind
-from controller.api import convert
+from controller.api import convert, convert_plan
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.commands.output import fields
 from controller.commands.watch import FabricLines, alarm_lines, job_lines, plan_lines
@@ -64,7 +64,8 @@ def test_alarms_say_when_they_are_over() -> None:
 def test_a_plan_has_one_line() -> None:
     status = example_status()
     assert status.plan is not None
-    message = pb.WatchPlanResponse(plan=convert.plan_message(status.plan, status, installed=True))
+    encoded = convert_plan.plan_bytes(pb.WatchPlanResponse(), status.plan, status, installed=True)
+    message = pb.WatchPlanResponse.FromString(encoded)
     (line,) = plan_lines(fields(message))
     assert line.startswith(f"plan {status.plan.generation}: worst level ")
     assert line.endswith(", installed")

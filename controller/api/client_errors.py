@@ -1,0 +1,128 @@
+"""What a failed call means to a program: the error of ``controller.errors`` that the status stands for.
+
+In: gRPC's error. Out: ours, raised. The other way round is ``errors``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from controller.api.mapping import seconds
+from controller.errors import (
+    AlreadyExists,
+    Conflict,
+    Exhausted,
+    FieldProblem,
+    Gone,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    SignalboxError,
+    Unauthenticated,
+    Unavailable,
+    WrongLeaseToken,
+)
+
+_ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
+    grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
+}
+
+_REASONS = {
+    "Connection refused": "no process listens there; is the controller running?",
+    "No such file or directory": "there is no such socket; is it running?",
+    "Permission denied": "this user may not open the socket",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not for this address, or not of an authority in --tls-ca",
+    "Hostname Verification Check failed": "its certificate is not for this address",
+    "WRONG_VERSION_NUMBER": "it does not speak TLS",
+    "CERTIFICATE_REQUIRED": "it wants a client certificate",
+    "lookup failed": "the name cannot be resolved",
+    "DNS resolution failed": "the name cannot be resolved",
+}
+"""Parts of what gRPC says when there is no connection, and what that means to a user."""
+
+
+class Unreachable(SignalboxError):
+    """No answer from the address, or not in time."""
+
+
+def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
+    """Of a call to the controller at ``address``."""
+    assert isinstance(error, grpc.Call)
+    code, text = error.code(), error.details() or ""
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
+    retry_s = _retry_s(error)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
+    reason = _reason(error)
+    if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
+        raise NotFound(text, Gone(reason)) from None
+    if reason == "WRONG_LEASE_TOKEN":
+        raise WrongLeaseToken(text) from None
+    if code in _ERRORS:
+        raise _ERRORS[code](text) from None
+    if reason == "NOT_SAVED":
+        raise Unavailable(text, retry_s or 0.0) from None
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        raise Unreachable(f"no answer from the controller at {address}: {_why(code, text)}") from None
+    raise SignalboxError(f"{code.name}: {text}") from error
+
+
+def _why(code: grpc.StatusCode, text: str) -> str:
+    """What the controller itself says, or our words for what gRPC says."""
+    if text.startswith("the controller "):
+        return text
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "it took too long"
+    return next((words for part, words in _REASONS.items() if part in text), "the connection was lost")
+
+
+def _oversized(text: str) -> str | None:
+    """gRPC itself refuses messages that are far too large, before the server sees them."""
+    sizes = re.search(r"larger than max \((\d+) vs\. \d+\)", text)
+    if not sizes:
+        return None
+    return f"the message has {int(sizes[1]):,} bytes; the controller does not accept so many (api.max_message_bytes)"
+
+
+def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
+    """The fields of the status's ``google.rpc.BadRequest`` details; the server may have left some out."""
+    found = []
+    for detail in _details(error):
+        request = error_details_pb2.BadRequest()
+        if detail.Unpack(request):
+            found += [FieldProblem(v.field, v.description) for v in request.field_violations]
+    return tuple(found)
+
+
+def _reason(error: grpc.Call) -> str:
+    """Of the status's ``google.rpc.ErrorInfo``; empty without."""
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info):
+            return str(info.reason)
+    return ""
+
+
+def _retry_s(error: grpc.Call) -> float | None:
+    """Of the status's ``google.rpc.RetryInfo``."""
+    for detail in _details(error):
+        info = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            return seconds(info.retry_delay)
+    return None
+
+
+def _details(error: grpc.Call) -> Iterable[Any]:
+    status = rpc_status.from_call(error)
+    return status.details if status else ()

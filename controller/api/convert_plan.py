@@ -1,0 +1,148 @@
+"""Routes and plans to the wire; the rest of the converter is ``convert``.
+
+In: a plan and the status that it belongs to. Out: messages, or serialized ones where there are many parts. Pure; linear
+in the number of routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from operator import itemgetter
+from typing import Any
+
+from google.protobuf.message import Message
+
+from controller.api.mapping import duration, message_of, number_of
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.fabric.topology import Fabric, Path
+from controller.jobs.demand import DemandSource
+from controller.jobs.spec import MAX_SUBFLOWS, JobId
+from controller.jobs.subflows import Dividing, PortClass, Ports
+from controller.planning.messages import ReplanOutcome
+from controller.planning.plan import Plan
+from controller.planning.problem import FlowId, Route, Subflow, route_of
+from controller.status import JobStatus, Status
+
+ROUTES_TOGETHER = 256
+"""Of a plan, that are serialized at a time: in about a millisecond."""
+
+# ---- plans
+
+
+def plan_bytes(answer: Message, plan: Plan | None, status: Status, installed: bool) -> bytes:
+    """``answer``, serialized, with the plan as its field ``plan``. ``status``: for the jobs of the flows and the names
+    of the switches. Routes are ordered by job and flow; last come those whose job has left since they were planned.
+
+    They are serialized some at a time, because serializing does not let other threads run: serialized parts, one after
+    the other, are one message (``watch_table``)."""
+    parts = [answer.SerializeToString()]
+    if plan:
+        kind: Any = type(answer)
+        parts.append(kind(plan=_plan_without_routes(plan, status, installed)).SerializeToString())
+        routes = _planned_routes(plan, status)
+        while some := list(islice(routes, ROUTES_TOGETHER)):
+            part = kind()
+            for flow, job_id, route, dividing in some:
+                message = part.plan.routes.add(job_id=job_id)
+                _fill_route(message.route, flow, route, dividing, status.fabric)
+            parts.append(part.SerializeToString())
+    return b"".join(parts)
+
+
+def _planned_routes(plan: Plan, status: Status) -> Iterator[tuple[FlowId, JobId, Route | None, Dividing]]:
+    left = {flow if flow.piece == 0 else flow._replace(piece=0): None for flow in plan.routes}
+    for job_id, job in sorted(status.jobs.items(), key=itemgetter(0)):
+        for flow in sorted(flow for flow in job.routes if flow in left):
+            del left[flow]
+            yield flow, job_id, route_of(job.dividing, flow.pair, plan.routes), job.dividing
+    for flow in left:
+        yield flow, JobId(""), plan.routes.get(flow), Dividing(MAX_SUBFLOWS)
+
+
+def _plan_without_routes(plan: Plan, status: Status, installed: bool) -> pb.Plan:
+    newest = plan is status.plan
+    return message_of(
+        pb.Plan,
+        plan,
+        ecmp_level=message_of(pb.EcmpLevels, plan.ecmp) if plan.ecmp else None,
+        plan_time=duration(plan.times.total_ms / 1e3),
+        jobs=[
+            pb.PlannedJob(
+                job_id=job_id,
+                level=level,
+                demand_source=_demand_source(status.plan_demand_source.get(job_id) if newest else None),
+            )
+            for job_id, level in sorted(plan.job_level.items())
+        ],
+        routes=(),
+        unrouted=[pb.Pair(src=flow.src_ip, dst=flow.dst_ip) for flow in plan.unrouted],
+        installed=installed,
+        schemes=_schemes(status.baseline_levels if newest else {}),
+    )
+
+
+def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:
+    return number_of(pb.DemandSource.DESCRIPTOR, source) if source else None
+
+
+def _schemes(levels: Mapping[str, float]) -> list[pb.SchemeLevel]:
+    found = [
+        pb.SchemeLevel(scheme=number_of(pb.Scheme.DESCRIPTOR, name), level=level) for name, level in levels.items()
+    ]
+    return sorted(found, key=lambda scheme: scheme.scheme)
+
+
+def replan_bytes(outcome: ReplanOutcome, status: Status) -> bytes:
+    """A ``ReplanResponse``, serialized."""
+    plan = outcome.plan
+    answer = message_of(pb.ReplanResponse, outcome, plan=None)
+    return plan_bytes(answer, plan, status, plan is status.plan and status.plan_installed)
+
+
+# ---- routes
+
+
+def routes_message(job: JobStatus, fabric: Fabric) -> pb.WatchRoutesResponse:
+    message = pb.WatchRoutesResponse(generation=job.routes_generation)
+    for flow, route in sorted(job.routes.items(), key=itemgetter(0)):
+        _fill_route(message.routes.add(), flow, route, job.dividing, fabric)
+    return message
+
+
+def _fill_route(message: pb.Route, flow: FlowId, route: Route | None, dividing: Dividing, fabric: Fabric) -> None:
+    """Messages are filled in their place: one that is made first is copied into the one around it, which takes longer
+    than all else. ``dividing``: of the flow's job. One subflow takes every port, several a class or some connections
+    each."""
+    message.src, message.dst = flow.src_ip, flow.dst_ip
+    if route is None:
+        return
+    bundles = dividing.bundles(flow.pair)
+    if len(route) == 1:
+        bundles = (tuple(chain.from_iterable(bundles)) if dividing.owner else (),)
+    message.pinned = True
+    for piece, bundle in zip(route, bundles, strict=False):
+        _fill_subflow(message.subflows.add(), flow, piece, bundle, fabric)
+    if len(route) == 1:
+        message.switches.extend(message.subflows[0].switches)
+
+
+def _fill_subflow(message: pb.Subflow, flow: FlowId, piece: Subflow, bundle: Sequence[Ports], fabric: Fabric) -> None:
+    """``bundle``: what tells its packets from others; nothing when it has all."""
+    classes = [ports.src for ports in bundle if ports.dst is None] or [PortClass(0, 0)]
+    message.share = piece.share
+    message.switches.extend(_path_names(flow, piece.path, fabric))
+    message.port_value, message.port_mask = classes[0].value, classes[0].mask
+    for ports in bundle:
+        if ports.dst:
+            message.connections.add(
+                src=flow.src_ip, src_port=ports.src.value, dst=flow.dst_ip, dst_port=ports.dst.value
+            )
+
+
+def _path_names(flow: FlowId, path: Path, fabric: Fabric) -> Sequence[str]:
+    """Empty when the path stays on the switch of a host that has left."""
+    source = fabric.hosts.get(flow.src_ip)
+    if path:
+        return fabric.path_names(path, path[0].dpid)
+    return fabric.path_names(path, source.at.dpid) if source else ()

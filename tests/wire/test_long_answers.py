@@ -1,0 +1,117 @@
+"""Answers that take long to make: other calls are answered meanwhile, and what many ask for is made once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from controller.api import convert, convert_plan, watches
+from controller.api.client import Client
+from controller.api.long_work import SMALL
+from controller.jobs.spec import JobSpec
+from controller.planning.problem import FlowId
+from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
+
+DEADLINE_S = 20.0
+
+
+class Held:
+    """Stands for a function that makes an answer: it counts its calls and returns when it may."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.calls = 0
+        self.begun = threading.Event()
+        self.may_end = threading.Event()
+
+    def __call__(self, *args: Any) -> Any:
+        self.calls += 1
+        self.begun.set()
+        assert self.may_end.wait(DEADLINE_S)
+        return self._function(*args)
+
+
+@contextmanager
+def together(call: Callable[[], object], count: int = 1) -> Iterator[list[object]]:
+    """Runs the call in threads; their results at the end."""
+    results: list[object] = []
+    threads = [threading.Thread(target=lambda: results.append(call())) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    yield results
+    for thread in threads:
+        thread.join()
+
+
+def large_job(job_id: str = "large") -> JobSpec:
+    """With more virtual links than are converted at once."""
+    endpoints = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(SMALL + 1)]
+    transfers = [{"src": n, "dst": n + 1, "bytes_per_iteration": 1} for n in range(SMALL)]
+    transfers.append({"src": SMALL, "dst": 0, "bytes_per_iteration": 1})
+    return JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "transfers": transfers})
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "call"),
+    [
+        (convert_plan, "plan_bytes", Client.get_plan),
+        (convert, "fabric_message", Client.get_fabric),
+        (convert_plan, "replan_bytes", Client.replan),
+        (convert, "jobs_bytes", Client.list_jobs),
+        (convert, "job_spec", lambda client: client.register_job(large_job("another"), take_over=True)),
+        (convert, "job_message", lambda client: client.get_job("large")),
+        (convert, "updated_spec", lambda client: client.update_job(large_job(), ["lease_s"])),
+    ],
+)
+def test_others_are_answered_while_a_long_answer_is_made(
+    module: Any, function: str, call: Callable[[Client], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_api() as api, Client(api.addresses[0]) as client, Client(api.addresses[0]) as other:
+        client.register_job(large_job())
+        if function == "job_spec":
+            client.deregister_job("large")
+        client.replan()
+        held = Held(getattr(module, function))
+        monkeypatch.setattr(module, function, held)
+        with together(lambda: call(client)) as results:
+            assert held.begun.wait(DEADLINE_S)
+            assert other.get_status().switches == 3
+            assert not results
+            held.may_end.set()
+        assert len(results) == 1
+
+
+def test_a_plan_is_encoded_once_until_something_of_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_api() as api, Client(api.addresses[0]) as client:
+        client.replan()
+        held = Held(convert_plan.plan_bytes)
+        held.may_end.set()
+        monkeypatch.setattr(convert_plan, "plan_bytes", held)
+        plans = [client.get_plan() for _ in range(5)]
+        assert held.calls == 1
+        assert all(plan == plans[0] for plan in plans)
+        client.replan()
+        before = held.calls
+        client.get_plan()
+        assert held.calls == before + 1
+
+
+def test_the_routes_of_a_large_job_are_encoded_once_for_all_watchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    watchers = 8
+    with running_api() as api, Client(api.addresses[0]) as client:
+        job = client.register_job(large_job()).job
+        held = Held(watches._encoded)
+        monkeypatch.setattr(watches, "_encoded", held)
+        with together(lambda: next(client.watch_routes("large")), watchers) as results:
+            assert held.begun.wait(DEADLINE_S)
+            assert client.get_status().switches == 3
+            held.may_end.set()
+        assert (held.calls, len(results)) == (1, watchers)
+        assert all(len(message.routes) == job.virtual_links for message in results)  # type: ignore[attr-defined]
+        api.control.set_route(FlowId(H1, "10.0.0.2"), VIA_SPINE)
+        next(message for message in client.watch_routes("large") if message.generation == 2)
+        assert held.calls == 2
