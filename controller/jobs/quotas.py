@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from controller.jobs.job import Job
 
 
+NAMES_OF_LINK = 8
+"""Addresses, ranks and names of groups that take as much memory as a virtual link, about."""
+
+
 def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | None) -> None:
     """``held``: the job that this one replaces; it may always become smaller."""
     if quota == NO_QUOTA:
@@ -48,17 +52,27 @@ def _refuse_learning(limit: int, others: Iterable[Job], job: Job, held: Job | No
 
 
 def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None) -> None:
-    """By their count alone: to make the links of one small request takes megabytes. ``have``: of all jobs. ``held``: as
-    above."""
-    more, had = link_count(spec), len(held.virtual_links) if held else 0
-    if more > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
+    """By their count alone: to make the links of one small request takes megabytes. ``have``: of all jobs, as ``size``
+    counts. ``held``: as above."""
+    links, had = link_count(spec), size(held.spec, len(held.virtual_links)) if held else 0
+    more = size(spec, links)
+    if links > MAX_VIRTUAL_LINKS or (held and more <= had):  # no spec may have more than the former
         return
     others = have - had
     if others + more > limit:
+        named = f" and names as much as {more - links} more take" if more > links else ""
         raise Exhausted(
-            f"job '{spec.job_id}' makes {more} virtual links; the other jobs have {others}, and at most {limit} are "
-            "allowed (jobs.max_virtual_links)"
+            f"job '{spec.job_id}' makes {links} virtual links{named}; the other jobs have {others}, and at most {limit} "
+            "are allowed (jobs.max_virtual_links)"
         )
+
+
+def size(spec: JobSpec, links: int) -> int:
+    """What a job takes of the memory of all jobs, in virtual links: its own, and its spec, which may be large although
+    it makes few."""
+    addresses = len(spec.endpoints) + sum(len(rail.endpoints) for rail in spec.rails)
+    names = sum(len(group.ranks) for group in spec.groups) + sum(len(one.groups) for one in spec.collectives)
+    return links + (addresses + names) // NAMES_OF_LINK
 
 
 def _exhausted(tenant: str, uses: str, name: str, limit: int) -> Exhausted:

@@ -43,7 +43,7 @@ from controller.jobs.messages import (
     Registration,
     SavedState,
 )
-from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links
+from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links, size
 from controller.jobs.reported_connections import ReportedConnections, Reports, among, by_pair, by_source
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing, Pair
@@ -75,7 +75,7 @@ class JobRegistry:
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
-        self._virtual_links = 0
+        self._size = 0
         self._connections = ReportedConnections()
 
     def register(self, request: RegisterJob, now: float) -> Job:
@@ -258,7 +258,7 @@ class JobRegistry:
         """The job of a registration whose id is free. Raises as ``register``."""
         if len(self.jobs) >= self._max_jobs:
             raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
-        refuse_too_many_links(self._max_virtual_links, self._virtual_links, registration.spec, None)
+        refuse_too_many_links(self._max_virtual_links, self._size, registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s), links)
         refuse_over_quota(quota, self.jobs.values(), job, None)
         self._refuse_conflict(job)
@@ -300,7 +300,7 @@ class JobRegistry:
             job = replace(held, registration=registration, vitals=vitals)
         else:
             reports = among(spec.addresses, reports) if spec.reports_connections else {}
-            refuse_too_many_links(self._max_virtual_links, self._virtual_links, spec, held)
+            refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
             new = self._job(registration, vitals, links)
             job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
             refuse_over_quota(quota, self.jobs.values(), job, held)
@@ -324,14 +324,14 @@ class JobRegistry:
         """The pairs, connections and lease that are its own."""
         if not job.dividing.owner:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
-        self._virtual_links += len(job.virtual_links)
+        self._size += size(job.spec, len(job.virtual_links))
         self._connections.put(job.id, reports)
         self._look_at_lease(job)
         return job
 
     def _let_go(self, job: Job) -> None:
         """The pairs and connections that were its own."""
-        self._virtual_links -= len(job.virtual_links)
+        self._size -= size(job.spec, len(job.virtual_links))
         self._connections.forget(job.id)
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]

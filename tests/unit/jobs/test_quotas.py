@@ -77,6 +77,21 @@ def test_a_job_above_a_quota_that_was_lowered_may_become_smaller(registry: JobRe
         registry.update(spec(1, links=16), job.uid, quota=TEN_LINKS)
 
 
+def test_a_large_spec_counts_though_it_makes_one_virtual_link() -> None:
+    """Groups that no collective names, and rails, take memory all the same."""
+    registry = JobRegistry(max_jobs=100, max_virtual_links=100)
+    groups = [{"name": f"g{number}", "ranks": [0, 1]} for number in range(196)]
+    large = JobSpec.parse(spec(1).model_dump() | {"groups": groups})
+    job = register(registry, large, "blue")  # 1 link, 2 addresses and 392 ranks: 50
+    register(registry, spec(2, links=44), "blue")  # and 45 addresses: 49
+    with pytest.raises(Exhausted, match="job 'job3' makes 2 virtual links; the other jobs have 99, and at most 100"):
+        register(registry, spec(3, links=2), "blue")
+    with pytest.raises(Exhausted, match="job 'job3' makes 1 virtual links and names as much as 49 more take"):
+        register(registry, JobSpec.parse(large.model_dump() | {"job_id": "job3"}), "blue")
+    registry.deregister(job.id, job.uid, 0.0)
+    register(registry, spec(3, links=2), "blue")
+
+
 def test_a_quota_of_none_is_none(registry: JobRegistry) -> None:
     with pytest.raises(Exhausted, match="has 0 jobs; its quota max_jobs is 0"):
         register(registry, spec(1), "blue", Quota(max_jobs=0))
