@@ -93,6 +93,14 @@ class Conflict(SignalboxError):
     """The request is well formed but cannot hold beside what is already accepted."""
 
 
+class ConcurrentUpdate(Conflict):
+    """The job was updated at the same time: the request is to be made anew from what it is now."""
+
+
+class NotKnownYet(Conflict):
+    """What the answer depends on is not known yet."""
+
+
 class Exhausted(SignalboxError):
     """A limit was reached. ``subject``: whose. ``retry_s``: when the request may succeed, in seconds; None where it
     depends on what callers do."""

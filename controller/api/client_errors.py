@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 from controller.api.mapping import seconds
 from controller.errors import (
     AlreadyExists,
+    ConcurrentUpdate,
     Conflict,
     Exhausted,
     FieldProblem,
@@ -33,6 +34,7 @@ _ERRORS: dict[grpc.StatusCode, type[SignalboxError]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+    grpc.StatusCode.ABORTED: ConcurrentUpdate,
     grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
 }
@@ -101,7 +103,8 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     for detail in _details(error):
         request = error_details_pb2.BadRequest()
         if detail.Unpack(request):
-            found += [FieldProblem(v.field, v.description) for v in request.field_violations]
+            # Of a spec the caller has the fields in a file or an object of its own.
+            found += [FieldProblem(v.field.removeprefix("spec."), v.description) for v in request.field_violations]
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ the proto's field names. Out to the wire: the status and its parts become respon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from google.protobuf.duration_pb2 import Duration
@@ -23,6 +23,7 @@ from controller.api.mapping import (
     timestamp,
     word_of,
 )
+from controller.api.pages import MAX_PAGE_BYTES, page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import MAX_PORT, Strategy
 from controller.errors import FieldProblem, InvalidInput, cut
@@ -31,7 +32,7 @@ from controller.jobs.collectives import check
 from controller.jobs.demand import JobDemand
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.registry import MAX_CONNECTIONS
-from controller.jobs.spec import JobSpec, oversized
+from controller.jobs.spec import JobId, JobSpec, oversized
 from controller.planning.messages import StrategySet
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
 
@@ -76,7 +77,20 @@ def request_id(request: pb.RegisterJobRequest) -> str:
 
 def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
     """The job's new spec: ``current`` with the fields that the mask names. Also ``current`` itself, where fields of it
-    stay. Raises ``InvalidInput`` for a mask with other fields than those of a spec, and as ``job_spec``."""
+    stay. Raises ``InvalidInput`` as ``job_spec``."""
+    paths = list(request.update_mask.paths)
+    if not paths or "*" in paths:
+        return job_spec(request.spec), None
+    new, merged = pb.JobSpec(), spec_message(current)
+    new.CopyFrom(request.spec)
+    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
+        (merged if name in paths else new).ClearField(name)
+    merged.MergeFrom(new)
+    return job_spec(merged), current
+
+
+def check_mask(request: pb.UpdateJobRequest) -> None:
+    """Raises ``InvalidInput`` for a mask with other fields than those of a spec."""
     changeable = [name for name in pb.JobSpec.DESCRIPTOR.fields_by_name if name != "job_id"]
     if len(request.update_mask.paths) > MAX_PATHS:
         message = f"at most {MAX_PATHS} paths are allowed (given: {len(request.update_mask.paths)})"
@@ -91,14 +105,6 @@ def updated_spec(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpe
         for n, path in enumerate(paths)
         if path not in (*changeable, "*")
     )
-    if not paths or "*" in paths:
-        return job_spec(request.spec), None
-    new, merged = pb.JobSpec(), spec_message(current)
-    new.CopyFrom(request.spec)
-    for name in pb.JobSpec.DESCRIPTOR.fields_by_name:
-        (merged if name in paths else new).ClearField(name)
-    merged.MergeFrom(new)
-    return job_spec(merged), current
 
 
 def iterations(request: pb.ReportIterationsRequest) -> tuple[IterationTime, ...]:
@@ -202,11 +208,20 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
     )
 
 
-def jobs_bytes(jobs: Iterable[tuple[JobStatus, JobDemand | None]], now: float, next_page_token: str) -> bytes:
-    """A ``ListJobsResponse``, serialized one job at a time as ``convert_plan.plan_bytes`` does it."""
-    parts = [pb.ListJobsResponse(jobs=[job_message(job, now, demand)]) for job, demand in jobs]
-    parts.append(pb.ListJobsResponse(next_page_token=next_page_token))
-    return b"".join(part.SerializeToString() for part in parts)
+def jobs_bytes(jobs: Sequence[tuple[JobStatus, JobDemand | None]], now: float, more: bool) -> bytes:
+    """A ``ListJobsResponse`` with as many of these as fit into a page, at least one, serialized one job at a time as
+    ``convert_plan.plan_bytes`` does it. ``more``: there are others after them."""
+    parts: list[bytes] = []
+    size = 0
+    for job, demand in jobs:
+        part = pb.ListJobsResponse(jobs=[job_message(job, now, demand)]).SerializeToString()
+        size += len(part)
+        if parts and size > MAX_PAGE_BYTES:
+            break
+        parts.append(part)
+    more = more or len(parts) < len(jobs)
+    token = page_token(JobId(jobs[len(parts) - 1][0].spec.job_id)) if more else ""
+    return b"".join((*parts, pb.ListJobsResponse(next_page_token=token).SerializeToString()))
 
 
 def _known(value_s: float) -> Duration | None:
@@ -273,6 +288,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         counters_age=None if status.counters_at is None else duration(now - status.counters_at),
         alarms=[alarm_message(alarm, unix_now - now) for alarm in status.alarms],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
+        network_efficiency=status.network_efficiency if status.jobs else None,
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
     )
 
@@ -303,8 +319,8 @@ def host_message(host: Host, switch: str) -> pb.Host:
     return message_of(pb.Host, host, mac=host.mac or "", switch=switch)
 
 
-def link_message(link: Link, name: str, rate_bps: float = 0.0, background_bps: float = 0.0) -> pb.Link:
-    """``name``: with those of its switches."""
+def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:
+    """``name``: with those of its switches. The others: None before they were measured."""
     return message_of(pb.Link, link, name=name, rate_bps=rate_bps, background_bps=background_bps)
 
 
@@ -315,14 +331,12 @@ def _switches(status: Status) -> list[pb.Switch]:
 
 
 def _links(status: Status) -> list[pb.Link]:
-    unknown = LinkStatus(bytes_total=0, rate_bps=0.0, background_bps=0.0)
-    figures = {link_id: status.links.get(link_id, unknown) for link_id in status.fabric.links}
     return [
-        link_message(
-            link,
-            status.fabric.link_name(link_id),
-            figures[link_id].rate_bps,
-            figures[link_id].background_bps,
-        )
+        link_message(link, status.fabric.link_name(link_id), *rates(status.links.get(link_id)))
         for link_id, link in sorted(status.fabric.links.items())
     ]
+
+
+def rates(figures: LinkStatus | None) -> tuple[float, float] | tuple[None, None]:
+    """In bits per second, all and background."""
+    return (figures.rate_bps, figures.background_bps) if figures else (None, None)

@@ -19,12 +19,14 @@ from controller.api.mapping import duration
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import (
     AlreadyExists,
+    ConcurrentUpdate,
     Conflict,
     Exhausted,
     FieldProblem,
     InvalidInput,
     NotAllowed,
     NotFound,
+    NotKnownYet,
     SignalboxError,
     Unauthenticated,
     Unavailable,
@@ -66,6 +68,8 @@ _KINDS: dict[type[BaseException], _Kind] = {
     AlreadyExists: _Kind(grpc.StatusCode.ALREADY_EXISTS, pb.ERROR_REASON_JOB_EXISTS),
     WrongLeaseToken: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_WRONG_LEASE_TOKEN),
     Conflict: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_CONFLICT),
+    ConcurrentUpdate: _Kind(grpc.StatusCode.ABORTED, pb.ERROR_REASON_CONCURRENT_UPDATE),
+    NotKnownYet: _Kind(grpc.StatusCode.FAILED_PRECONDITION, pb.ERROR_REASON_NOT_KNOWN_YET),
     Exhausted: _Kind(grpc.StatusCode.RESOURCE_EXHAUSTED, pb.ERROR_REASON_LIMIT_REACHED),
     Unauthenticated: _Kind(grpc.StatusCode.UNAUTHENTICATED, pb.ERROR_REASON_UNAUTHENTICATED),
     NotAllowed: _Kind(grpc.StatusCode.PERMISSION_DENIED, pb.ERROR_REASON_NOT_ALLOWED),

@@ -8,6 +8,7 @@ whose name ends in ``_s``. What is absent is None. Pure; linear in the size of t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
+MAX_NANOS = 999_999_999
 MAX_DURATION_S = 315_576_000_000
 """10,000 years: what a ``Duration`` may be at most."""
 
@@ -26,7 +28,11 @@ Wire = TypeVar("Wire", bound=Message)
 
 
 def seconds(duration: Duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
+    """Not a number for what duration.proto forbids: a second or more in ``nanos``, or another sign than ``seconds``."""
+    whole, nanos = duration.seconds, duration.nanos
+    if abs(nanos) > MAX_NANOS or whole * nanos < 0:
+        return math.nan
+    return whole + nanos / 1e9
 
 
 def seconds_or_none(message: Message, field: str) -> float | None:

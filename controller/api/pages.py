@@ -11,6 +11,9 @@ from controller.jobs.spec import JobId
 MAX_PAGE = 1000
 """Jobs in one answer."""
 
+MAX_PAGE_BYTES = 1 << 20
+"""Of one answer: gRPC's clients take 4 MiB unless they are told otherwise."""
+
 _KIND = "after"
 
 

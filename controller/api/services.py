@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from operator import attrgetter
@@ -27,11 +27,11 @@ from controller.api.guard import Context
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork
 from controller.api.mapping import duration
-from controller.api.pages import page, page_token
+from controller.api.pages import page
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.watches import Watches
-from controller.errors import Gone, NotFound, WrongLeaseToken
+from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
 from controller.jobs.collectives import link_count, virtual_links
 from controller.jobs.demand import DemandSource
@@ -62,6 +62,18 @@ LINKS_OF_CALL = 64
 """Virtual links that cost the control loop as much as a call, about."""
 
 Found = TypeVar("Found")
+
+
+@contextmanager
+def _in_spec(request: pb.RegisterJobRequest | pb.UpdateJobRequest) -> Iterator[None]:
+    """Wrong fields of the request's spec are told by their paths in the request, as google.rpc.BadRequest has it."""
+    if not request.HasField("spec"):
+        raise InvalidInput.of("spec", "is missing")
+    try:
+        yield
+    except InvalidInput as error:
+        problems = (replace(problem, path=f"spec.{problem.path}") for problem in error.problems)
+        raise InvalidInput(tuple(problems)) from None
 
 
 def wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
@@ -170,18 +182,21 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     # ---- jobs
 
     async def RegisterJob(self, request: pb.RegisterJobRequest, _: Context) -> pb.RegisterJobResponse:  # noqa: N802
-        caller = CALLER.get()
-        spec = await self._read(request, lambda: convert.job_spec(request.spec))
+        caller, request_id = CALLER.get(), convert.request_id(request)
+        with _in_spec(request):
+            spec = await self._read(request, lambda: convert.job_spec(request.spec))
+            links = await self._links(spec)
         registration = RegisterJob(
             spec,
             owner=self._tokens.uid(request.lease_token),
             take_over=request.take_over,
             tenant=caller.tenant,
             quota=caller.quota,
-            request_id=convert.request_id(request),
-            links=await self._links(spec),
+            request_id=request_id,
+            links=links,
         )
-        uid: str = await self._ask(registration)
+        with _in_spec(request):
+            uid: str = await self._ask(registration)
         job = await self._message(request.spec.job_id, uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
@@ -195,16 +210,17 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             key for key, job in status.jobs.items() if key > after and may_see(caller, job.registration.tenant)
         )
         jobs = [(status.jobs[one], status.demands.get(one)) for one in ids[:size]]
-        more = page_token(ids[size - 1]) if len(ids) > size else ""
-        return await self._long_work.run(lambda: convert.jobs_bytes(jobs, time.monotonic(), more))
+        return await self._long_work.run(lambda: convert.jobs_bytes(jobs, time.monotonic(), more=len(ids) > size))
 
     async def UpdateJob(self, request: pb.UpdateJobRequest, _: Context) -> pb.UpdateJobResponse:  # noqa: N802
         job_id = request.spec.job_id
         owner = self._owner(job_id, request.lease_token)
         current = self._job(job_id).spec
-        spec, merged_with = await self._read(request, lambda: convert.updated_spec(request, current))
-        links = await self._links(spec)
-        uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota, links))
+        convert.check_mask(request)
+        with _in_spec(request):
+            spec, merged_with = await self._read(request, lambda: convert.updated_spec(request, current))
+            links = await self._links(spec)
+            uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota, links))
         return pb.UpdateJobResponse(job=await self._message(job_id, uid))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802

@@ -154,8 +154,7 @@ class FabricRows(Rows[FabricKey, FabricRow]):
         names = self._names(fabric)
         for link_id, link in fabric.links.items():
             figures = status.links.get(link_id)
-            rates = (figures.rate_bps, figures.background_bps) if figures else (0.0, 0.0)
-            found[link_id] = (link, names[link_id], *rates)
+            found[link_id] = (link, names[link_id], *convert.rates(figures))
         for ip, host in fabric.hosts.items():
             found[ip] = (host, fabric.name(host.at.dpid))
         return found
@@ -168,8 +167,11 @@ class FabricRows(Rows[FabricKey, FabricRow]):
                 return _bytes(pb.WatchFabricResponse(hosts=[convert.host_message(host, name)]))
         link, name, rate_bps, background_bps = row
         message = self._link(link, name)
-        message.links[0].rate_bps = rate_bps
-        message.links[0].background_bps = background_bps
+        for field, value in (("rate_bps", rate_bps), ("background_bps", background_bps)):
+            if value is None:
+                message.links[0].ClearField(field)
+            else:
+                setattr(message.links[0], field, value)
         return _bytes(message)
 
     def _link(self, link: Link, name: str) -> pb.WatchFabricResponse:

@@ -178,7 +178,10 @@ def fabric(found: Fields) -> RenderableType:
     )
     links = _table(
         ("link", "capacity", "rate", "background"),
-        ((n["name"], rate(n["capacity_bps"]), rate(n["rate_bps"]), rate(n["background_bps"])) for n in found["links"]),
+        (
+            (n["name"], rate(n["capacity_bps"]), *map(known_rate, (n["rate_bps"], n["background_bps"])))
+            for n in found["links"]
+        ),
         title=f"{len(found['links'])} directed links",
     )
     hosts = _table(
@@ -227,7 +230,7 @@ def status(found: Fields) -> RenderableType:
         "jobs": f"{found['jobs']}, {found['jobs_pending']} pending, {found['jobs_learning']} being learnt, "
         f"{found['jobs_differing']} that send what they did not announce",
         "rules": f"{found['rules']}; {pins(found['pins'])}",
-        "network efficiency": f"{found['network_efficiency']:.1%}",
+        "network efficiency": known(found["network_efficiency"], ".1%"),
         "flows moved": found["moved_flows_total"],
         "counters": "none yet" if found["counters_age_s"] is None else f"{found['counters_age_s']:.1f} s old",
     }
@@ -240,7 +243,7 @@ def status_line(found: Fields) -> str:
     return (
         f"{word(found['strategy'])}: {found['switches_in_sync']} of {found['switches']} switches in sync, "
         f"{found['links']} links, {found['hosts']} hosts, {found['jobs']} jobs ({found['jobs_pending']} pending), "
-        f"{found['pins']} pins, efficiency {found['network_efficiency']:.1%}, {len(found['alarms'])} alarms"
+        f"{found['pins']} pins, efficiency {known(found['network_efficiency'], '.1%')}, {len(found['alarms'])} alarms"
     )
 
 
@@ -286,6 +289,10 @@ def _route_rows(route: Fields, split: bool) -> Iterator[Sequence[str]]:
         path = " > ".join(piece["switches"])
         ports = f"{piece['port_value']:#x}/{piece['port_mask']:#x}" if piece["port_mask"] else "any"
         yield (*ends, f"{piece['share']:.1%}", ports, path) if split else (*ends, path)
+
+
+def known_rate(bps: float | None) -> str:
+    return "-" if bps is None else rate(bps)
 
 
 def known(value: float | None, form: str) -> str:

@@ -62,8 +62,8 @@ def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None
     if others + more > limit:
         named = f" and names as much as {more - links} more take" if more > links else ""
         raise Exhausted(
-            f"job '{spec.job_id}' makes {links} virtual links{named}; the other jobs have {others}, and at most {limit} "
-            "are allowed (jobs.max_virtual_links)"
+            f"job '{spec.job_id}' makes {links} virtual links{named}; the other jobs have {others}, and at most "
+            f"{limit} are allowed (jobs.max_virtual_links)"
         )
 
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from controller.errors import (
     AlreadyExists,
+    ConcurrentUpdate,
     Conflict,
     Exhausted,
     FieldProblem,
@@ -128,12 +129,12 @@ class JobRegistry:
         """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
         are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as
-        ``register``, and when the job has another spec than ``merged_with`` by now.
+        Raises ``InvalidInput`` (see ``collectives.check``), ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as
+        ``register``, and ``ConcurrentUpdate`` when the job has another spec than ``merged_with`` by now.
         """
         job = self.owned(JobId(spec.job_id), owner)
         if merged_with not in (None, job.spec):
-            raise Conflict(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
+            raise ConcurrentUpdate(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
         if spec == job.spec:
             return job
         self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links)

@@ -301,13 +301,13 @@ def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     found = violations(error)
     assert set(found) == {
-        "job_id",
-        "endpoints[1]",
-        "groups[0].ranks",
-        "collectives[0].algorithm",
-        "collectives[0].bytes_per_iteration",
+        "spec.job_id",
+        "spec.endpoints[1]",
+        "spec.groups[0].ranks",
+        "spec.collectives[0].algorithm",
+        "spec.collectives[0].bytes_per_iteration",
     }
-    assert "ALGORITHM_RING_ALL_REDUCE" in found["collectives[0].algorithm"]
+    assert "ALGORITHM_RING_ALL_REDUCE" in found["spec.collectives[0].algorithm"]
     assert all(f"{path}: " in error.details() for path in found)
 
 
@@ -315,12 +315,14 @@ def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
 def test_bytes_out_of_range_are_refused(jobs: Any, size: int) -> None:
     collective = pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, groups=["dp"], bytes_per_iteration=size)
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(collectives=[collective])))
-    assert set(violations(error)) == {"collectives[0].bytes_per_iteration"}
+    assert set(violations(error)) == {"spec.collectives[0].bytes_per_iteration"}
 
 
 def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest())
-    assert set(violations(error)) == {"job_id", "endpoints"}
+    assert set(violations(error)) == {"spec"}
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec={}))
+    assert set(violations(error)) == {"spec.job_id", "spec.endpoints"}
 
 
 @pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])

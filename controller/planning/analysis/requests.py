@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from controller.errors import Conflict, NotFound
+from controller.errors import NotFound, NotKnownYet
 from controller.fabric.topology import Dpid, Fabric, LinkId
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
@@ -115,7 +115,7 @@ class Analyse:
 
 
 def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[JobId, Job]) -> AnalysisRequest:
-    """Raises ``NotFound`` for an unknown job, ``Conflict`` for a job with hosts that are not known yet."""
+    """Raises ``NotFound`` for an unknown job, ``NotKnownYet`` for a job with hosts that are not known yet."""
     if isinstance(message, WhatIf):
         return AnalyseFailures(network, message.kinds, message.top, message.within_s)
     job = jobs.get(message.job_id)
@@ -124,9 +124,9 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
         raise NotFound(f"there is no job '{message.job_id}'; {known}")
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
-        raise Conflict(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
+        raise NotKnownYet(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
     if not job.pairs:
-        raise Conflict(f"job '{job.id}' is being learnt: what it sends is not known yet")
+        raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet")
     return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.api import convert, convert_plan
 from controller.api.mapping import duration, message_of, number_of, seconds
+from controller.api.pages import page_token
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.config import Strategy
 from controller.errors import InvalidInput
@@ -366,10 +367,9 @@ def test_an_update_has_the_named_fields_of_the_new_spec_and_the_others_of_the_cu
 
 
 def test_a_mask_names_fields_of_a_spec_but_its_id() -> None:
-    current = job_status().spec
     paths = ["lease", "job_id", "transfers.src", "*"]
     with pytest.raises(InvalidInput) as error:
-        convert.updated_spec(pb.UpdateJobRequest(update_mask=FieldMask(paths=paths)), current)
+        convert.check_mask(pb.UpdateJobRequest(update_mask=FieldMask(paths=paths)))
     assert paths_of(error) == ["update_mask.paths[1]", "update_mask.paths[2]"]
     assert "job_id cannot change" in str(error.value)
     assert "reports_connections" in str(error.value)
@@ -387,3 +387,18 @@ def test_what_is_merged_is_checked_as_a_whole() -> None:
     request = pb.UpdateJobRequest(spec=pb.JobSpec(), update_mask=FieldMask(paths=["groups"]))
     with pytest.raises(InvalidInput, match="no group is called 'dp'"):
         convert.updated_spec(request, job_status().spec)
+
+
+def test_a_page_of_jobs_ends_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    specs = [job_status().spec.model_copy(update={"job_id": f"a{number}"}) for number in range(3)]
+    jobs = [
+        (replace(job_status(), registration=replace(job_status().registration, spec=named)), None) for named in specs
+    ]
+    size = len(convert.jobs_bytes(jobs[:1], 0.0, more=False))
+    monkeypatch.setattr(convert, "MAX_PAGE_BYTES", 2 * size + 10)
+    pages = [pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs[at:], 0.0, more=False)) for at in (0, 2)]
+    assert [[job.spec.job_id for job in page.jobs] for page in pages] == [["a0", "a1"], ["a2"]]
+    assert [page.next_page_token for page in pages] == [page_token(JobId("a1")), ""]
+    monkeypatch.setattr(convert, "MAX_PAGE_BYTES", 1)
+    (alone,) = pb.ListJobsResponse.FromString(convert.jobs_bytes(jobs, 0.0, more=False)).jobs
+    assert alone.spec.job_id == "a0", "a page has one job at least"

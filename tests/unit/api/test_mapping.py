@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, get_args, get_type_hints
 
@@ -13,10 +14,11 @@ from hypothesis import strategies as st
 
 from controller.alarms import AlarmKind
 from controller.alarms import Severity as AlarmSeverity
-from controller.api import mapping
+from controller.api import convert, mapping
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.commands.output import fields
 from controller.config import Strategy
+from controller.errors import InvalidInput
 from controller.jobs.demand import DemandSource
 from controller.jobs.spec import Algorithm, Collective, Dealing, JobSpec, Library, Transport
 from controller.planning.analysis.requests import FailureKind
@@ -128,3 +130,11 @@ def test_json_has_words_seconds_and_times_and_null_where_something_is_absent() -
         {"algorithm": "all_to_all", "groups": [], "bytes_per_iteration": "1099511627776", "phase": 0}
     ]
     assert (job["missing_hosts"], job["pinned"]) == ([], 0)
+
+
+@pytest.mark.parametrize(("whole", "nanos"), [(60, 1_000_000_000), (60, -5), (-1, 5), (0, -1_000_000_000)])
+def test_durations_that_protobuf_forbids_are_none(whole: int, nanos: int) -> None:
+    assert math.isnan(mapping.seconds(Duration(seconds=whole, nanos=nanos)))
+    spec = pb.JobSpec(job_id="a", endpoints=["10.0.0.1", "10.0.0.2"], lease=Duration(seconds=whole, nanos=nanos))
+    with pytest.raises(InvalidInput, match="lease: "):
+        convert.job_spec(spec)

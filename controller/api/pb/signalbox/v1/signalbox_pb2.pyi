@@ -30,6 +30,8 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_STOPPING: _ClassVar[ErrorReason]
     ERROR_REASON_TOO_SLOW: _ClassVar[ErrorReason]
     ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
+    ERROR_REASON_CONCURRENT_UPDATE: _ClassVar[ErrorReason]
+    ERROR_REASON_NOT_KNOWN_YET: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -190,6 +192,8 @@ ERROR_REASON_NOT_SAVED: ErrorReason
 ERROR_REASON_STOPPING: ErrorReason
 ERROR_REASON_TOO_SLOW: ErrorReason
 ERROR_REASON_INTERNAL: ErrorReason
+ERROR_REASON_CONCURRENT_UPDATE: ErrorReason
+ERROR_REASON_NOT_KNOWN_YET: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm

@@ -110,7 +110,7 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """All jobs that the caller may see, ordered by id, in pages.
+        """All jobs that the caller may see, ordered by id, in pages of 1,000 jobs or 1 MiB at most.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
