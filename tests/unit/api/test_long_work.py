@@ -25,6 +25,7 @@ def test_the_loop_goes_on_while_long_work_is_done_one_after_the_other() -> None:
             await asyncio.sleep(0.001)
         assert begun == [0]
         tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
         first_may_end.set()
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(done[1], asyncio.CancelledError)
