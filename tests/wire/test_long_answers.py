@@ -11,6 +11,7 @@ import pytest
 
 from controller.api import convert, convert_plan, watches
 from controller.api.client import Client
+from controller.api.long_work import SMALL
 from controller.jobs.spec import JobSpec
 from controller.planning.problem import FlowId
 from tests.support.wire.control_stand_in import H1, VIA_SPINE, running_api
@@ -48,9 +49,9 @@ def together(call: Callable[[], object], count: int = 1) -> Iterator[list[object
 
 def large_job(job_id: str = "large") -> JobSpec:
     """With more virtual links than are converted at once."""
-    endpoints = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(watches.SMALL + 1)]
-    transfers = [{"src": n, "dst": n + 1, "bytes_per_iteration": 1} for n in range(watches.SMALL)]
-    transfers.append({"src": watches.SMALL, "dst": 0, "bytes_per_iteration": 1})
+    endpoints = [f"10.0.{n // 250}.{n % 250 + 1}" for n in range(SMALL + 1)]
+    transfers = [{"src": n, "dst": n + 1, "bytes_per_iteration": 1} for n in range(SMALL)]
+    transfers.append({"src": SMALL, "dst": 0, "bytes_per_iteration": 1})
     return JobSpec.parse({"job_id": job_id, "endpoints": endpoints, "transfers": transfers})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 
 from controller.api.long_work import SMALL, LongWork
@@ -19,7 +20,7 @@ def test_the_loop_goes_on_while_long_work_is_done_one_after_the_other() -> None:
         return threading.get_ident()
 
     async def run() -> None:
-        tasks = [asyncio.create_task(long_work.run(lambda n=number: work(n))) for number in range(3)]
+        tasks = [asyncio.create_task(long_work.run(functools.partial(work, number))) for number in range(3)]
         while not begun:
             await asyncio.sleep(0.001)
         assert begun == [0]
