@@ -20,7 +20,7 @@ from typing import Any
 from controller.api import convert, convert_analysis, convert_plan
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
-from controller.api.guard import Context
+from controller.api.guard import Context, not_counted
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork
 from controller.api.mapping import duration
@@ -130,7 +130,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def _spec(self, message: pb.JobSpec) -> JobSpec:
         parts = message.ByteSize() // BYTES_OF_PART
-        return await self._long_work.run_if_long(parts, lambda: convert.job_spec(message))
+        with not_counted():
+            return await self._long_work.run_if_long(parts, lambda: convert.job_spec(message))
 
     async def _ask(self, message: Request) -> Any:
         """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes
@@ -179,10 +180,11 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         job_id = request.spec.job_id
         owner = self._owner(job_id, request.lease_token)
         current = self._job(job_id)
-        spec, merged_with = await self._long_work.run_if_long(
-            _parts(current) + request.ByteSize() // BYTES_OF_PART,
-            lambda: convert.updated_spec(request, current.spec),
-        )
+        parts = _parts(current) + request.ByteSize() // BYTES_OF_PART
+        with not_counted():
+            spec, merged_with = await self._long_work.run_if_long(
+                parts, lambda: convert.updated_spec(request, current.spec)
+            )
         uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota))
         return pb.UpdateJobResponse(job=await self._message(job_id, uid))
 
