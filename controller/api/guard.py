@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 import grpc
@@ -38,6 +39,9 @@ CANCELLED_WITHIN_S = 10.0
 
 NO_RETRY = ("grpc-retry-pushback-ms", "-1")
 """gRPC A6: clients do not send the call again by themselves, a moment later. RetryInfo says when it can succeed."""
+
+_LIMIT: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
+"""Of the call that runs."""
 
 _GRPC_LOG = logging.getLogger("grpc._cython.cygrpc")
 
@@ -200,7 +204,30 @@ async def _errors_told(name: str, context: Context) -> AsyncIterator[None]:
 
 
 def _within(limit: float | None) -> AbstractAsyncContextManager[Any]:
-    return nullcontext() if limit is None else asyncio.timeout(limit)
+    return nullcontext() if limit is None else _limited(limit)
+
+
+@asynccontextmanager
+async def _limited(limit: float) -> AsyncIterator[None]:
+    async with asyncio.timeout(limit) as running:
+        _LIMIT.set(running)
+        yield
+
+
+@contextmanager
+def not_counted() -> Iterator[None]:
+    """Around what takes long because of the request alone: the limit of the call is for its answer."""
+    running, loop = _LIMIT.get(), asyncio.get_running_loop()
+    ends = running.when() if running else None
+    if running is None or ends is None:
+        yield
+        return
+    began = loop.time()
+    running.reschedule(None)
+    try:
+        yield
+    finally:
+        running.reschedule(ends + loop.time() - began)
 
 
 async def _abort(context: Context, error: Exception) -> NoReturn:

@@ -23,7 +23,7 @@ from controller.api import convert, convert_analysis, convert_plan
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.budget import COST
 from controller.api.errors import Stopping
-from controller.api.guard import Context
+from controller.api.guard import Context, not_counted
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.long_work import BYTES_OF_PART, LongWork
 from controller.api.mapping import duration
@@ -156,14 +156,16 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def _read(self, request: Message, convert: Callable[[], Found]) -> Found:
         """The request converted; a large one holds up no other call."""
-        return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
+        with not_counted():
+            return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
 
     async def _links(self, spec: JobSpec) -> Links:
         """Made here, so that the control loop need not. A job of many counts as many calls of its client: the loop has
         to look at each."""
         count = link_count(spec)
         COST.get()(count / LINKS_OF_CALL)
-        return await self._long_work.run_if_long(count, lambda: virtual_links(spec))
+        with not_counted():
+            return await self._long_work.run_if_long(count, lambda: virtual_links(spec))
 
     async def _ask(self, message: Request) -> Any:
         """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes

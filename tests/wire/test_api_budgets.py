@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
@@ -25,6 +26,8 @@ from tests.support.wire.control_stand_in import Running, running_api
 
 STATUS = "/signalbox.v1.ControllerService/GetStatus"
 HEALTH = "/grpc.health.v1.Health/Watch"
+OF_CALLS = ("Call", "_ServicerContext")
+"""Types of objects that there are for every call: ours, and gRPC's."""
 DEADLINE_S = 30.0
 
 
@@ -263,6 +266,24 @@ def test_a_client_that_goes_leaves_nothing_behind() -> None:
         with stub(api) as controller:
             controller.GetStatus(pb.GetStatusRequest(), wait_for_ready=True)
         wait_for(lambda: threading.active_count() < 50)
+
+
+def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
+    """gRPC's part of it too, which hangs on the context: tens of kB for each call."""
+    with running_api(silent_s=0.2) as api, raw(api) as client:
+        client.hello()
+        gc.collect()
+        gc.disable()
+        try:
+            client.call(1, STATUS, b"")  # answered
+            client.call(3, HEALTH, b"")  # a watch, which ends with the connection
+            client.call(5, STATUS)  # its request does not come
+            client.call(7, "/signalbox.v1.JobService/GetJob", b"")  # refused
+            wait_for(lambda: refused(api, "silent_call") == 1)
+            client.socket.close()
+            wait_for(lambda: not any(type(found).__name__ in OF_CALLS for found in gc.get_objects()))
+        finally:
+            gc.enable()
 
 
 def test_log_lines_of_a_call_name_its_peer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from controller.api import convert, convert_plan, watches
+from controller.api import convert, convert_plan, guard, watches
 from controller.api.client import Client
 from controller.api.long_work import SMALL
 from controller.jobs.spec import JobSpec
@@ -81,6 +82,20 @@ def test_others_are_answered_while_a_long_answer_is_made(
             assert held.begun.wait(DEADLINE_S)
             assert other.get_status().switches == 3
             assert not results
+            held.may_end.set()
+        assert len(results) == 1
+
+
+def test_the_conversion_of_a_request_does_not_count_against_the_time_of_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(guard, "ANSWER_S", 2.0)
+    with running_api() as api, Client(api.addresses[0]) as client:
+        held = Held(convert.job_spec)
+        monkeypatch.setattr(convert, "job_spec", held)
+        with together(lambda: client.register_job(large_job())) as results:
+            assert held.begun.wait(DEADLINE_S)
+            time.sleep(2.5)
             held.may_end.set()
         assert len(results) == 1
 

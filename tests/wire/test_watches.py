@@ -24,8 +24,8 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortNo,
 from controller.jobs.messages import IterationTime
 from controller.planning.problem import FlowId
 from controller.status import LinkStatus, Status
+from tests.support.wire.api_calls import ring
 from tests.support.wire.control_stand_in import BACK, H1, H2, VIA_SPINE, Running, running_api
-from tests.wire.test_api import ring
 from tests.wire.test_roles import client as caller
 from tests.wire.test_roles import tokens_file
 

@@ -1,0 +1,37 @@
+"""The real server in front of a stand-in control loop, and clients of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from controller.api.client import Client
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from tests.support.wire.control_stand_in import Running, running_api
+
+
+@pytest.fixture
+def api() -> Iterator[Running]:
+    with running_api() as running:
+        yield running
+
+
+@pytest.fixture
+def client(api: Running) -> Iterator[Client]:
+    with Client(api.addresses[0]) as client:
+        yield client
+
+
+@pytest.fixture
+def channel(api: Running) -> Iterator[grpc.Channel]:
+    with grpc.insecure_channel(api.addresses[0]) as channel:
+        yield channel
+
+
+@pytest.fixture
+def jobs(channel: grpc.Channel) -> Any:
+    """The generated stub, for requests that the typed client cannot make."""
+    return pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -1,0 +1,130 @@
+"""Where the API listens, and the standard services beside it."""
+
+from __future__ import annotations
+
+import socket
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from controller.api.client import Client, Unreachable
+from controller.api.lease_tokens import LeaseTokens
+from controller.api.server import ApiServer
+from controller.config import ApiConfig
+from controller.status import StatusBoard
+from tests.support.wire.api_calls import ring
+from tests.support.wire.control_stand_in import Running, running_api
+
+TOKENS = LeaseTokens.of(None)
+
+
+# ---- standard services
+
+
+def test_health_is_serving_then_not_serving_while_stopping(api: Running, channel: grpc.Channel) -> None:
+    stub: Any = health_pb2_grpc.HealthStub(channel)
+    for name in ("", "signalbox.v1.JobService", "signalbox.v1.ControllerService"):
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service=""))
+    assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    stopper = threading.Thread(target=api.server.stop, args=(5.0,))
+    stopper.start()
+    assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    assert list(watch) == []
+    watch.cancel()
+    stopper.join()
+
+
+def test_reflection_lists_and_describes_the_services(channel: grpc.Channel) -> None:
+    stub: Any = reflection_pb2_grpc.ServerReflectionStub(channel)
+    requests = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol="signalbox.v1.JobService"),
+    ]
+    listed, described = stub.ServerReflectionInfo(iter(requests), timeout=20)
+    names = {service.name for service in listed.list_services_response.service}
+    assert {"signalbox.v1.JobService", "signalbox.v1.ControllerService", "grpc.health.v1.Health"} <= names
+    assert described.file_descriptor_response.file_descriptor_proto
+
+
+# ---- addresses
+
+
+def test_both_a_port_and_a_unix_socket_serve(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with running_api("127.0.0.1:0", f"unix:{path}") as api:
+        assert api.addresses[1] == f"unix:{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with Client(api.addresses[0]) as tcp, Client(api.addresses[1]) as unix:
+            tcp.register_job(ring())
+            assert unix.get_job("ring").spec.job_id == "ring"
+    assert not path.exists()
+
+
+def test_the_directory_of_a_socket_is_made(tmp_path: Path) -> None:
+    with running_api(f"unix:{tmp_path}/run/signalbox/api.sock") as api, Client(api.addresses[0]) as client:
+        assert client.list_jobs() == ()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_at_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    server = ApiServer(ApiConfig(listen=(f"unix:{tmp_path}/file/api.sock",)), StatusBoard(), lambda _: None, TOKENS)
+    with pytest.raises(OSError, match=f"cannot make {tmp_path}/file for the API's socket: "):
+        server.start()
+    server.stop()
+
+
+def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "api.sock"
+    with socket.socket(socket.AF_UNIX) as old:
+        old.bind(str(path))
+    with running_api(f"unix:{path}") as api, Client(api.addresses[0]) as client:
+        assert client.list_jobs() == ()
+
+
+def test_a_living_server_keeps_its_socket(tmp_path: Path) -> None:
+    address = f"unix:{tmp_path / 'api.sock'}"
+    with running_api(address), Client(address) as client:
+        second = ApiServer(ApiConfig(listen=(address,)), StatusBoard(), lambda _: None, TOKENS)
+        with pytest.raises(OSError, match="another process does"):
+            second.start()
+        second.stop()
+        assert client.list_jobs() == ()
+
+
+def test_a_file_that_is_no_socket_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text("keep me")
+    server = ApiServer(ApiConfig(listen=(f"unix:{path}",)), StatusBoard(), lambda _: None, TOKENS)
+    with pytest.raises(OSError, match="not a socket"):
+        server.start()
+    server.stop()
+    assert path.read_text() == "keep me"
+
+
+def test_a_taken_port_is_an_error_at_start(api: Running) -> None:
+    second = ApiServer(ApiConfig(listen=(api.addresses[0],)), StatusBoard(), lambda _: None, TOKENS)
+    with pytest.raises(OSError, match=f"cannot listen on {api.addresses[0]}: Address already in use"):
+        second.start()
+    second.stop()
+
+
+def test_stopping_a_server_that_never_started_is_nothing() -> None:
+    ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS).stop()
+
+
+def test_nobody_at_the_address_is_unreachable() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Client(address) as client, pytest.raises(Unreachable) as error:
+            client.get_status()
+        expected = f"no answer from the controller at {address}: no process listens there; is the controller running?"
+        assert str(error.value) == expected

@@ -1,0 +1,288 @@
+"""Requests that are refused, and what the status of each says."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from benchmarks.api_requests import raw
+from controller.api import guard
+from controller.api.client import Client, Unreachable
+from controller.api.lease_tokens import LeaseTokens
+from controller.api.mapping import message_of
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
+from controller.api.server import ApiServer
+from controller.config import ApiConfig
+from controller.errors import AlreadyExists, Exhausted, SignalboxError
+from controller.jobs.messages import IterationTime
+from controller.status import StatusBoard
+from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
+from tests.support.wire.control_stand_in import H1, running_api
+
+TOKENS = LeaseTokens.of(None)
+
+
+def _without_deadline(stub_method: Any, request: Any, timeout: float) -> Any:
+    del timeout
+    return stub_method(request)
+
+
+# ---- wrong requests
+
+
+def test_every_wrong_field_is_named_in_details_and_message(jobs: Any) -> None:
+    spec = message(
+        job_id="Not Allowed",
+        endpoints=[H1, "10.0.2.300"],
+        groups=[pb.ParallelGroup(name="dp", ranks=[0])],
+        collectives=[pb.Collective(groups=["dp"], bytes_per_iteration=-5)],
+    )
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    found = violations(error)
+    assert set(found) == {
+        "spec.job_id",
+        "spec.endpoints[1]",
+        "spec.groups[0].ranks",
+        "spec.collectives[0].algorithm",
+        "spec.collectives[0].bytes_per_iteration",
+    }
+    assert "ALGORITHM_RING_ALL_REDUCE" in found["spec.collectives[0].algorithm"]
+    assert all(f"{path}: " in error.details() for path in found)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1 << 51])
+def test_bytes_out_of_range_are_refused(jobs: Any, size: int) -> None:
+    collective = pb.Collective(algorithm=pb.ALGORITHM_ALL_TO_ALL, groups=["dp"], bytes_per_iteration=size)
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(collectives=[collective])))
+    assert set(violations(error)) == {"spec.collectives[0].bytes_per_iteration"}
+
+
+def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest())
+    assert set(violations(error)) == {"spec"}
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec={}))
+    assert set(violations(error)) == {"spec.job_id", "spec.endpoints"}
+
+
+@pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])
+def test_a_hundred_thousand_endpoints_are_refused(jobs: Any, endpoint: str) -> None:
+    spec = message(endpoints=[endpoint] * 100_000)
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "endpoints" in error.details()
+
+
+def test_a_flood_of_problems_is_listed_in_part_and_counted(jobs: Any) -> None:
+    spec = message(endpoints=["host\u00e9" * 30] * 4000)
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert 1 < len(violations(error)) <= 17
+    assert error.details().endswith("more")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        message(groups=[pb.ParallelGroup(name=f"g{n}", ranks=[0, 1] * 400) for n in range(1000)]),
+        message(
+            groups=[pb.ParallelGroup(name=f"group{n}", ranks=[0, 1]) for n in range(4096)],
+            collectives=[
+                pb.Collective(algorithm=pb.ALGORITHM_BROADCAST, groups=["?"] * 4096, bytes_per_iteration=1)
+                for _ in range(256)
+            ],
+        ),
+        message(
+            groups=[pb.ParallelGroup(name=f"group{n}", ranks=[0, 1]) for n in range(4096)],
+            collectives=[
+                pb.Collective(algorithm=pb.ALGORITHM_BROADCAST, groups=["?"] * 250, bytes_per_iteration=1)
+                for _ in range(256)
+            ],
+        ),
+        message(transfers=[pb.Transfer(src=5, dst=5, bytes_per_iteration=-1)] * 65_536),
+        message(transfers=[pb.Transfer(src=5, dst=5, bytes_per_iteration=1)] * 65_536),
+        message(transfers=[pb.Transfer()] * 65_537),
+        message(rails=[pb.Rail(endpoints=["?"] * 4096)] * 7),
+        message(rails=[pb.Rail()] * 100_000),
+    ],
+    ids=[
+        "many ranks",
+        "many group names",
+        "many unknown group names",
+        "many wrong transfers",
+        "many transfers without rank",
+        "too many transfers",
+        "many wrong addresses",
+        "many rails",
+    ],
+)
+def test_long_lists_of_short_things_are_refused(jobs: Any, spec: pb.JobSpec) -> None:
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=spec))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) -> None:
+    before = client.register_job(ring()).job
+    refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[])))
+    with pytest.raises(AlreadyExists):
+        client.register_job(ring(size=9))
+    assert client.get_job("ring").spec == before.spec
+
+
+def test_a_message_over_the_size_limit_exhausts_resources() -> None:
+    with running_api(max_message_bytes=2048) as api, grpc.insecure_channel(api.addresses[0]) as channel:
+        stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+        error = refused(stub.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[H1] * 250)))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+        assert "the controller accepts 2,048 (api.max_message_bytes)" in (error.details() or "")
+        assert detail(error, error_details_pb2.QuotaFailure).violations
+        assert stub.ListJobs(pb.ListJobsRequest(), timeout=20).jobs == []
+
+
+def test_a_message_that_grpc_itself_refuses_is_told_in_similar_words() -> None:
+    endpoints = tuple(f"10.{n // 250}.{n % 250}.1" for n in range(500))
+    with (
+        running_api(max_message_bytes=2048) as api,
+        Client(api.addresses[0]) as client,
+        pytest.raises(Exhausted, match="bytes; the controller does not accept so many"),
+    ):
+        client.register_job(ring(endpoints=endpoints))
+
+
+def test_a_defect_is_internal_and_the_server_goes_on(client: Client) -> None:
+    client.register_job(ring())
+    with pytest.raises(SignalboxError, match="INTERNAL: internal error"):
+        client.report_iterations("ring", [IterationTime(666, 1.0, 1.0)])
+    assert client.get_job("ring").iterations == 0
+
+
+def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "ANSWER_S", 0.05)
+    inbox: queue.Queue[Any] = queue.Queue()
+    server = ApiServer(ApiConfig(listen=("127.0.0.1:0",)), StatusBoard(), inbox.put, TOKENS)
+    try:
+        (address,) = server.start()
+        with Client(address) as client, pytest.raises(Unreachable, match="did not answer in time"):
+            client.renew_lease("ring")
+        assert not inbox.get_nowait().reply.cancelled()
+        with grpc.insecure_channel(address) as channel:
+            stub: Any = pb_grpc.JobServiceStub(channel)  # type: ignore[no-untyped-call]
+            error = refused(partial(_without_deadline, stub.RenewLease), pb.RenewLeaseRequest(job_id="ring"))
+        assert (error.code(), reason(error)) == (grpc.StatusCode.DEADLINE_EXCEEDED, "TOO_SLOW")
+    finally:
+        server.stop(0)
+
+
+# ---- status details
+
+
+def test_every_refusal_has_its_reason(jobs: Any) -> None:
+    spec = message()
+    jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
+    for method, request, code, why in (
+        (jobs.RegisterJob, pb.RegisterJobRequest(), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
+        (jobs.GetJob, pb.GetJobRequest(job_id="nobody"), grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
+        (
+            jobs.RegisterJob,
+            pb.RegisterJobRequest(spec=message(max_subflows=2)),
+            grpc.StatusCode.ALREADY_EXISTS,
+            "JOB_EXISTS",
+        ),
+        (
+            jobs.RegisterJob,
+            pb.RegisterJobRequest(spec=message(job_id="other")),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "CONFLICT",
+        ),
+        (
+            jobs.ReportIterations,
+            pb.ReportIterationsRequest(
+                job_id="ring", iterations=[message_of(pb.Iteration, IterationTime(666, 1.0, 1.0))]
+            ),
+            grpc.StatusCode.INTERNAL,
+            "INTERNAL",
+        ),
+    ):
+        error = refused(method, request)
+        assert (error.code(), reason(error)) == (code, why)
+
+
+def test_an_exhausted_controller_says_what_is_exhausted(client: Client, jobs: Any) -> None:
+    for n in range(3):
+        client.register_job(ring(f"job{n}", (f"10.0.{n}.1", f"10.0.{n}.2")))
+    error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=["10.0.3.1", "10.0.3.2"])))
+    assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
+    (violation,) = detail(error, error_details_pb2.QuotaFailure).violations
+    assert (violation.subject, violation.description) == ("controller", error.details())
+
+
+METHODS = [
+    (f"/{service.full_name}/{method.name}", method.server_streaming)
+    for file in (pb.DESCRIPTOR, health_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
+    for method in service.methods
+    if not method.client_streaming and method.name != "List"
+]
+
+
+@pytest.mark.parametrize(("method", "streams"), METHODS, ids=[name for name, _ in METHODS])
+def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
+    channel: grpc.Channel, caplog: pytest.LogCaptureFixture, method: str, streams: bool
+) -> None:
+    call: Any = channel.unary_stream(method) if streams else channel.unary_unary(method)
+    error = refused((lambda *given, **more: next(call(*given, **more))) if streams else call, b"\x0a\xff\xff")
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert "no message of" in error.details()
+    assert not caplog.records
+
+
+def test_a_method_that_there_is_not_is_refused_with_details(channel: grpc.Channel) -> None:
+    for path in ("/signalbox.v1.JobService/Steal", "/signalbox.v2.JobService/GetJob", "/"):
+        error = refused(channel.unary_unary(path), b"\x0a\xff")
+        assert (error.code(), reason(error)) == (grpc.StatusCode.UNIMPLEMENTED, "UNSPECIFIED")
+
+
+def test_reflection_refuses_bytes_that_are_no_message(channel: grpc.Channel, caplog: pytest.LogCaptureFixture) -> None:
+    path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+    listing = reflection_pb2.ServerReflectionRequest(list_services="").SerializeToString()
+    call: Any = channel.stream_stream(path)
+    answers = call(iter((listing, b"\x0a\xff\xff")), timeout=20)
+    assert next(answers)
+    error = refused(lambda _, **__: next(answers), None)
+    assert (error.code(), reason(error)) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert not caplog.records
+
+
+def test_metadata_that_is_not_utf8_is_not_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "api.sock"
+    call = raw.call(b"/signalbox.v1.ControllerService/GetStatus", b"", (b"authorization", b"Bearer secret\xff"))
+    with running_api(f"unix:{path}"):
+        assert raw.send_raw(str(path), raw.Raw("", "", call), 20) == "OK"
+    assert not caplog.records
+
+
+def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
+    """The thread's guard then stops the process: an API that nobody can reach must not look like one that runs."""
+
+    class Ended:
+        async def wait_for_termination(self) -> None:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "what grpcio 1.85.1 ends with")
+
+    async def waits() -> None:
+        ticking = asyncio.create_task(asyncio.sleep(3600))
+        await server._stopped(ticking, Ended())  # type: ignore[arg-type]
+
+    server = ApiServer(ApiConfig(), StatusBoard(), lambda _: None, TOKENS)
+    with pytest.raises(UnicodeDecodeError):
+        asyncio.run(waits())
+    server.stop()
