@@ -165,7 +165,7 @@ class Switches:
 
 
 class Outbox:
-    """As ``southbound.framework.Outbox``, without a hub."""
+    """As ``southbound.outbox.Outbox``, without a hub."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()
