@@ -40,7 +40,6 @@ from controller.planning.plan import NoPlan, Plan, PlanTimes
 from controller.planning.problem import FlowId, PlanLimits, Problem, Route, whole
 from controller.scenarios.fabrics import leaf_spine
 from controller.serving import serve
-from controller.southbound.run_hub import SWITCH_INTERVAL_S
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import RuleSet, applied
@@ -147,6 +146,8 @@ class Switches:
     def __call__(
         self, _: Config, put: Callable[[Any], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
     ) -> None:
+        from controller.southbound.run_hub import SWITCH_INTERVAL_S  # with the framework, whose import takes a moment
+
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: outbox.stop())
@@ -165,7 +166,7 @@ class Switches:
 
 
 class Outbox:
-    """As ``southbound.framework.Outbox``, without a hub."""
+    """As ``southbound.outbox.Outbox``, without a hub."""
 
     def __init__(self) -> None:
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()

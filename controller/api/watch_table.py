@@ -75,10 +75,10 @@ class Encoding(Generic[Key, Value]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[Key, Value]):
-    """``encoded``: of the row, or of its end when it is gone."""
+    """``encoded``: of the row, or of its end when it is gone. ``value``: None then."""
 
     key: Key
-    value: Value
+    value: Value | None
     encoded: bytes
     owner: str
     gone: bool
@@ -86,9 +86,10 @@ class Change(Generic[Key, Value]):
 
 @dataclass(slots=True)
 class _Row(Generic[Value]):
-    """``version``: of the table, when the row changed last."""
+    """``version``: of the table, when the row changed last. ``value``: None when it is gone, since thousands of those
+    are remembered."""
 
-    value: Value
+    value: Value | None
     encoded: bytes
     owner: str
     gone: bool
@@ -128,15 +129,16 @@ class WatchTable(Generic[Key, Value]):
         encoding, found = self._encoding, []
         for key, value in values.items():
             row = self._rows.get(key)
-            if row is None or row.gone or not (row.value is value or encoding.same(row.value, value)):
+            known = row.value if row else None
+            if row is None or known is None or not (known is value or encoding.same(known, value)):
                 encoded = encoding.row(key, value)
                 if row is None or row.gone or row.encoded != encoded:
                     found.append(Change(key, value, encoded, encoding.owner(value), gone=False))
                     continue
             row.value = value  # what is the same object next time is compared in no time
         for key, row in self._rows.items():
-            if not row.gone and key not in values:
-                found.append(Change(key, row.value, encoding.gone(key, row.value), row.owner, gone=True))
+            if row.value is not None and key not in values:
+                found.append(Change(key, None, encoding.gone(key, row.value), row.owner, gone=True))
         return found
 
     def apply(self, changes: Iterable[Change[Key, Value]]) -> None:

@@ -12,11 +12,8 @@ job, or the mapping of all jobs, another identity.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from heapq import heappop, heappush
-from itertools import count
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -34,6 +31,7 @@ from controller.errors import (
 from controller.jobs.collectives import virtual_links
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Job, Reported, Vitals
+from controller.jobs.leases import Leases
 from controller.jobs.messages import (
     NO_QUOTA,
     Connected,
@@ -71,8 +69,7 @@ class JobRegistry:
     def __init__(self, max_jobs: int, max_virtual_links: int = 200_000) -> None:
         self._max_jobs = max_jobs
         self._max_virtual_links = max_virtual_links
-        self._leases: list[tuple[float, int, JobId, Vitals]] = []
-        self._order = count()
+        self._leases = Leases()
         self.jobs: Mapping[JobId, Job] = MappingProxyType({})
         self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
@@ -203,19 +200,7 @@ class JobRegistry:
     def expire(self, now: float, ended_at: float) -> tuple[JobId, ...]:
         """Forget the jobs whose lease has ended; returns which, sorted. Looks only at leases that would have ended by
         now without a heartbeat. ``ended_at``: now in seconds since 1970."""
-        ended = []
-        while self._leases and self._leases[0][0] <= now:
-            looked_at, _, job_id, vitals = heappop(self._leases)
-            job = self.jobs.get(job_id)
-            if looked_at != vitals.looked_at:
-                continue  # it was looked at before
-            vitals.looked_at = math.inf
-            if job is None or job.vitals is not vitals:
-                continue
-            if vitals.lease_ends_at <= now:
-                ended.append(job)
-            else:
-                self._look_at_lease(job)
+        ended = self._leases.over(self.jobs, now)
         if ended:
             self._remove(ended)
             ran_out = EndReason.LEASE_RAN_OUT
@@ -224,13 +209,6 @@ class JobRegistry:
                 self.ends.add(end)
             self.ends.confirm(*ends)
         return tuple(sorted(job.id for job in ended))
-
-    def _look_at_lease(self, job: Job) -> None:
-        """When it ends as it is now; heartbeats put it off then."""
-        vitals = job.vitals
-        if vitals.lease_ends_at < vitals.looked_at:
-            vitals.looked_at = vitals.lease_ends_at
-            heappush(self._leases, (vitals.looked_at, next(self._order), job.id, vitals))
 
     def owned(self, job_id: JobId, owner: str | None) -> Job:
         """The job, for the owner of its registration. Raises ``NotFound`` with how the caller's registration ended, or
@@ -327,7 +305,7 @@ class JobRegistry:
             self._announced_by.update(dict.fromkeys(job.pairs, job.id))
         self._size += size(job.spec, len(job.virtual_links))
         self._connections.put(job.id, reports)
-        self._look_at_lease(job)
+        self._leases.look_at(job, self.jobs)
         return job
 
     def _let_go(self, job: Job) -> None:

@@ -193,8 +193,10 @@ class WatchedJob:
         self._count_besides()
 
     def _count_besides(self) -> None:
-        planned = _per_pair(self._links).keys()
-        self._besides = frozenset(self.pairs) - planned - {(dst, src) for src, dst in planned}
+        planned = self._declared if self._links is self.job.virtual_links else _per_pair(self._links)
+        self._besides = frozenset(
+            pair for pair in self.pairs if pair not in planned and (pair[1], pair[0]) not in planned
+        )
 
     # ---- judgement
 

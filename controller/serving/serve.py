@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -39,15 +39,17 @@ from controller.serving.event_log import ALARM, events
 from controller.serving.garbage import Garbage, loading
 from controller.serving.reload import Hangups, Prepare, hangups, reloading
 from controller.serving.standby import wait_for_turn
-from controller.southbound.framework import Outbox
-from controller.southbound.run_hub import APP_MODULE, run_hub
+from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import StatusBoard
-from controller.tables.messages import Counters, ToSwitches
+from controller.tables.messages import Counters, FromSwitches, ToSwitches
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)
 limited_log = LimitedLog(log)
 """For what clients can cause."""
+
+SOUTHBOUND = ("controller.southbound.run_hub", "controller.southbound.app")
+"""With them comes the OpenFlow framework."""
 
 TICK_S = 0.1
 BATCH = 1000
@@ -87,7 +89,8 @@ def _serve(
     given, config = config, descriptors.within(config, descriptors.raise_limit())
     store = StateStore(config.state_dir)
     if standby:
-        import_module(APP_MODULE)  # takes a moment, which the switches need not wait for later
+        for module in SOUTHBOUND:
+            import_module(module)  # takes a moment, which neither jobs nor switches need wait for later
         if not wait_for_turn(store):
             return 0
     # southbound, gRPC server, worker -> control loop
@@ -118,10 +121,10 @@ def _serve(
         lambda new: partial(logs.configure, json=new.log.json_lines, level=new.log.level),
     )
     try:
-        driver.start()
-        addresses = api.start()
-        metrics_port = metrics.start()
-        with reloading(received, config_file, given, reloaded):
+        with stop_signals(outbox.stop), reloading(received, config_file, given, reloaded):
+            driver.start()
+            addresses = api.start()
+            metrics_port = metrics.start()
             run_hub(
                 config,
                 inbox.put,
@@ -143,6 +146,19 @@ def _serve(
         worker.stop()
         store.close()
     return 0
+
+
+def run_hub(
+    config: Config,
+    put: Callable[[FromSwitches], None],
+    outbox: Outbox,
+    tls: TlsContext,
+    on_ready: Callable[[], None],
+) -> None:
+    """The southbound's. What it needs is imported when the API answers already: jobs need not wait for it."""
+    from controller.southbound.run_hub import run_hub as run
+
+    run(config, put, outbox, tls, on_ready)
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ import structlog
 
 from controller.errors import InvalidInput
 from controller.jobs.store import StateStore
-from controller.southbound.run_hub import stop_signals
+from controller.southbound.outbox import stop_signals
 
 log = structlog.get_logger(__name__)
 

@@ -38,7 +38,6 @@ from controller.southbound.discovery import Discovery
 from controller.southbound.framework import (
     DEAD_DISPATCHER,
     MAIN_DISPATCHER,
-    Outbox,
     RyuApp,
     ofp,
     ofp_event,
@@ -50,6 +49,7 @@ from controller.southbound.handshake import MAX_PORTS
 from controller.southbound.installer import Installer
 from controller.southbound.multipart import multipart_reply
 from controller.southbound.openflow_framing import Frame
+from controller.southbound.outbox import Outbox
 from controller.southbound.rule_reader import RuleReader
 from controller.tables.messages import Counters, FromSwitches, InstallStage, ReadRules, ToSwitches
 from controller.tables.rules import ETH_ARP, ETH_LLDP

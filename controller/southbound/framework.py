@@ -1,8 +1,8 @@
 """Ryu or os-ken, eventlet and its hub; the only file that imports these packages.
 
-The hub runs in the main thread, with nothing monkey-patched (docs/architecture.md). In: commands from any thread
-through an ``Outbox``, messages of switches through ``Events``. Out: calls of the app's handlers, and the names of the
-framework that the rest of the southbound uses. os-ken is the maintained fork of Ryu; ``FRAMEWORK`` is the one in use.
+The hub runs in the main thread, with nothing monkey-patched (docs/architecture.md). In: messages of switches through
+``Events``. Out: calls of the app's handlers, and the names of the framework that the rest of the southbound uses.
+os-ken is the maintained fork of Ryu; ``FRAMEWORK`` is the one in use.
 
 An exception in a handler or greenlet is logged and ends ``run_hub``, which raises it.
 """
@@ -13,8 +13,7 @@ import functools
 import os
 import socket
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, TypeVar, cast
@@ -23,7 +22,7 @@ import structlog
 
 from controller.errors import InvalidInput
 from controller.southbound.openflow_framing import Malformed
-from controller.tables.messages import ToSwitches
+from controller.southbound.outbox import Outbox
 
 CHOICE = "SIGNALBOX_OPENFLOW"
 
@@ -81,7 +80,6 @@ __all__ = [
     "AppManager",
     "Events",
     "HubSocket",
-    "Outbox",
     "RyuApp",
     "cfg",
     "green_socket",
@@ -93,6 +91,7 @@ __all__ = [
     "on",
     "pause",
     "spawn",
+    "wait_readable",
 ]
 
 log = structlog.get_logger(__name__)
@@ -101,56 +100,6 @@ PROTOCOL = ProtocolDesc(ofp.OFP_VERSION)
 """Takes the place of a datapath where the framework's parser and serialisers ask for one."""
 
 Handler = TypeVar("Handler", bound=Callable[..., None])
-
-
-class Outbox:
-    """Commands for the hub, from any thread or signal handler: a queue, and a socket that wakes the hub."""
-
-    def __init__(self) -> None:
-        self._commands: deque[ToSwitches] = deque()
-        self._stopping = False
-        self._failure: BaseException | None = None
-        self._woken, self._wake = socket.socketpair()
-        self._woken.setblocking(False)
-        self._wake.setblocking(False)
-
-    def send(self, commands: Iterable[ToSwitches]) -> None:
-        """Carry out the commands, in order."""
-        self._commands.extend(commands)
-        self._ring()
-
-    def stop(self) -> None:
-        """End ``run_hub``; commands still in the queue are dropped."""
-        self._stopping = True
-        self._ring()
-
-    def fail(self, error: BaseException) -> None:
-        """End ``run_hub`` with this error."""
-        self._failure = self._failure or error
-        self.stop()
-
-    def receive(self) -> Iterator[ToSwitches]:
-        """In the hub: the commands, until ``stop``. Raises the error given to ``fail``."""
-        while True:
-            while self._commands and not self._stopping:
-                yield self._commands.popleft()
-            if self._stopping:
-                break
-            eventlet.hubs.trampoline(self._woken, read=True)
-            with suppress(BlockingIOError):
-                self._woken.recv(4096)
-        if self._failure:
-            raise self._failure
-
-    def close(self) -> None:
-        """Commands sent from now on are dropped."""
-        self._woken.close()
-        self._wake.close()
-
-    def _ring(self) -> None:
-        # A full socket has enough unread bytes in it to wake the hub; a closed one has no hub to wake.
-        with suppress(OSError):
-            self._wake.send(b"\0")
 
 
 # ---- messages of switches to the app
@@ -203,6 +152,11 @@ def on(event: Any, dispatcher: str) -> Callable[[Handler], Handler]:
 def pause(seconds: float = 0.0) -> None:
     """Lets the hub's other work run."""
     hub.sleep(seconds)
+
+
+def wait_readable(sock: socket.socket) -> None:
+    """Lets the hub's other work run until the socket can be read."""
+    eventlet.hubs.trampoline(sock, read=True)
 
 
 def spawn(outbox: Outbox, body: Callable[[], None]) -> None:

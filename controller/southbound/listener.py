@@ -18,7 +18,8 @@ from controller.config import OpenFlowConfig
 from controller.fabric.messages import ConnectionRefused, RefusalReason
 from controller.fabric.topology import Dpid
 from controller.southbound.connection import Connection
-from controller.southbound.framework import Events, HubSocket, Outbox, green_socket, pause, spawn
+from controller.southbound.framework import Events, HubSocket, green_socket, pause, spawn
+from controller.southbound.outbox import Outbox
 from controller.tls import TlsContext
 
 log = structlog.get_logger(__name__)

@@ -5,17 +5,16 @@ In: the configuration, commands through the ``Outbox``. Out: messages for the co
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import structlog
 
 from controller.config import Config, is_loopback
-from controller.southbound.framework import AppManager, Outbox, cfg, ofp_handler
+from controller.southbound.framework import AppManager, cfg, ofp_handler, wait_readable
 from controller.southbound.listener import Listener, listen
+from controller.southbound.outbox import Outbox, stop_signals
 from controller.tables.messages import FromSwitches
 from controller.tls import TlsContext
 
@@ -54,7 +53,7 @@ def run_hub(
         try:
             listener.start()
             on_ready()
-            for command in outbox.receive():
+            for command in outbox.receive(wait_readable):
                 app.carry_out(command)
             log.info("stopping")
         finally:
@@ -78,16 +77,3 @@ def _short_turns() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-@contextmanager
-def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT call ``stop``."""
-    if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("signals come to the main thread only")
-    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

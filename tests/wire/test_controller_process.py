@@ -14,7 +14,8 @@ from controller.commands.output import fields
 from controller.config import Strategy
 from controller.errors import NotFound, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import Algorithm
-from mininet_topos.controller_process import ControllerProcess
+from mininet_topos.controller_process import START_S, ControllerProcess
+from mininet_topos.lab.record import wait_for
 from mininet_topos.trainer.announcer import announcement
 
 
@@ -81,3 +82,36 @@ def test_owners_keep_their_jobs_across_restarts_and_register_anew_when_the_state
             client.renew_lease("job", first.lease_token)
         assert client.register_job(spec, lease_token=first.lease_token).job.uid != first.job.uid
     assert first.lease_token.partition(".")[2] not in controller.log.read_text()
+
+
+def test_a_controller_that_has_just_begun_to_listen_ends_cleanly_too(tmp_path: Path) -> None:
+    controller = ControllerProcess(tmp_path)
+    controller.start()
+    wait_for(lambda: listens(controller), "the API", START_S)
+    assert controller.stop() == 0
+
+
+def listens(controller: ControllerProcess) -> bool:
+    controller.check()
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(controller.address.removeprefix("unix:")) == 0
+
+
+def test_what_killed_controllers_leave_among_temporary_files_goes_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    controller, other = (ControllerProcess(tmp_path / name) for name in ("killed", "other"))
+    for one in (controller, other):
+        one.folder.mkdir()
+    with other.running() as client:
+        for _ in range(2):
+            with controller.running():
+                controller.kill()
+        assert len(list(temporary.glob("signalbox-*"))) == 2, "of one that was killed and of one that runs"
+        with controller.running():
+            assert len(list(temporary.glob("signalbox-*"))) == 2
+        client.get_status()
+    assert list(temporary.glob("signalbox-*")) == []

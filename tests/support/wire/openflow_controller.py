@@ -26,7 +26,7 @@ Framework = Literal["ryu", "os_ken"]
 def _serve(config: Config, pipe: Connection, framework: Framework | None) -> None:
     if framework:
         os.environ["SIGNALBOX_OPENFLOW"] = framework  # read when the next line imports it
-    from controller.southbound.framework import Outbox
+    from controller.southbound.outbox import Outbox
     from controller.southbound.run_hub import run_hub
 
     outbox = Outbox()

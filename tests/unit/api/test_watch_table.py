@@ -220,6 +220,16 @@ def test_who_resumes_and_missed_nothing_gets_nothing() -> None:
     assert not copy.read()
 
 
+def test_rows_that_are_gone_are_remembered_without_their_values() -> None:
+    table = table_of({"h1": of("m1"), "h2": of("m2")})
+    table.update({"h2": of("m2")})
+    assert {row.gone: row.value for row in table.listed()} == {True: None, False: of("m2")}
+    table.update({"h1": of("m1"), "h2": of("m2")})
+    copy = Copy(table)
+    copy.read_all()
+    assert copy.hosts == {"h1": "m1", "h2": "m2"}
+
+
 def test_who_resumes_after_more_rows_have_gone_than_are_remembered_gets_a_snapshot() -> None:
     table = table_of({f"h{n}": of("m") for n in range(10)}, remembered=3)
     early, late = Copy(table), Copy(table)

@@ -3,6 +3,7 @@ import pytest
 from controller.errors import AlreadyExists, Conflict, Exhausted, InvalidInput, NotFound
 from controller.jobs.ends import JobEnd
 from controller.jobs.job import Job, Vitals
+from controller.jobs.leases import MOST_ENDED
 from controller.jobs.messages import Connected, IterationTime, RegisterJob
 from controller.jobs.registry import MEASURED_WINDOW, JobRegistry
 from controller.jobs.spec import JobId, JobSpec
@@ -156,7 +157,7 @@ def test_only_leases_that_would_have_ended_without_heartbeats_are_looked_at() ->
     for n in range(100):
         register(registry, ring(f"job{n}", (2 * n, 2 * n + 1)), now=float(n))
     looked: list[Vitals] = []
-    registry._look_at_lease = lambda job: looked.append(job.vitals)  # type: ignore[method-assign]
+    registry._leases.look_at = lambda job, jobs: looked.append(job.vitals)  # type: ignore[method-assign]  # noqa: ARG005
     for n in range(100):
         renew(registry, JobId(f"job{n}"), now=59.0)
     assert registry.expire(59.9, WALL) == ()
@@ -177,6 +178,31 @@ def test_a_lease_that_begins_again_is_looked_at_once(registry: JobRegistry) -> N
     assert registry.expire(63.9, WALL) == ()
     assert registry.expire(64.0, WALL) == (A,)
     assert registry.expire(1000.0, WALL) == ()
+
+
+def test_leases_of_registrations_that_are_over_are_forgotten(registry: JobRegistry) -> None:
+    register(registry, ring("stays", (7, 8)), now=0.0)
+    for _ in range(3 * MOST_ENDED):
+        register(registry, ring(), now=0.0)
+        before = registry.known(A)
+        deregister(registry, A)
+    assert len(registry._leases) <= MOST_ENDED + 3
+    registry.restore(A, before)
+    assert registry.expire(59.9, WALL) == ()
+    assert registry.expire(60.0, WALL) == (A, JobId("stays"))
+
+
+def test_a_registration_that_is_restored_after_its_lease_was_forgotten_ends_in_time(registry: JobRegistry) -> None:
+    register(registry, ring(), now=0.0)
+    before = registry.known(A)
+    deregister(registry, A)
+    for n in range(2 * MOST_ENDED):
+        register(registry, ring("other", (7, 8)), now=float(n))
+        deregister(registry, JobId("other"))
+    registry.restore(A, before)
+    renew(registry, A, now=3000.0)
+    assert registry.expire(3059.9, WALL) == ()
+    assert registry.expire(3060.0, WALL) == (A,)
 
 
 def test_the_mean_is_over_the_latest_reports_and_the_count_over_all(registry: JobRegistry) -> None:

@@ -7,7 +7,8 @@ import pytest
 from controller.config import is_loopback
 from controller.errors import InvalidInput
 from controller.fabric.topology import Dpid
-from controller.southbound.framework import CHOICE, Outbox, chosen
+from controller.southbound.framework import CHOICE, chosen, wait_readable
+from controller.southbound.outbox import Outbox
 from controller.tables.messages import ReadRules
 
 
@@ -51,7 +52,7 @@ def test_commands_of_other_threads_arrive_in_their_order_and_stop_ends_the_waiti
 
     producer = threading.Thread(target=produce)
     producer.start()
-    for command in outbox.receive():
+    for command in outbox.receive(wait_readable):
         assert isinstance(command, ReadRules)
         received.append(command.dpid)
         if len(received) == total:
@@ -65,7 +66,7 @@ def test_a_stop_from_another_thread_wakes_a_hub_that_waits() -> None:
     outbox = Outbox()
     stopper = threading.Timer(0.05, outbox.stop)
     stopper.start()
-    assert list(outbox.receive()) == []
+    assert list(outbox.receive(wait_readable)) == []
     stopper.join()
     outbox.close()
 
@@ -76,7 +77,7 @@ def test_a_failure_drops_queued_commands_and_is_raised() -> None:
     outbox.fail(RuntimeError("first"))
     outbox.fail(RuntimeError("second"))
     with pytest.raises(RuntimeError, match="first"):
-        list(outbox.receive())
+        list(outbox.receive(wait_readable))
     outbox.close()
 
 

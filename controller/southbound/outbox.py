@@ -1,0 +1,80 @@
+"""The way from other threads, and from signals, to the hub in the main thread. Imports no framework: it is there before
+that, which takes a while to import.
+
+In: commands, and when to stop. Out: the commands, in the hub.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+from controller.tables.messages import ToSwitches
+
+
+class Outbox:
+    """Commands for the hub, from any thread or signal handler: a queue, and a socket that wakes the hub."""
+
+    def __init__(self) -> None:
+        self._commands: deque[ToSwitches] = deque()
+        self._stopping = False
+        self._failure: BaseException | None = None
+        self._woken, self._wake = socket.socketpair()
+        self._woken.setblocking(False)
+        self._wake.setblocking(False)
+
+    def send(self, commands: Iterable[ToSwitches]) -> None:
+        """Carry out the commands, in order."""
+        self._commands.extend(commands)
+        self._ring()
+
+    def stop(self) -> None:
+        """End ``run_hub``; commands still in the queue are dropped."""
+        self._stopping = True
+        self._ring()
+
+    def fail(self, error: BaseException) -> None:
+        """End ``run_hub`` with this error."""
+        self._failure = self._failure or error
+        self.stop()
+
+    def receive(self, wait: Callable[[socket.socket], None]) -> Iterator[ToSwitches]:
+        """In the hub: the commands, until ``stop``. ``wait``: returns when the socket can be read. Raises the error
+        given to ``fail``."""
+        while True:
+            while self._commands and not self._stopping:
+                yield self._commands.popleft()
+            if self._stopping:
+                break
+            wait(self._woken)
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+        if self._failure:
+            raise self._failure
+
+    def close(self) -> None:
+        """Commands sent from now on are dropped."""
+        self._woken.close()
+        self._wake.close()
+
+    def _ring(self) -> None:
+        # A full socket has enough unread bytes in it to wake the hub; a closed one has no hub to wake.
+        with suppress(OSError):
+            self._wake.send(b"\0")
+
+
+@contextmanager
+def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """SIGTERM and SIGINT call ``stop``."""
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("signals come to the main thread only")
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
