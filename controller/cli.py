@@ -18,6 +18,9 @@ from controller.commands import analysis, jobs, network, offline, state, token, 
 from controller.errors import InvalidInput, SignalboxError
 from controller.serving import exposure, preflight
 
+MAX_PROBLEMS = 16
+"""Lines for what is wrong with one file; the API has the same limit."""
+
 app = typer.Typer(
     help="Signalbox routes the traffic of distributed training: every large flow gets its own path.",
     no_args_is_help=True,
@@ -40,13 +43,16 @@ def main() -> None:
         _fail(*map(str, error.problems))
     except SignalboxError as error:
         _fail(str(error))
+    except UnicodeEncodeError as error:  # an argument that is no text
+        _fail(f"{error.object[error.start : error.end]!r} cannot be written as {error.encoding}")
     except OSError as error:
         what = error.strerror or str(error)
         _fail(f"{error.filename}: {what}" if error.filename else what)
 
 
 def _fail(*problems: str) -> None:
-    for problem in problems:
+    more = [f"and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+    for problem in (*problems[:MAX_PROBLEMS], *more):
         typer.echo(f"error: {problem}", err=True)
     sys.exit(1)
 

@@ -91,7 +91,8 @@ class OpenFlowConfig(_TlsSection):
 def host_and_port(address: str) -> tuple[str, int]:
     """``HOST:PORT``, an IPv6 host in brackets. Raises ``ValueError``."""
     host, _, port = address.rpartition(":")
-    if not host or (":" in host and not host.startswith("[")) or not port.isascii() or not port.isdigit():
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not host or (not bracketed and set("[]:") & set(host)) or not port.isascii() or not port.isdigit():
         raise ValueError("this is neither")
     if int(port) > MAX_PORT:
         raise ValueError(f"ports end at {MAX_PORT}")
@@ -104,7 +105,8 @@ def is_loopback(host: str) -> bool:
     return all(ip_address(address[0]).is_loopback for *_, address in found)
 
 
-def _listen_address(text: str) -> str:
+def listen_address(text: str) -> str:
+    """An address of the API, as it is. Raises ``PydanticCustomError`` with what would be right."""
     if text.startswith("unix:"):
         if not 0 < len(text.removeprefix("unix:").encode()) <= MAX_SOCKET_PATH:
             raise PydanticCustomError("address", "a socket's path has 1 to {most} bytes", {"most": MAX_SOCKET_PATH})
@@ -136,7 +138,7 @@ class ApiConfig(_TlsSection):
     a client may take over the first bytes of a connection, and over the request of a call. ``stalled_s``: how long it
     may not read what is sent."""
 
-    listen: tuple[Annotated[str, AfterValidator(_listen_address)], ...] = ("127.0.0.1:50051",)
+    listen: tuple[Annotated[str, AfterValidator(listen_address)], ...] = ("127.0.0.1:50051",)
     tokens: Path | None = None
     insecure: bool = False
     socket_mode: Annotated[str, Field(pattern="^0[0-7]{3}$")] = "0600"
@@ -273,5 +275,5 @@ def read_toml(path: Path, model: type[Model]) -> Model:
         raise InvalidInput.of(str(path), error.strerror or str(error)) from None
     except ValidationError as error:
         raise InvalidInput(field_problems(error, model)).within(path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput.of(str(path), f"not TOML: {error}") from None

@@ -7,13 +7,16 @@ file. Imports no framework, so that a configuration can be checked without one.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from controller.config import TlsFiles
 from controller.errors import FieldProblem, InvalidInput
 from controller.secret_files import open_to_others
+
+CERTIFICATE = "certificate"
+KEY = "private key"
 
 
 class _EncryptedKey(Exception):
@@ -46,35 +49,45 @@ def server_context(section: str, files: TlsFiles | None) -> ssl.SSLContext | Non
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     scratch = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    problem = partial(_problem, section)
     problems = []
     if files.ca_certificates:
         context.verify_mode = ssl.CERT_REQUIRED
-        problems.append(problem("ca_certificates", files.ca_certificates, context.load_verify_locations))
-    problems += [
-        # Loading it as an authority checks a certificate without its key.
-        problem("certificate", files.certificate, scratch.load_verify_locations),
-        problem("private_key", files.private_key, _refuse_open),
-    ]
+        where = f"{section}.ca_certificates"
+        problems.append(_problem(where, CERTIFICATE, files.ca_certificates, context.load_verify_locations))
+    # Loading it as an authority checks a certificate without its key.
+    where = f"{section}.certificate"
+    problems.append(_problem(where, CERTIFICATE, files.certificate, scratch.load_verify_locations))
+    problems.append(_problem(f"{section}.private_key", KEY, files.private_key, _refuse_open))
     if not any(problems):
         load_key = partial(context.load_cert_chain, files.certificate, password=_no_password)
-        problems.append(problem("private_key", files.private_key, load_key))
+        problems.append(_problem(f"{section}.private_key", KEY, files.private_key, load_key))
     InvalidInput.refuse(filter(None, problems))
     return context
 
 
-def _problem(section: str, field: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
-    where = f"{section}.{field}"
+def client_problems(authorities: Path, certificate: Path | None, key: Path | None) -> Iterator[FieldProblem]:
+    """What is wrong with the files that the command line is given: gRPC says nothing of it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    found = [_problem("--tls-ca", CERTIFICATE, authorities, context.load_verify_locations)]
+    if certificate and key:
+        found.append(_problem("--tls-certificate", CERTIFICATE, certificate, context.load_verify_locations))
+    if certificate and key and not any(found):
+        load_key = partial(context.load_cert_chain, certificate, password=_no_password)
+        found.append(_problem("--tls-key", KEY, key, load_key))
+    return filter(None, found)
+
+
+def _problem(where: str, what: str, path: Path, load: Callable[[Path], object]) -> FieldProblem | None:
+    """``where``: the field that names the file. ``what``: ``CERTIFICATE`` or ``KEY``."""
     try:
         load(path)
     except _OpenKey as error:
         return FieldProblem(where, f"{path}: {error}")
     except _EncryptedKey:
-        return FieldProblem(where, f"{path} is encrypted, and the controller cannot ask for a password")
+        return FieldProblem(where, f"{path} is encrypted, and nobody can be asked for a password")
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             return FieldProblem(where, f"{path} is not the key of the certificate")
-        what = "private key" if field == "private_key" else "certificate"
         return FieldProblem(where, f"{path} is no PEM file with a {what}")
     except OSError as error:
         return FieldProblem(where, f"cannot read {path}: {error.strerror or error}")

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from pydantic_core import PydanticCustomError
 
-from controller.config import TlsFiles, host_and_port, is_loopback
+from controller.config import TlsFiles, host_and_port, is_loopback, listen_address
 from controller.errors import FieldProblem, InvalidInput
 from controller.secret_files import open_to_others
-from controller.tls import server_context
+from controller.tls import client_problems, server_context
 
 
 class Certificates:
@@ -80,13 +81,16 @@ class Credentials:
         if self.tls_ca is None or address.startswith("unix:"):
             return grpc.insecure_channel(address, options)
         own = (_read_secret(self.tls_key), _read(self.tls_certificate))
+        InvalidInput.refuse(client_problems(self.tls_ca, self.tls_certificate, self.tls_key))
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(_read(self.tls_ca), *own), options)
 
     def metadata(self, address: str) -> tuple[tuple[str, str], ...]:
-        """Of every call. Raises ``InvalidInput``, also where others could read the token, in its file or on its way."""
+        """Of every call. Raises ``InvalidInput``, also where others could read the token, in its file or on its way,
+        and for what is no address."""
+        _refuse_wrong(address)
         if self.token_file is None:
             return ()
-        if self.tls_ca is None and not address.startswith("unix:") and not is_loopback(host_and_port(address)[0]):
+        if self.tls_ca is None and not address.startswith("unix:") and not _only_here(address):
             raise InvalidInput.of("--token-file", f"a token is sent to {address} only through TLS: give --tls-ca too")
         token = (_read_secret(self.token_file) or b"").decode(errors="replace").strip()
         if not token.isascii() or not token.isprintable() or not token or " " in token:
@@ -101,6 +105,23 @@ class Credentials:
 
 
 NO_CREDENTIALS = Credentials()
+
+
+def _refuse_wrong(address: str) -> None:
+    """gRPC takes other texts for addresses too, and of most that are wrong it says nothing that helps."""
+    try:
+        listen_address(address)
+    except PydanticCustomError as error:
+        raise InvalidInput.of("--address", f"{error.message()} (given: {address!r})") from None
+
+
+def _only_here(address: str) -> bool:
+    """Only this machine can be reached at it. Raises ``InvalidInput`` when it has no address."""
+    host, _ = host_and_port(address)
+    try:
+        return is_loopback(host)
+    except (OSError, UnicodeError):
+        raise InvalidInput.of("--address", f"'{host}' cannot be resolved to an address") from None
 
 
 def _read(path: Path | None) -> bytes | None:

@@ -135,7 +135,9 @@ def _read(file: Path) -> Any:
     try:
         text = file.read_text(encoding="utf-8")
         return tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=_each_once)
-    except ValueError as error:
+    except OSError as error:
+        raise InvalidInput.of("", error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
         what = "not TOML" if toml else "not JSON (only a file whose name ends in .toml is read as TOML)"
         raise InvalidInput.of("", f"{what}: {error}") from None
 

@@ -222,15 +222,70 @@ def test_every_problem_of_a_spec_is_a_line_on_stderr(signalbox: Signalbox, tmp_p
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("job.json", "{"), ("job.toml", "= 1"), ("job.json", "[]"), ("job.json", '{"job_id": "a", "job_id": "b"}')],
+    [
+        ("job.json", b"{"),
+        ("job.toml", b"= 1"),
+        ("job.json", b"[]"),
+        ("job.json", b'{"job_id": "a", "job_id": "b"}'),
+        ("job.yaml", b"job_id: a\nendpoints: [10.0.0.1]\n"),
+        ("job.json", b""),
+        ("job.json", b"\x00\xff"),
+        ("job.toml", b"\x00\xff"),
+        ("job.json", b"[" * 100_000),
+        ("job.toml", b"a = " + b"[" * 100_000),
+        ("job.json", b"a" * 10_000_000),
+    ],
+    ids=range(11),
 )
-def test_a_file_that_is_no_spec_is_an_error_line(signalbox: Signalbox, tmp_path: Path, name: str, text: str) -> None:
+def test_a_file_that_is_no_spec_is_an_error_line(signalbox: Signalbox, tmp_path: Path, name: str, text: bytes) -> None:
     path = tmp_path / name
-    path.write_text(text)
+    path.write_bytes(text)
     result = signalbox("jobs", "register", path)
     assert result.status == 1
     assert result.err.startswith(f"error: {path}: ")
     assert result.err.count("\n") == 1
+
+
+def test_of_many_problems_sixteen_are_lines(signalbox: Signalbox, tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps({**SPEC, "endpoints": ["x"] * 1000}))
+    lines = signalbox("jobs", "register", path).err.splitlines()
+    assert (len(lines), lines[-1]) == (17, "error: and 984 more")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", ":", "host", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "[::1", "http://127.0.0.1:1", "unix:"),
+        f"unix:/{'a' * 200}",
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--token-file", "none")], ids=["", "token"])
+def test_what_is_no_address_is_an_error_line(signalbox: Signalbox, address: str, more: tuple[str, ...]) -> None:
+    result = signalbox("status", "--address", address, *more)
+    assert (result.status, result.err.count("\n")) == (1, 1)
+    assert result.err.startswith("error: --address: ")
+
+
+def test_arguments_that_are_no_text_are_an_error_line(signalbox: Signalbox) -> None:
+    for arguments in (["jobs", "show", "\udcff"], ["status", "--address", "\udcff:1"]):
+        result = signalbox(*arguments)
+        assert (result.status, result.err) == (1, "error: '\\udcff' cannot be written as utf-8\n")
+
+
+def test_files_that_are_no_certificates_are_named(signalbox: Signalbox, tmp_path: Path) -> None:
+    ours, other = Authority(tmp_path, "ours"), Authority(tmp_path, "other")
+    own, wrong = ours.sign("client"), tmp_path / "wrong"
+    wrong.touch(0o600)
+    given = {"--tls-ca": ours.certificate, "--tls-certificate": own.certificate, "--tls-key": own.private_key}
+    for option, file, problem in (
+        ("--tls-ca", wrong, "is no PEM file with a certificate"),
+        ("--tls-certificate", wrong, "is no PEM file with a certificate"),
+        ("--tls-key", wrong, "is no PEM file with a private key"),
+        ("--tls-key", other.sign("client").private_key, "is not the key of the certificate"),
+    ):
+        words = [word for pair in {**given, option: file}.items() for word in pair]
+        assert signalbox("status", *words) == Result(1, "", f"error: {option}: {file} {problem}\n")
 
 
 def test_an_unknown_job_is_an_error_line(signalbox: Signalbox) -> None:
