@@ -19,7 +19,7 @@ from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.output import Address, AsJson, console, fields, show
 from controller.commands.watch import watched
-from controller.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
+from controller.errors import InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
 
 commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
@@ -57,8 +57,7 @@ def register_job(
 ) -> None:
     """Announce the job that FILE describes, and keep its lease token. The same file again renews the job's lease."""
     with _spec_in(file) as spec, connect(address) as client:
-        with _advice(AlreadyExists, "--take-over ends it"):
-            registered = client.register_job(spec, lease_token=kept(spec.job_id), take_over=take_over)
+        registered = client.register_job(spec, lease_token=kept(spec.job_id), take_over=take_over)
         keep(spec.job_id, registered.lease_token)
     found = fields(registered.job)
     show(found, lambda: printing.registered(found), as_json)

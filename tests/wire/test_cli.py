@@ -152,7 +152,7 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     assert signalbox("jobs", "renew", "ring") == Result(1, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(1, "", missing + look)
     assert signalbox("jobs", "deregister", "ring") == Result(1, "", missing + "--force does without\n")
-    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over; --take-over ends it\n")
+    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over\n")
     (leases / "ring.token").write_text("forged\n")
     assert "the lease token is not that of job 'ring'" in signalbox("jobs", "renew", "ring").err
     second = signalbox("jobs", "register", "--take-over", spec_file, "--json").json["uid"]
