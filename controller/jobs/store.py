@@ -37,6 +37,12 @@ log = structlog.get_logger(__name__)
 
 OLDEST = 2
 """Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
+FIRST_FORMAT = "state.json"
+TAKEN_OVER = ".taken-over"
+"""Put behind that name once the database has what is in it: a version that reads it would start with jobs of then."""
+
+OWNED = 3
+"""The first format whose jobs have owners."""
 
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
@@ -120,12 +126,18 @@ class StateStore:
             elif left := [file.name for file in _beside(self._path) if file.exists()]:
                 raise ValueError(f"{self._path.name} is missing beside {' and '.join(left)}")
             else:
-                saved, found = _of_first_format(self.directory / "state.json"), 1
+                saved, found = _of_first_format(self.directory / FIRST_FORMAT), 1
         except (sqlite3.Error, OSError, ValueError) as error:
             raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
         self._loaded, self._revision = (saved, found), saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))
         return saved
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether jobs were loaded that somebody has a lease token of: there were none before format 3."""
+        saved, found = self._loaded
+        return bool(saved.jobs) and found >= OWNED
 
     def begin(self) -> None:
         """Take commits from now on. To be called when what was loaded is accepted: it is written in today's format, if
@@ -139,6 +151,7 @@ class StateStore:
             database = _opened(self._path)
             if OLDEST <= found < FORMAT:
                 self._revision = _upgrade(database, saved)
+            _put_by(self.directory / FIRST_FORMAT)
             database.execute("SELECT number FROM revision").fetchone()  # opens the log and its index
         except (sqlite3.Error, OSError) as error:
             raise InvalidInput.of("state_dir", f"cannot write in {self.directory}: {error}") from None
@@ -341,6 +354,18 @@ def _of_first_format(path: Path) -> SavedState:
         return decode(((Key(kind, key), json.dumps(value)) for kind, key, value in _of_first(data)), OLDEST)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name}: {error}") from None
+
+
+def _put_by(path: Path) -> None:
+    """Nothing that was put by before is overwritten. Raises ``OSError``."""
+    aside = path.with_name(path.name + TAKEN_OVER)
+    if not path.exists():
+        return
+    if aside.exists():
+        log.warning("not read: the database counts", file=str(path))
+        return
+    path.replace(aside)
+    _sync_directory(path.parent)
 
 
 def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:

@@ -108,7 +108,7 @@ def _serve(
     analysis = AnalysisWorker()
 
     loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
-    tokens = LeaseTokens.of(config.state_dir)
+    tokens = LeaseTokens.of(config.state_dir, store.has_owners)
     store.begin()
     board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)

@@ -98,7 +98,7 @@ def test_another_registration_of_a_taken_id_is_refused(registry: JobRegistry, jo
 
 @pytest.mark.parametrize("take_over", [False, True])
 def test_an_id_of_another_tenant_cannot_be_had(registry: JobRegistry, job: Job, take_over: bool) -> None:
-    with pytest.raises(AlreadyExists, match="^the id 'a' belongs to another tenant: choose another one$"):
+    with pytest.raises(AlreadyExists, match="another tenant: choose another"):
         registry.register(RegisterJob(spec(), tenant="blue", take_over=take_over), 1.0)
     assert registry.jobs == {A: job}
 
