@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +16,19 @@ from controller import tls
 from controller.api.identities import Identities
 from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
-from controller.serving import exposure, inventory
-from controller.serving.reload import TLS_SECTIONS
+from controller.serving import exposure, inventory, validity
+from controller.serving.validity import TLS_SECTIONS
 
 
 def check(config: Config) -> None:
     """Resolve the addresses, read inventory, tokens and certificates, try the directories. Raises ``InvalidInput``."""
     InvalidInput.refuse(_problems(config))
+
+
+def check_dates(config: Config) -> None:
+    """Raises ``InvalidInput`` for certificates that are not valid now. A controller starts with them nevertheless: it
+    repairs the fabric, also while nobody can ask it anything."""
+    InvalidInput.refuse(validity.problems(config, time.time()))
 
 
 def _problems(config: Config) -> Iterator[FieldProblem]:

@@ -40,6 +40,7 @@ from controller.serving import descriptors, exposure, inventory
 from controller.serving.event_log import ALARM, events
 from controller.serving.reload import Hangups, Prepare, hangups, reloading
 from controller.serving.standby import wait_for_turn
+from controller.serving.validity import CertificatesInUse
 from controller.southbound.framework import Outbox
 from controller.southbound.run_hub import APP_MODULE, run_hub
 from controller.status import StatusBoard
@@ -116,7 +117,9 @@ def _serve(
     openflow_tls = TlsContext("openflow", config.openflow.tls_files)
     metrics_tls = TlsContext("metrics", config.metrics.tls_files)
     metrics = MetricsServer(config.metrics, board, metrics_tls)
+    certificates = CertificatesInUse(config, board)
     reloaded: tuple[Prepare, ...] = (
+        certificates.prepare,
         lambda new: openflow_tls.prepare(new.openflow.tls_files),
         lambda new: metrics_tls.prepare(new.metrics.tls_files),
         lambda new: api.prepare(new.api),
@@ -126,7 +129,7 @@ def _serve(
         driver.start()
         addresses = api.start()
         metrics_port = metrics.start()
-        with reloading(received, config_file, given, reloaded):
+        with reloading(received, config_file, given, reloaded, partial(setattr, board, "reload_refused")):
             run_hub(
                 config,
                 inbox.put,
