@@ -25,6 +25,8 @@ GIVES_WAY_S = 0.2
 class Bucket:
     """So many a second on average, and ``at_once`` many: without it those of a second."""
 
+    __slots__ = ("_at", "_left", "_most", "_per_s")
+
     def __init__(self, per_s: float, now: float, at_once: float | None = None) -> None:
         self._per_s = per_s
         self._most = self._left = per_s if at_once is None else at_once

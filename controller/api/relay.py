@@ -16,7 +16,6 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from controller.api.budget import SMALL, Bucket
@@ -62,6 +61,8 @@ class CallsPerS(NamedTuple):
 class CallCounter:
     """Counts the calls that a client begins: its HEADERS frames (RFC 9113 sections 4.1 and 6.2). ``left``: bytes of the
     frame that is not complete yet."""
+
+    __slots__ = ("_head", "left")
 
     def __init__(self) -> None:
         self._head = b""
@@ -196,8 +197,7 @@ class Relay:
             sock.setblocking(False)
             connection, ended = self.connections.accepted(client, peer, now)
             self._end_all(ended)
-            end = self._ends[connection.id] = ClientEnd(self, connection, sock, listener.backend)
-            self._start(end.open())
+            self._ends[connection.id] = ClientEnd(self, connection, sock, listener.backend)
 
     def _accept_again(self, listener: Listener) -> None:
         if listener in self._listeners:
@@ -248,28 +248,54 @@ def _bucket(buckets: dict[str, Bucket], client: str, per_s: float, at_once: floa
 
 class ClientEnd(asyncio.BufferedProtocol):
     """The client's side of one connection. It is not read from while the other side takes nothing, nor beyond the
-    bytes that the client may send."""
+    bytes that the client may send.
+
+    It has no transport before the client has begun to speak, which would take more memory and time than all else that
+    a silent connection needs."""
+
+    __slots__ = (
+        "_backend",
+        "_calls",
+        "_ended",
+        "_held",
+        "_relay",
+        "_server",
+        "_server_is_full",
+        "_socket",
+        "_too_fast",
+        "_transport",
+        "connection",
+    )
 
     def __init__(self, relay: Relay, connection: Connection, sock: socket.socket, backend: str) -> None:
         self.connection = connection
         self._backend = backend
         self._relay = relay
-        self._socket = sock
+        self._socket: socket.socket | None = sock  # until the transport has it
         self._transport: asyncio.Transport | None = None
         self._server: asyncio.Transport | None = None
         self._held = b""
-        self._speaks = False
         self._calls: CallCounter | None = None
         self._server_is_full = False
         self._too_fast = False
         self._ended = False
-
-    async def open(self) -> None:
-        with suppress(OSError):
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: self, self._socket)
+        asyncio.get_running_loop().add_reader(sock, self._first_bytes)
 
     async def connect(self, name: str) -> None:
         """To gRPC, from a socket of this name."""
+        loop = asyncio.get_running_loop()
+        own, self._socket = self._socket, None
+        if own is None:
+            return
+        try:
+            await loop.connect_accepted_socket(lambda: self, own)
+            if sock := await self._at_server(name):
+                await loop.create_unix_connection(lambda: _ServerEnd(self), sock=sock)
+        except (OSError, TimeoutError):
+            self.abort()
+
+    async def _at_server(self, name: str) -> socket.socket | None:
+        """A socket that is connected to gRPC; None when the connection has ended meanwhile."""
         sock = socket.socket(socket.AF_UNIX)
         try:
             sock.setblocking(False)
@@ -278,16 +304,14 @@ class ClientEnd(asyncio.BufferedProtocol):
                 while not self._ended:
                     try:
                         sock.connect(self._backend)
-                        break
+                        return sock
                     except BlockingIOError:  # its backlog is full
                         await asyncio.sleep(0.01)
-            if self._ended:
-                sock.close()
-                return
-            await asyncio.get_running_loop().create_unix_connection(lambda: _ServerEnd(self), sock=sock)
-        except (OSError, TimeoutError):
+        except BaseException:
             sock.close()
-            self.abort()
+            raise
+        sock.close()
+        return None
 
     def connected(self, server: asyncio.Transport) -> None:
         if self._ended:
@@ -311,8 +335,10 @@ class ClientEnd(asyncio.BufferedProtocol):
             self._server.abort()
         if self._transport:
             self._transport.abort()
-        else:
+        elif self._socket:
+            asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
+            self._socket = None
         self._relay.gone(self.connection)
 
     @property
@@ -335,6 +361,8 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._transport = transport
         if self._ended:
             transport.abort()
+        else:
+            self._read_or_wait()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Small, so that few calls come at once; what is left of a frame may come with it."""
@@ -343,17 +371,9 @@ class ClientEnd(asyncio.BufferedProtocol):
         ]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._held += self._relay.received[:nbytes]
-        new = self._held[-nbytes:]
-        if not self._speaks:
-            if not self._begins():
-                return
-            new = self._held
-        calls = self._calls.begun(new) if self._calls else 0
-        wait_s = self._relay.too_fast_s(self.connection.client, len(new), calls)
-        if wait_s:
-            self._too_fast = True
-            asyncio.get_running_loop().call_later(wait_s, self._in_time)
+        new = bytes(self._relay.received[:nbytes])
+        self._held += new
+        self._count(new)
         self._pass_on()
 
     def pause_writing(self) -> None:
@@ -369,17 +389,36 @@ class ClientEnd(asyncio.BufferedProtocol):
 
     # ----
 
-    def _begins(self) -> bool:
-        """Whether the first bytes are complete, and of a protocol that is served."""
+    def _first_bytes(self) -> None:
+        """There are some, or the client has gone."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(SMALL_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.abort()
+            return
+        self._held += data
         if self._held.startswith(PREFACE):
             self._calls = CallCounter()
         elif not self._held.startswith(TLS_HANDSHAKE):
             if not PREFACE.startswith(self._held) and not TLS_HANDSHAKE.startswith(self._held):
                 self._relay.end(self.connection, "not_http2")
-            return False
-        self._speaks = True
+            return
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._count(self._held)
         self._relay.opened(self)
-        return not self._ended
+
+    def _count(self, data: bytes) -> None:
+        """Against what the client may send and begin."""
+        calls = self._calls.begun(data) if self._calls else 0
+        wait_s = self._relay.too_fast_s(self.connection.client, len(data), calls)
+        if wait_s:
+            self._too_fast = True
+            asyncio.get_running_loop().call_later(wait_s, self._in_time)
 
     def _in_time(self) -> None:
         self._too_fast = False
@@ -392,7 +431,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._read_or_wait()
 
     def _read_or_wait(self) -> None:
-        if self._transport is None or self._ended or not self._speaks:
+        if self._transport is None or self._ended:
             return
         if self._server is None or self._server_is_full or self._too_fast:
             self._transport.pause_reading()
@@ -402,6 +441,8 @@ class ClientEnd(asyncio.BufferedProtocol):
 
 class _ServerEnd(asyncio.BufferedProtocol):
     """gRPC's side."""
+
+    __slots__ = ("_client",)
 
     def __init__(self, client: ClientEnd) -> None:
         self._client = client

@@ -94,6 +94,27 @@ def test_other_protocols_are_refused_at_their_first_bytes() -> None:
         wait_for(lambda: refused(api, "not_http2") == 1)
 
 
+def test_the_first_bytes_may_come_one_by_one_or_with_a_whole_call() -> None:
+    with running_api() as api, raw(api) as slow, raw(api) as quick:
+        for byte in http2.hello():
+            slow.socket.sendall(bytes([byte]))
+            time.sleep(0.001)
+        slow.call(1, STATUS, b"")
+        assert slow.answered()
+        quick.socket.sendall(http2.hello() + http2.headers(1, STATUS) + http2.request(1, b""))
+        assert quick.answered()
+
+
+@pytest.mark.parametrize("first_bytes", [b"", http2.PREFACE[:5], http2.PREFACE])
+def test_a_client_that_goes_at_its_first_bytes_is_forgotten(first_bytes: bytes) -> None:
+    with running_api() as api:
+        connections = api.server._relay.connections
+        with raw(api) as client:
+            client.socket.sendall(first_bytes)
+            wait_for(lambda: len(connections) == 1)
+        wait_for(lambda: len(connections) == 0)
+
+
 def test_silent_connections_do_not_keep_clients_out() -> None:
     with running_api(max_silent=8) as api, ExitStack() as stack:
         silent = [stack.enter_context(raw(api)) for _ in range(40)]
