@@ -57,13 +57,17 @@ class Alarm:
 
     @property
     def severity(self) -> Severity:
-        """``critical`` where traffic is lost, or a switch or a link cannot be trusted."""
-        return "critical" if self.kind in CRITICAL else "warning"
+        return severity(self.kind)
 
     @property
     def key(self) -> tuple[AlarmKind, str]:
         """What makes two alarms the same one."""
         return self.kind, self.subject
+
+
+def severity(kind: AlarmKind) -> Severity:
+    """``critical`` where traffic is lost, changes of jobs are refused, or a switch or a link cannot be trusted."""
+    return "critical" if kind in CRITICAL else "warning"
 
 
 def text(alarm: Alarm) -> str:

@@ -97,6 +97,7 @@ def serve(
     settings = config.load(config_file)
     preflight.check(settings)
     if check:
+        preflight.check_dates(settings)
         typer.echo("the configuration is valid")
         for line in exposure.who_may(settings):
             typer.echo(line)

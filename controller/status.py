@@ -173,10 +173,14 @@ class Status:
 
 class StatusBoard:
     """Holds the newest ``Status``. Written by the loop's thread, read by any. ``api_refused``: how often the API has
-    refused or ended something of its clients, by reason; written by its thread."""
+    refused or ended something of its clients, by reason; written by its thread. ``reload_refused``: whether the latest
+    SIGHUP changed nothing, because something was wrong. ``certificates_end``: of each listener with TLS, in seconds
+    since 1970. Both are written by who reads the files."""
 
     def __init__(self) -> None:
         self.api_refused: Mapping[str, int] = {}
+        self.reload_refused = False
+        self.certificates_end: Mapping[str, float] = {}
         self._lock = threading.Lock()
         self._status = Status()
         self._listeners: list[Callable[[], None]] = []

@@ -49,9 +49,9 @@ class Refusals:
         self._count: Counter[str] = Counter()
         self._published = 0
 
-    def add(self, reason: str, peer: str) -> None:
+    def add(self, reason: str, peer: str, why: str = "") -> None:
         self._count[reason] += 1
-        log.warning("API client refused", reason=reason, peer=peer)
+        log.warning("API client refused", reason=reason, peer=peer, **({"why": why} if why else {}))
 
     def tick(self) -> None:
         if self._count.total() != self._published:

@@ -53,6 +53,13 @@ _REASONS = {
 """Parts of what gRPC says when there is no connection, and what that means to a user."""
 
 
+_LOST = (
+    "the connection was lost; if that stays so, the controller may want TLS (--tls-ca), or a client certificate of an "
+    "authority that it knows (--tls-certificate and --tls-key)"
+)
+"""No reason reaches a client without TLS where it is wanted, nor one whose certificate is refused in TLS 1.3."""
+
+
 class Unreachable(SignalboxError):
     """No answer from the address, or not in time."""
 
@@ -76,17 +83,18 @@ def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
     if reason == "NOT_SAVED":
         raise Unavailable(text, retry_s or 0.0) from None
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-        raise Unreachable(f"no answer from the controller at {address}: {_why(code, text)}") from None
+        raise Unreachable(f"no answer from the controller at {address}: {_why(code, text, address)}") from None
     raise SignalboxError(f"{code.name}: {text}") from error
 
 
-def _why(code: grpc.StatusCode, text: str) -> str:
+def _why(code: grpc.StatusCode, text: str, address: str) -> str:
     """What the controller itself says, or our words for what gRPC says."""
     if text.startswith("the controller "):
         return text
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "it took too long"
-    return next((words for part, words in _REASONS.items() if part in text), "the connection was lost")
+    lost = "the connection was lost" if address.startswith("unix:") else _LOST
+    return next((words for part, words in _REASONS.items() if part in text), lost)
 
 
 def _oversized(text: str) -> str | None:

@@ -107,9 +107,12 @@ class _Known(NamedTuple):
 
 
 class Identities:
-    """What one tokens file says."""
+    """What one tokens file says. ``quotas_for_nobody``: tenants that have a quota, and neither a token nor a
+    certificate: a name is spelled in two ways, or the last token of the tenant was withdrawn."""
 
     def __init__(self, file: _TokensFile) -> None:
+        used = {identity.tenant for identity in (*file.token, *file.certificate)}
+        self.quotas_for_nobody = tuple(tenant.name for tenant in file.tenant if tenant.name not in used)
         quotas = {tenant.name: tenant.quota for tenant in file.tenant}
         self._tokens = tuple(_Known(bytes.fromhex(token.sha256), _caller(token, quotas)) for token in file.token)
         self._certificates = {certificate.name: _caller(certificate, quotas) for certificate in file.certificate}
@@ -167,10 +170,6 @@ def _problems(file: _TokensFile) -> Iterable[FieldProblem]:
     yield from _twice("token", "sha256", [token.sha256 for token in file.token])
     yield from _twice("certificate", "name", [certificate.name for certificate in file.certificate])
     yield from _twice("tenant", "name", [tenant.name for tenant in file.tenant])
-    used = {identity.tenant for identity in (*file.token, *file.certificate)}
-    for i, tenant in enumerate(file.tenant):
-        if tenant.name not in used:
-            yield FieldProblem(f"tenant[{i}].name", f"no token or certificate has the tenant '{tenant.name}'")
 
 
 def _twice(table: str, field: str, values: list[str]) -> Iterable[FieldProblem]:

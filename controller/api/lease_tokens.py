@@ -32,10 +32,11 @@ class LeaseTokens:
         self._secret = secret
 
     @classmethod
-    def of(cls, state_dir: Path | None) -> LeaseTokens:
-        """With the secret in the state directory, which is made when it is missing; None: with one for this process.
-        To be called by the process that has claimed the directory. Raises ``InvalidInput``."""
-        return cls(_kept(state_dir / FILE) if state_dir else secrets.token_bytes(SECRET_BYTES))
+    def of(cls, state_dir: Path | None, in_use: bool = False) -> LeaseTokens:
+        """With the secret in the state directory, which is made when it is missing, unless tokens of it are in use;
+        None: with one for this process. To be called by the process that has claimed the directory. Raises
+        ``InvalidInput``."""
+        return cls(_kept(state_dir / FILE, in_use) if state_dir else secrets.token_bytes(SECRET_BYTES))
 
     def token(self, uid: str) -> str:
         """Of the registration."""
@@ -48,9 +49,11 @@ class LeaseTokens:
         return uid if uid and hmac.compare_digest(self.token(uid).encode(), token.encode()) else None
 
 
-def _kept(path: Path) -> bytes:
+def _kept(path: Path, in_use: bool) -> bytes:
     try:
         if not path.exists():
+            if in_use:
+                raise InvalidInput.of("state_dir", _missing(path))
             _make(path, secrets.token_bytes(SECRET_BYTES))
         secret, problem = path.read_bytes(), of_another_user(path) or open_to_others(path)
     except OSError as error:
@@ -64,6 +67,14 @@ def _kept(path: Path) -> bytes:
         )
         raise InvalidInput.of("state_dir", message)
     return secret
+
+
+def _missing(path: Path) -> str:
+    return (
+        f"{path} is missing, and jobs are registered whose owners could not renew them without it. Restore it from a "
+        "copy. To go on without it, make a new one, and have the owners take their jobs over: "
+        f"(umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
+    )
 
 
 def _make(path: Path, secret: bytes) -> None:

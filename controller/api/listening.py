@@ -25,9 +25,11 @@ def bind(config: ApiConfig, private: Path) -> list[Listener]:
         for address in config.listen:
             path = socket_path(address)
             if path:
-                bound.append(Listener(_unix(path, int(config.socket_mode, 8)), address, str(private / "unix"), True))
+                backend = str(private / "unix")
+                bound.append(Listener(_unix(path, int(config.socket_mode, 8)), address, backend, True, False))
             else:
-                bound += [Listener(sock, name, str(private / "tcp"), False) for name, sock in _tcp(address)]
+                backend, has_tls = str(private / "tcp"), config.tls_files is not None
+                bound += [Listener(sock, name, backend, False, has_tls) for name, sock in _tcp(address)]
     except BaseException:
         release(bound)
         raise

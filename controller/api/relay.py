@@ -33,12 +33,14 @@ _UCRED = struct.Struct("3i")
 
 
 class Listener(NamedTuple):
-    """``address``: as in the configuration. ``backend``: the socket of gRPC that its connections go to."""
+    """``address``: as in the configuration. ``backend``: the socket of gRPC that its connections go to. ``has_tls``:
+    which speaks TLS."""
 
     sock: socket.socket
     address: str
     backend: str
     is_unix: bool
+    has_tls: bool
 
 
 class CallsPerS(NamedTuple):
@@ -47,7 +49,8 @@ class CallsPerS(NamedTuple):
 
 
 class Relay:
-    """``refused`` is called with a reason and the peer of each connection that is ended here. ``received``: where all
+    """``refused`` is called with a reason, the peer and more words, if there are any, for each connection that is ended
+    here, or ended before its TLS handshake did. ``received``: where all
     connections receive, since what comes is passed on at once."""
 
     def __init__(
@@ -55,7 +58,7 @@ class Relay:
         limits: ConnectionLimits,
         client_bytes_per_s: float,
         calls_per_s: CallsPerS,
-        refused: Callable[[str, str], None],
+        refused: Callable[[str, str, str], None],
     ) -> None:
         self.connections = Connections(limits)
         self._bytes_per_s = client_bytes_per_s
@@ -117,11 +120,15 @@ class Relay:
             return connection.peer
         return f"ipv6:{connection.peer}" if connection.peer.startswith("[") else f"ipv4:{connection.peer}"
 
-    def end(self, connection: Connection, reason: str) -> None:
+    def end(self, connection: Connection, reason: str, why: str = "") -> None:
         """Break the connection off."""
-        self._refused(reason, connection.peer)
+        self._refused(reason, connection.peer, why)
         if connection.id in self._ends:
             self._ends[connection.id].abort()
+
+    def not_shaken(self, connection: Connection, why: str) -> None:
+        """It ends before its TLS handshake did."""
+        self._refused("tls", connection.peer, why)
 
     def punish(self, connection: Connection) -> None:
         """A call of the client was refused, which costs as much as one that is answered: it counts as many bytes, so
@@ -148,7 +155,7 @@ class Relay:
             except BlockingIOError:
                 return
             except OSError as error:
-                self._refused("cannot_accept", error.strerror or str(error))
+                self._refused("cannot_accept", listener.address, error.strerror or str(error))
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(listener.sock)
                 loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listener)
@@ -157,12 +164,12 @@ class Relay:
             now = time.monotonic()
             if self._is_too_new(client, now):
                 sock.close()
-                self._refused("connections_per_s", peer)
+                self._refused("connections_per_s", peer, "")
                 continue
             sock.setblocking(False)
             connection, ended = self.connections.accepted(client, peer, now)
             self._end_all(ended)
-            self._ends[connection.id] = ClientEnd(self, connection, sock, listener.backend)
+            self._ends[connection.id] = ClientEnd(self, connection, sock, listener.backend, listener.has_tls)
 
     def _accept_again(self, listener: Listener) -> None:
         if listener in self._listeners:

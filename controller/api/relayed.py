@@ -11,6 +11,7 @@ import socket
 from typing import Protocol
 
 from controller.api.connections import Connection
+from controller.api.handshakes import Handshake
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first (RFC 9113 section 3.4)."""
@@ -35,8 +36,11 @@ class Owner(Protocol):
     def opened(self, end: ClientEnd) -> None:
         """The client has begun to speak."""
 
-    def end(self, connection: Connection, reason: str) -> None:
+    def end(self, connection: Connection, reason: str, why: str = "") -> None:
         """Break the connection off."""
+
+    def not_shaken(self, connection: Connection, why: str) -> None:
+        """It ends before its TLS handshake did."""
 
     def gone(self, connection: Connection) -> None:
         """It has ended."""
@@ -79,6 +83,8 @@ class ClientEnd(asyncio.BufferedProtocol):
         "_backend",
         "_calls",
         "_ended",
+        "_handshake",
+        "_has_tls",
         "_held",
         "_relay",
         "_server",
@@ -89,8 +95,10 @@ class ClientEnd(asyncio.BufferedProtocol):
         "connection",
     )
 
-    def __init__(self, relay: Owner, connection: Connection, sock: socket.socket, backend: str) -> None:
+    def __init__(self, relay: Owner, connection: Connection, sock: socket.socket, backend: str, has_tls: bool) -> None:
         self.connection = connection
+        self._has_tls = has_tls
+        self._handshake: Handshake | None = None  # until it has come to its end
         self._backend = backend
         self._relay = relay
         self._socket: socket.socket | None = sock  # until the transport has it
@@ -142,6 +150,10 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._server = server
         self._pass_on()
 
+    def server_lost(self) -> None:
+        self._say_not_shaken("the handshake was refused" if self._has_tls else "there is no TLS at this address")
+        self.finish()
+
     def finish(self) -> None:
         """Nothing more comes from the server: close when the client has read what is left."""
         if self._ended:
@@ -155,6 +167,7 @@ class ClientEnd(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         self._ended = True
+        self._handshake = None
         if self._server:
             self._server.abort()
         if self._transport:
@@ -171,6 +184,10 @@ class ClientEnd(asyncio.BufferedProtocol):
 
     def take(self, data: memoryview) -> None:
         """Bytes from the server."""
+        if self._handshake:
+            self._handshake.server_sent(bytes(data))
+            if self._handshake.accepted:
+                self._handshake = None
         if self._transport:
             self._transport.write(data)
 
@@ -209,6 +226,7 @@ class ClientEnd(asyncio.BufferedProtocol):
             self._server.resume_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
+        self._say_not_shaken("the client ended the handshake")
         self.abort()
 
     # ----
@@ -227,22 +245,34 @@ class ClientEnd(asyncio.BufferedProtocol):
             return
         self._held += data
         if self._held.startswith(PREFACE):
+            if self._has_tls:
+                self._relay.end(self.connection, "tls", "the client does not speak TLS")
+                return
             self._calls = CallCounter()
         elif not self._held.startswith(TLS_HANDSHAKE):
             if not PREFACE.startswith(self._held) and not TLS_HANDSHAKE.startswith(self._held):
                 self._relay.end(self.connection, "not_http2")
             return
+        else:
+            self._handshake = Handshake()
         asyncio.get_running_loop().remove_reader(self._socket)
         self._count(self._held)
         self._relay.opened(self)
 
     def _count(self, data: bytes) -> None:
         """Against what the client may send and begin."""
+        if self._handshake:
+            self._handshake.client_sent(data)
         calls = self._calls.begun(data) if self._calls else 0
         wait_s = self._relay.too_fast_s(self.connection.client, len(data), calls)
         if wait_s:
             self._too_fast = True
             asyncio.get_running_loop().call_later(wait_s, self._in_time)
+
+    def _say_not_shaken(self, why: str) -> None:
+        if self._handshake and not self._ended:
+            self._relay.not_shaken(self.connection, why)
+        self._handshake = None
 
     def _in_time(self) -> None:
         self._too_fast = False
@@ -288,4 +318,4 @@ class _ServerEnd(asyncio.BufferedProtocol):
         self._client.server_is_full(False)
 
     def connection_lost(self, _: Exception | None) -> None:
-        self._client.finish()
+        self._client.server_lost()

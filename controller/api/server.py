@@ -226,4 +226,9 @@ class _HealthService(health.aio.HealthServicer):
 
 
 def _identities(config: ApiConfig) -> Identities | None:
-    return Identities.load(config.tokens) if config.tokens else None
+    if config.tokens is None:
+        return None
+    found = Identities.load(config.tokens)
+    if found.quotas_for_nobody:
+        log.warning("quotas for nobody", file=str(config.tokens), tenants=found.quotas_for_nobody)
+    return found

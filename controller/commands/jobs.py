@@ -19,7 +19,7 @@ from controller.commands.connecting import ControllerCommand, connect
 from controller.commands.lease_files import forget, keep, kept, path_of
 from controller.commands.output import Address, AsJson, console, fields, show
 from controller.commands.watch import watched
-from controller.errors import AlreadyExists, InvalidInput, SignalboxError, WrongLeaseToken
+from controller.errors import InvalidInput, SignalboxError, WrongLeaseToken
 from controller.jobs.spec import JobSpec
 
 commands = typer.Typer(help="Announce, change, list, watch and remove jobs.", no_args_is_help=True)
@@ -57,9 +57,8 @@ def register_job(
 ) -> None:
     """Announce the job that FILE describes, and keep its lease token. The same file again renews the job's lease."""
     with _spec_in(file) as spec, connect(address) as client:
-        with _advice(AlreadyExists, "--take-over ends it"):
-            registered = client.register_job(spec, lease_token=kept(spec.job_id), take_over=take_over)
-        keep(spec.job_id, registered.lease_token)
+        registered = client.register_job(spec, lease_token=kept(address, spec.job_id), take_over=take_over)
+        keep(address, spec.job_id, registered.lease_token)
     found = fields(registered.job)
     show(found, lambda: printing.registered(found), as_json)
 
@@ -67,16 +66,16 @@ def register_job(
 @commands.command("update", cls=ControllerCommand)
 def update_job(file: SpecFile, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Change a registered job to what FILE describes now. Flows that stay keep their routes until the next plan."""
-    with _spec_in(file) as spec, connect(address) as client, _needs_token(spec.job_id):
-        found = fields(client.update_job(spec, lease_token=kept(spec.job_id)))
+    with _spec_in(file) as spec, connect(address) as client, _needs_token(address, spec.job_id):
+        found = fields(client.update_job(spec, lease_token=kept(address, spec.job_id)))
     show(found, lambda: printing.registered(found), as_json)
 
 
 @commands.command("renew", cls=ControllerCommand)
 def renew_lease(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Renew the lease of a job that was registered by this user on this machine."""
-    with connect(address) as client, _needs_token(job):
-        left_s = client.renew_lease(job, kept(job))
+    with connect(address) as client, _needs_token(address, job):
+        left_s = client.renew_lease(job, kept(address, job))
     show({"job_id": job, "lease_left_s": left_s}, lambda: f"{left_s:g} s left", as_json)
 
 
@@ -90,8 +89,8 @@ def deregister_job(
 ) -> None:
     """Forget a job and release its routes; its traffic falls back to ECMP."""
     with connect(address) as client, _advice(WrongLeaseToken, "--force does without"):
-        client.deregister_job(job, kept(job), force)
-    forget(job)
+        client.deregister_job(job, kept(address, job), force)
+    forget(address, job)
 
 
 @commands.command("watch", cls=ControllerCommand)
@@ -106,9 +105,9 @@ def watch_routes(job: JobIdArgument, address: Address = DEFAULT_ADDRESS, as_json
                 console().print(printing.routes(found))
 
 
-def _needs_token(job_id: str) -> AbstractContextManager[None]:
+def _needs_token(address: str, job_id: str) -> AbstractContextManager[None]:
     """For commands that nothing but the job's lease token helps."""
-    where = path_of(job_id)
+    where = path_of(address, job_id)
     return _advice(WrongLeaseToken, f"it is looked for in {where}; signalbox jobs register --take-over FILE makes one")
 
 

@@ -94,7 +94,7 @@ class JobRegistry:
             held.vitals.lease_ends_at = now + held.spec.lease_s
             return held
         if not request.take_over or not ours:
-            raise AlreadyExists(_taken(held.id, mine))
+            raise AlreadyExists(_taken(held.id, ours, mine))
         job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
         self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
         return job
@@ -379,7 +379,9 @@ def _same_request(held: Registration, new: Registration) -> bool:
     return bool(new.request_id) and (held.request_id, held.tenant) == (new.request_id, new.tenant)
 
 
-def _taken(job_id: JobId, mine: bool) -> str:
+def _taken(job_id: JobId, ours: bool, mine: bool) -> str:
+    if not ours:
+        return f"the id '{job_id}' belongs to another tenant: choose another one"
     if mine:
         return f"job '{job_id}' is registered with another spec; update it, or take it over"
     return f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over"

@@ -39,6 +39,12 @@ FILE = "state.db"
 
 OLDEST = 2
 """Format (SQLite's ``user_version``) that is still read. 1 was a JSON file, which is read too."""
+FIRST_FORMAT = "state.json"
+TAKEN_OVER = ".taken-over"
+"""Put behind that name once the database has what is in it: a version that reads it would start with jobs of then."""
+
+OWNED = 3
+"""The first format whose jobs have owners."""
 
 APPLICATION = 0x5347_4258
 """SQLite's ``application_id`` of these files: SGBX."""
@@ -129,12 +135,18 @@ class StateStore:
             elif left := [file.name for file in _beside(self._path) if file.exists()]:
                 raise ValueError(f"{self._path.name} is missing beside {' and '.join(left)}")
             else:
-                saved, found = first_format(self.directory / "state.json"), 1
+                saved, found = first_format(self.directory / FIRST_FORMAT), 1
         except (sqlite3.Error, OSError, ValueError) as error:
             raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
         self._loaded, self._revision = (saved, found), saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))
         return saved
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether jobs were loaded that somebody has a lease token of: there were none before format 3."""
+        saved, found = self._loaded
+        return bool(saved.jobs) and found >= OWNED
 
     def written(self) -> Written:
         """The records, whether they would be accepted or not. Raises ``InvalidInput`` as ``load`` does."""
@@ -177,6 +189,7 @@ class StateStore:
             database = _opened(self._path)
             if OLDEST <= found < FORMAT:
                 self._revision = _upgrade(database, saved)
+            _put_by(self.directory / FIRST_FORMAT)
             database.execute("SELECT number FROM revision").fetchone()  # opens the log and its index
         except (sqlite3.Error, OSError) as error:
             raise _cannot_write(self.directory, error) from None
@@ -362,7 +375,19 @@ def _checksum(kind: str, key: str, value: str) -> bytes:
     return hashlib.blake2b("\0".join((kind, key, value)).encode(), digest_size=CHECKSUM_BYTES).digest()
 
 
-# ---- unreadable states
+# ---- older and unreadable states
+
+
+def _put_by(path: Path) -> None:
+    """Nothing that was put by before is overwritten. Raises ``OSError``."""
+    aside = path.with_name(path.name + TAKEN_OVER)
+    if not path.exists():
+        return
+    if aside.exists():
+        log.warning("not read: the database counts", file=str(path))
+        return
+    path.replace(aside)
+    _sync_directory(path.parent)
 
 
 def _instructions(directory: Path, error: Exception) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Literal, NamedTuple, get_args
 
+from controller.alarms import AlarmKind, severity
 from controller.config import Strategy
 from controller.fabric.messages import RefusalReason
 from controller.fabric.topology import LinkId, PortRef
@@ -36,12 +37,14 @@ class LinkLabels(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One scrape: the status, the monotonic time, and the labels and capacity (bit/s) of every link that exists.
-    ``api_refused``: by reason."""
+    ``api_refused``: by reason. The others: see ``StatusBoard``."""
 
     status: Status
     now: float
     links: Mapping[LinkId, tuple[LinkLabels, float]]
     api_refused: Mapping[str, int] = field(default_factory=dict)
+    reload_refused: bool = False
+    certificates_end: Mapping[str, float] = field(default_factory=dict)
 
 
 Sample = tuple[tuple[str, ...], float]
@@ -155,6 +158,13 @@ def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
         yield (reason,), snapshot.status.refused_connections.get(reason, 0)
 
 
+def _alarms(snapshot: Snapshot) -> Iterator[Sample]:
+    """Every kind has a series, also without alarms: of one that is raised for a moment, a sum over time is left."""
+    active = Counter(alarm.kind for alarm in snapshot.status.alarms)
+    for kind in AlarmKind:
+        yield (kind.value, severity(kind)), active[kind]
+
+
 def _jobs(snapshot: Snapshot) -> Iterator[Sample]:
     """Every state has a series, also without jobs: a rule on ``pending`` needs the 0."""
     states = Counter(job.state for job in snapshot.status.jobs.values())
@@ -206,7 +216,23 @@ FAMILIES: tuple[Family, ...] = (
         ("strategy",),
     ),
     _one("signalbox_adopting", "1 while a restarted controller adopts the rules it finds.", lambda s: s.adopting),
-    _one("signalbox_alarms", "Alarms that are active; signalbox status lists them.", lambda s: len(s.alarms)),
+    Family(
+        "signalbox_alarms",
+        "Alarms that are active, by what is wrong; signalbox status lists them.",
+        _alarms,
+        ("kind", "severity"),
+    ),
+    Family(
+        "signalbox_reload_refused",
+        "1 when the latest SIGHUP changed nothing, because something was wrong; the log says what.",
+        lambda snapshot: [((), snapshot.reload_refused)],
+    ),
+    Family(
+        "signalbox_certificate_end_timestamp_seconds",
+        "When the listener's own certificate ends, in seconds since 1970; listeners without TLS have no series.",
+        lambda snapshot: (((listener,), end) for listener, end in snapshot.certificates_end.items()),
+        ("listener",),
+    ),
     _one(
         "signalbox_network_efficiency_ratio",
         "1 / level of the worst job; 1 without jobs.",

@@ -47,7 +47,14 @@ class StatusCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         status = self._board.status
         status = replace(status, fabric=_with_unique_names(status.fabric))
-        snapshot = Snapshot(status, self._clock(), _links(status.fabric), self._board.api_refused)
+        snapshot = Snapshot(
+            status,
+            self._clock(),
+            _links(status.fabric),
+            self._board.api_refused,
+            self._board.reload_refused,
+            self._board.certificates_end,
+        )
         for family in FAMILIES:
             kind = CounterMetricFamily if family.name.endswith("_total") else GaugeMetricFamily
             metric = kind(family.name, family.help, labels=family.labels)

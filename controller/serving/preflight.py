@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,8 +21,8 @@ from controller.config import Config, host_and_port
 from controller.errors import FieldProblem, InvalidInput
 from controller.jobs import store
 from controller.secret_files import of_another_user, open_to_others, replaceable
-from controller.serving import exposure, inventory
-from controller.serving.reload import TLS_SECTIONS
+from controller.serving import exposure, inventory, validity
+from controller.serving.validity import TLS_SECTIONS
 
 
 def check(config: Config) -> None:
@@ -36,6 +37,12 @@ def doubts(config: Config) -> Iterator[str]:
         with suppress(OSError):
             if path and (problem := replaceable(path.parent)):
                 yield f"{address}: others may put a socket of theirs in its place, and get tokens: {problem}"
+
+
+def check_dates(config: Config) -> None:
+    """Raises ``InvalidInput`` for certificates that are not valid now. A controller starts with them nevertheless: it
+    repairs the fabric, also while nobody can ask it anything."""
+    InvalidInput.refuse(validity.problems(config, time.time()))
 
 
 def _problems(config: Config) -> Iterator[FieldProblem]:

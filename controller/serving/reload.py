@@ -19,13 +19,12 @@ import structlog
 from controller import config as configuration
 from controller.config import Config, TlsFiles
 from controller.errors import InvalidInput
+from controller.serving.validity import TLS_SECTIONS
 
 log = structlog.get_logger(__name__)
 
 Prepare = Callable[[Config], Callable[[], None]]
 """Reads what the configuration names, and raises ``InvalidInput`` when it is wrong; what it returns takes it over."""
-
-TLS_SECTIONS = ("openflow", "api", "metrics")
 
 
 class Hangups:
@@ -57,9 +56,15 @@ def hangups() -> Iterator[Hangups]:
 
 
 @contextmanager
-def reloading(received: Hangups, file: Path | None, config: Config, prepare: Iterable[Prepare]) -> Iterator[None]:
+def reloading(
+    received: Hangups,
+    file: Path | None,
+    config: Config,
+    prepare: Iterable[Prepare],
+    refused: Callable[[bool], None],
+) -> Iterator[None]:
     """Does what SIGHUPs ask for, also those that came before, in a thread of its own."""
-    reload = Reload(file, config, prepare)
+    reload = Reload(file, config, prepare, refused)
     thread = threading.Thread(target=reload.run, args=(received,), name="reload", daemon=True)
     thread.start()
     try:
@@ -70,9 +75,17 @@ def reloading(received: Hangups, file: Path | None, config: Config, prepare: Ite
 
 
 class Reload:
-    """``file``: None when the configuration is from none. ``config``: what the controller runs with."""
+    """``file``: None when the configuration is from none. ``config``: what the controller runs with. ``refused``: is
+    told of each reload whether it changed nothing because something was wrong."""
 
-    def __init__(self, file: Path | None, config: Config, prepare: Iterable[Prepare]) -> None:
+    def __init__(
+        self,
+        file: Path | None,
+        config: Config,
+        prepare: Iterable[Prepare],
+        refused: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._refused = refused
         self._file = file
         self._config = config
         self._prepare = tuple(prepare)
@@ -82,6 +95,7 @@ class Reload:
             try:
                 self.once()
             except Exception:
+                self._refused(True)
                 log.exception("reloading failed; what was not taken over stays as it was")
 
     def once(self) -> None:
@@ -91,11 +105,13 @@ class Reload:
             config = changeable(self._config, wanted)
             take_over = [prepare(config) for prepare in self._prepare]
         except InvalidInput as error:
+            self._refused(True)
             log.error("not reloaded: nothing has changed", problems=[str(problem) for problem in error.problems])
             return
         for take in take_over:
             take()
         self._config = config
+        self._refused(False)
         log.info("reloaded", file=str(self._file))
         if restart := sorted(_differing(config.model_dump(), wanted.model_dump())):
             log.warning("changed in the file, but needs a restart", keys=restart)

@@ -39,6 +39,7 @@ from controller.serving.event_log import ALARM, events
 from controller.serving.garbage import Garbage, loading
 from controller.serving.reload import Hangups, Prepare, hangups, reloading
 from controller.serving.standby import wait_for_turn
+from controller.serving.validity import CertificatesInUse
 from controller.southbound.outbox import Outbox, stop_signals
 from controller.status import StatusBoard
 from controller.tables.messages import Counters, FromSwitches, ToSwitches
@@ -106,7 +107,7 @@ def _serve(
 
     with loading():
         loop = ControlLoop(config, store.load(), inventory.load(config.fabric.inventory), time.monotonic())
-        tokens = LeaseTokens.of(config.state_dir)
+        tokens = LeaseTokens.of(config.state_dir, store.has_owners)
         store.begin()
         board.publish(loop.status(time.monotonic()))  # jobs that were saved are there before the first question
     driver = _Driver(loop, inbox, outbox, worker, analysis, store, board)
@@ -114,14 +115,17 @@ def _serve(
     openflow_tls = TlsContext("openflow", config.openflow.tls_files)
     metrics_tls = TlsContext("metrics", config.metrics.tls_files)
     metrics = MetricsServer(config.metrics, board, metrics_tls)
+    certificates = CertificatesInUse(config, board)
     reloaded: tuple[Prepare, ...] = (
+        certificates.prepare,
         lambda new: openflow_tls.prepare(new.openflow.tls_files),
         lambda new: metrics_tls.prepare(new.metrics.tls_files),
         lambda new: api.prepare(new.api),
         lambda new: partial(logs.configure, json=new.log.json_lines, level=new.log.level),
     )
     try:
-        with stop_signals(outbox.stop), reloading(received, config_file, given, reloaded):
+        refused = partial(setattr, board, "reload_refused")
+        with stop_signals(outbox.stop), reloading(received, config_file, given, reloaded, refused):
             driver.start()
             addresses = api.start()
             metrics_port = metrics.start()

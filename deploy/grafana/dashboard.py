@@ -144,7 +144,7 @@ def overview() -> list[stat.Panel]:
             "signalbox status words them.",
             "short",
             thresholds((None, GREEN), (1, RED)),
-            ("signalbox_alarms", "alarms"),
+            ("sum(signalbox_alarms)", "alarms"),
         ),
     ]
 

@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from controller.api.certificates import Credentials
 from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
+from controller.api.relayed import PREFACE
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
 from controller.errors import InvalidInput, Unauthenticated
 from controller.status import StatusBoard
+from mininet_topos.lab.record import wait_for
 from tests.support.wire.certificates import Authority, Certificate
 from tests.support.wire.control_stand_in import Running, running_api
 
@@ -80,6 +84,75 @@ def status(address: str, credentials: Credentials) -> object:
         return client.get_status()
 
 
+def refused(api: Running) -> int:
+    return api.control.board.api_refused.get("tls", 0)
+
+
+# ---- failed handshakes
+
+
+def shaken(address: str, context: ssl.SSLContext) -> None:
+    """Until the server has accepted the client: it has sent its settings."""
+    host, port = address.split(":")
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host, int(port)), timeout=5) as sock,
+        context.wrap_socket(sock, server_hostname="localhost") as tls,
+    ):
+        tls.sendall(PREFACE + bytes(3) + b"\x04" + bytes(5))
+        if tls.recv(9)[3:4] != b"\x04":
+            raise ConnectionError("no settings")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_each_handshake_that_fails_is_counted_with_what_happened(secured: Secured, version: ssl.TLSVersion) -> None:
+    def context(shown: Certificate | None, trusted: Authority = secured.ours) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(trusted.certificate))
+        made.minimum_version = made.maximum_version = version
+        if shown:
+            made.load_cert_chain(*shown)
+        return made
+
+    good = secured.ours.sign("scheduler")
+    with (
+        running_api(**secured.settings, ca_certificates=secured.ours.certificate) as api,
+        capture_logs() as lines,
+    ):
+        for attempt in (context(None), context(secured.other.sign("x")), context(secured.ours.sign_expired("x"))):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                shaken(api.addresses[0], attempt)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            shaken(api.addresses[0], context(good, secured.other))
+        shaken(api.addresses[0], context(good))
+        assert status(api.addresses[0], secured.credentials(good))
+        wait_for(lambda: refused(api) == 4, "the count", 10)
+    why = [line["why"] for line in lines if line.get("reason") == "tls"]
+    assert len(why) == 4
+    assert why[:3] == ["the handshake was refused"] * 3
+    assert why[3] in ("the handshake was refused", "the client ended the handshake")
+
+
+def test_tls_where_there_is_none_is_counted_and_who_speaks_it_learns_so(secured: Secured) -> None:
+    with running_api() as api:
+        with pytest.raises(Unreachable, match="it does not speak TLS"):
+            status(api.addresses[0], secured.credentials())
+        wait_for(lambda: refused(api) >= 1, "the count", 10)
+
+
+def test_what_never_fails_is_not_counted(secured: Secured, mutual: Running) -> None:
+    before = refused(mutual)
+    good = secured.credentials(secured.ours.sign("anyone"))
+    for _ in range(3):
+        assert status(mutual.addresses[0], good)
+    channel = good.channel(mutual.addresses[0], [])
+    grpc.channel_ready_future(channel).result(timeout=10)
+    channel.close()
+    with pytest.raises(Unreachable):
+        status(mutual.addresses[0], secured.credentials())
+    wait_for(lambda: refused(mutual) > before, "the count", 10)
+    assert refused(mutual) <= before + 2, "gRPC may connect a second time"
+
+
 # ---- TLS
 
 
@@ -103,8 +176,10 @@ def test_a_server_whose_certificate_is_for_another_address_is_refused(secured: S
 
 
 def test_plain_connections_are_refused_where_tls_is_configured(secured: Secured) -> None:
-    with running_api(**secured.settings) as api, pytest.raises(Unreachable):
-        status(api.addresses[0], Credentials())
+    with running_api(**secured.settings) as api:
+        with pytest.raises(Unreachable, match="may want TLS"):
+            status(api.addresses[0], Credentials())
+        assert refused(api) >= 1
 
 
 def test_tls_before_1_2_is_refused(secured: Secured) -> None:
@@ -154,8 +229,10 @@ def expired(secured: Secured) -> Certificate:
 def test_a_client_without_a_valid_certificate_gets_no_connection(
     secured: Secured, mutual: Running, shown: Callable[[Secured], Certificate | None]
 ) -> None:
-    with pytest.raises(Unreachable):
+    before = refused(mutual)
+    with pytest.raises(Unreachable, match=r"--tls-certificate|wants a client certificate"):
         status(mutual.addresses[0], secured.credentials(shown(secured)))
+    wait_for(lambda: refused(mutual) > before, "the count", 10)
 
 
 def test_authorities_can_be_replaced_while_the_server_runs(secured: Secured) -> None:

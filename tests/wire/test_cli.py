@@ -68,16 +68,22 @@ def no_audit_lines() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where lease tokens are kept."""
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of this user."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return tmp_path / "state/signalbox/leases"
+    return tmp_path / "state"
 
 
 @pytest.fixture
 def api() -> Iterator[Running]:
     with running_api() as running:
         yield running
+
+
+@pytest.fixture
+def leases(state_home: Path, api: Running) -> Path:
+    """Where lease tokens of its jobs are kept."""
+    return state_home / "signalbox/leases" / api.addresses[0]
 
 
 @pytest.fixture
@@ -135,13 +141,23 @@ def test_the_lease_token_is_kept_for_its_user_and_shown_to_nobody(
     token = (leases / "ring.token").read_text().strip()
     assert token.startswith(registered.json["uid"])
     assert (leases / "ring.token").stat().st_mode & 0o777 == 0o600
-    assert leases.stat().st_mode & 0o777 == 0o700
+    assert [folder.stat().st_mode & 0o777 for folder in (leases, leases.parent)] == [0o700, 0o700]
     shown = [registered, signalbox("jobs", "show", "ring", "--json"), signalbox("jobs", "register", spec_file)]
     assert not any(token in result.out + result.err for result in shown)
     assert signalbox("jobs", "renew", "ring").out == "60 s left\n"
     assert signalbox("jobs", "renew", "ring", "--json").json == {"job_id": "ring", "lease_left_s": 60.0}
     assert signalbox("jobs", "deregister", "ring").status == 0
     assert list(leases.iterdir()) == []
+
+
+def test_jobs_of_one_id_at_two_controllers_have_a_token_each(
+    signalbox: Signalbox, spec_file: Path, api: Running
+) -> None:
+    with running_api() as other:
+        for address in (api.addresses[0], other.addresses[0]):
+            assert signalbox("jobs", "register", spec_file, "--address", address).status == 0
+        for address in (api.addresses[0], other.addresses[0]):
+            assert signalbox("jobs", "renew", "ring", "--address", address).status == 0
 
 
 def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_file: Path, leases: Path) -> None:
@@ -152,7 +168,7 @@ def test_without_the_token_the_errors_say_what_helps(signalbox: Signalbox, spec_
     assert signalbox("jobs", "renew", "ring") == Result(1, "", missing + look)
     assert signalbox("jobs", "update", spec_file) == Result(1, "", missing + look)
     assert signalbox("jobs", "deregister", "ring") == Result(1, "", missing + "--force does without\n")
-    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over; --take-over ends it\n")
+    assert signalbox("jobs", "register", spec_file).err.endswith("or take it over\n")
     (leases / "ring.token").touch(0o644)
     (leases / "ring.token").write_text("forged\n")
     open_to_others = f"error: {leases}/ring.token: others than its owner have access to it (mode 0644): chmod 600 "

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -87,6 +90,11 @@ class Reloaded:
 
     def log(self) -> str:
         return self.controller.log.read_text()
+
+    def metrics(self, authority: Authority) -> str:
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        with urlopen(f"https://127.0.0.1:{self.metrics_port}/metrics", timeout=10, context=context) as answer:
+            return str(answer.read().decode())
 
     def metrics_over(self, authority: Authority) -> bytes:
         context = ssl.create_default_context(cafile=str(authority.certificate))
@@ -187,6 +195,37 @@ def test_a_broken_file_changes_nothing_and_is_named_in_the_log(controller: Reloa
     (controller.folder / "signalbox.toml").write_text("no_such_key = 1")
     controller.hang_up('event="not reloaded: nothing has changed"')
     assert controller.status("old", controller.first)
+
+
+def test_an_expired_certificate_is_refused_and_the_old_one_goes_on(controller: Reloaded) -> None:
+    assert "signalbox_reload_refused 0.0" in controller.metrics(controller.first)
+    expired = controller.first.sign_expired("controller")
+    (controller.folder / "c.pem").write_bytes(expired.certificate.read_bytes())
+    (controller.folder / "c.key").write_bytes(expired.private_key.read_bytes())
+    controller.hang_up('event="not reloaded: nothing has changed"')
+    assert f"api.certificate: {controller.folder / 'c.pem'} ended on 20" in controller.log()
+    assert controller.status("old", controller.first)
+    shown = controller.metrics(controller.first)
+    assert "signalbox_reload_refused 1.0" in shown
+    ends = re.findall(r'^signalbox_certificate_end_timestamp_seconds\{listener="(\w+)"\} (\S+)', shown, re.MULTILINE)
+    assert sorted(listener for listener, _ in ends) == ["api", "metrics", "openflow"]
+    assert all(float(end) > time.time() for _, end in ends)
+
+
+def test_the_last_token_of_a_tenant_with_a_quota_can_be_withdrawn(controller: Reloaded) -> None:
+    quota = '[[tenant]]\nname = "blue"\nmax_jobs = 1\n'
+    stolen = hashlib.sha256(b"stolen").hexdigest()
+    controller.accept("old")
+    kept = controller.tokens.read_text() + "\n"
+    table = f'[[token]]\nname = "trainers"\nrole = "tenant"\ntenant = "blue"\nsha256 = "{stolen}"\n'
+    controller.tokens.write_text(kept + table + quota)
+    controller.hang_up("event=reloaded")
+    assert controller.status("stolen", controller.first)
+    controller.tokens.write_text(kept + quota)
+    controller.hang_up("event=reloaded")
+    with pytest.raises(Unauthenticated):
+        controller.status("stolen", controller.first)
+    assert 'event="quotas for nobody"' in controller.log()
 
 
 def test_the_log_level_changes_and_what_needs_a_restart_is_named(controller: Reloaded) -> None:

@@ -113,16 +113,22 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
     ]
 
 
-def test_what_is_there_twice_and_quotas_for_nobody_are_refused(file: Path) -> None:
-    file.write_text(FILE + FILE + '[[tenant]]\nname = "bleu"\n')
+def test_what_is_there_twice_is_refused(file: Path) -> None:
+    file.write_text(FILE + FILE)
     assert problems(file) == [
         "FILE: token[1].name: is there twice",
         "FILE: token[1].sha256: is there twice",
         "FILE: certificate[2].name: is there twice",
         "FILE: certificate[3].name: is there twice",
         "FILE: tenant[1].name: is there twice",
-        "FILE: tenant[2].name: no token or certificate has the tenant 'bleu'",
     ]
+
+
+def test_the_last_token_of_a_tenant_can_be_withdrawn_while_its_quota_stays(file: Path) -> None:
+    file.write_text(FILE[FILE.index("[[certificate]]") :])
+    identities = Identities.load(file)
+    assert identities.by_token(TOKEN) is None
+    assert identities.quotas_for_nobody == ("blue",)
 
 
 def test_the_table_of_a_new_token_makes_it_known(file: Path) -> None:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,15 @@ def test_a_secret_that_others_can_read_or_that_is_damaged_is_refused_and_left_as
     with pytest.raises(InvalidInput, match=r"has 5 bytes and not 32\. Restore it"):
         LeaseTokens.of(tmp_path)
     assert file.read_bytes() == b"short"
+
+
+def test_no_new_secret_is_made_while_tokens_of_a_lost_one_are_in_use(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"state_dir: .*/lease.key is missing.* Restore it") as refused:
+        LeaseTokens.of(tmp_path, in_use=True)
+    assert list(tmp_path.iterdir()) == []
+    subprocess.run(["bash", "-c", str(refused.value).rpartition(": ")[2]], check=True)
+    made = LeaseTokens.of(tmp_path, in_use=True)
+    assert made.uid(LeaseTokens.of(tmp_path).token(UID)) == UID
 
 
 def test_neither_tokens_nor_the_secret_are_shown() -> None:

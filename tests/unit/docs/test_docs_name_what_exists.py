@@ -30,6 +30,8 @@ FOREIGN = {
     # gRPC, JSON, networkx, Prometheus, pip, pytest, Hypothesis, Mininet, shell
     "grpc.health.v1.Health",
     *(f"google.rpc.{detail}" for detail in ("BadRequest", "ErrorInfo", "QuotaFailure", "RetryInfo")),
+    "google.rpc",
+    "grpcio-status",
     "NOT_SERVING",
     "null",
     "networkx.node_link_data",
@@ -50,6 +52,7 @@ FOREIGN = {
     # files and functions that are not in the repository
     "state.db-shm",
     "state.db-wal",
+    "state.json.taken-over",
     "ca.key",
     "JOB.txt",
     "train_one_iteration",

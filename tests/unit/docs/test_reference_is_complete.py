@@ -69,6 +69,12 @@ def test_every_alert_has_a_row_and_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("kind", AlarmKind)
+def test_every_alarm_has_a_remedy(kind: AlarmKind) -> None:
+    rows = (ROOT / "docs/how-to/answer-alerts.md").read_text().partition("## Alarms")[2].splitlines()
+    assert [row for row in rows if row.startswith("| ") and f"`{kind}`" in row.split(" | ")[0]]
+
+
+@pytest.mark.parametrize("kind", AlarmKind)
 def test_every_alarm_has_a_row_with_its_severity(kind: AlarmKind) -> None:
     rows = [line for line in (REFERENCE / "alarms.md").read_text().splitlines() if line.startswith(f"| `{kind}` | ")]
     assert [row.split(" | ")[2] for row in rows] == [Alarm(kind, "").severity]

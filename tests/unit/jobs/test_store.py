@@ -139,7 +139,7 @@ def test_files_are_for_their_owner_only(tmp_path: Path) -> None:
 # ---- states of older versions
 
 
-def test_a_json_state_is_taken_over_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_json_state_is_taken_over_once_and_put_by(tmp_path: Path) -> None:
     """As the version before wrote it."""
     text = (
         '{"format": 1, "strategy": "planned", "jobs": [{"job_id": "a", "endpoints": ["10.0.0.1", "10.0.0.2"], '
@@ -157,8 +157,12 @@ def test_a_json_state_is_taken_over_and_left_as_it_is(tmp_path: Path) -> None:
     written(tmp_path)
     (kept,), (again,) = read(tmp_path).jobs, read(tmp_path).jobs
     assert kept == again, "it has one owner from now on"
-    assert (tmp_path / "state.json").read_text() == text
+    assert not (tmp_path / "state.json").exists(), "an older version does not go on from there"
+    assert (tmp_path / "state.json.taken-over").read_text() == text
+    (tmp_path / "state.json").write_text("of an older version that was started once more")
     written(tmp_path, NOTHING)
+    assert (tmp_path / "state.json.taken-over").read_text() == text
+    assert (tmp_path / "state.json").exists()
     assert read(tmp_path) == NOTHING, "it is taken over once"
 
 
@@ -228,6 +232,18 @@ def test_ends_come_back_in_their_order(tmp_path: Path) -> None:
     states = [SavedState(ends={end.uid: end for end in ends[first : first + 3]}) for first in range(4)]
     written(tmp_path, *states)
     assert list(read(tmp_path).ends.values()) == ends[3:]
+
+
+@pytest.mark.parametrize(("version", "owned"), [(2, False), (3, True)])
+def test_jobs_of_older_versions_have_no_owners_with_lease_tokens(tmp_path: Path, version: int, owned: bool) -> None:
+    write_format(2, tmp_path, FORMAT_2)
+    if version == 3:
+        written(tmp_path)
+    store = StateStore(tmp_path)
+    assert not store.has_owners
+    store.load()
+    assert store.has_owners == owned
+    store.close()
 
 
 # ---- what cannot be read

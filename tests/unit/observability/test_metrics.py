@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.alarms import AlarmKind
 from controller.config import Strategy
 from controller.fabric.topology import Fabric
 from controller.observability.families import FAMILIES
@@ -21,6 +23,7 @@ def exposition(status: Status, now: float = 104.0) -> str:
     board = StatusBoard()
     board.publish(status)
     board.publish_refused({"silent": 3})
+    board.certificates_end = {"api": 1.8e9}
     registry = CollectorRegistry()
     registry.register(StatusCollector(board, clock=lambda: now))
     return generate_latest(registry).decode()
@@ -55,6 +58,17 @@ def test_promtool_finds_no_fault_with_names_units_and_help(status: Status) -> No
         ["promtool", "check", "metrics"], input=exposition(status), capture_output=True, text=True, check=False
     )
     assert (check.returncode, check.stdout, check.stderr) == (0, "", "")
+
+
+def test_alarms_are_counted_by_kind_and_severity(scrape: Scrape) -> None:
+    kinds = {labels["kind"]: labels["severity"] for labels in scrape.series("signalbox_alarms")}
+    assert kinds.keys() == set(AlarmKind), "also those without an alarm"
+    assert kinds["state_not_saved"] == "critical"
+    assert kinds["foreign_rules"] == "warning"
+    active = Counter(alarm.kind for alarm in example.status().alarms)
+    assert active
+    for kind in AlarmKind:
+        assert scrape.value("signalbox_alarms", kind=kind) == active[kind]
 
 
 def test_links_are_named_like_the_fabric_names_them_and_measured_in_bytes(scrape: Scrape) -> None:

@@ -47,15 +47,17 @@ def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> 
     file = tmp_path / "signalbox.toml"
     file.write_text("[log]\nlevel = 'debug'\n")
     taken: list[str] = []
+    refused: list[bool] = []
 
     def refuse(_: Config) -> Any:
         raise InvalidInput.of("api.private_key", "is no key")
 
     with capture_logs() as lines:
-        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level), refuse]).once()
+        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level), refuse], refused.append).once()
         assert taken == []
-        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level)]).once()
+        Reload(file, config(), [lambda new: lambda: taken.append(new.log.level)], refused.append).once()
     assert taken == ["debug"]
+    assert refused == [True, False]
     assert [line["event"] for line in lines] == ["not reloaded: nothing has changed", "reloaded"]
     assert lines[0]["problems"] == ["api.private_key: is no key"]
 

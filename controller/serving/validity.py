@@ -1,0 +1,124 @@
+"""From when to when the certificates of the listeners are valid.
+
+In: the files that the configuration names, and the time. Out: when each ends, or what is wrong with one that no client
+accepts now. Python tells the dates of a peer's certificate only, so they are read here (RFC 5280 sections 4.1 and
+4.1.2.5, ITU-T X.690 section 8.1).
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from controller.config import Config, TlsFiles
+from controller.errors import FieldProblem, InvalidInput
+from controller.status import StatusBoard
+
+log = structlog.get_logger(__name__)
+
+TLS_SECTIONS = ("openflow", "api", "metrics")
+VERSION_TAG = 0xA0
+UTC_TIME_TAG = 0x17
+
+
+class Validity(NamedTuple):
+    """In seconds since 1970."""
+
+    begins: float
+    ends: float
+
+
+class CertificatesInUse:
+    """Their ends are on the board. One that is not valid is an error in the log: without the controller nothing would
+    be repaired, with it only who checks the certificate is left out."""
+
+    def __init__(self, config: Config, board: StatusBoard) -> None:
+        self._board = board
+        self._in_use: Mapping[str, Validity] = {}
+        self._take(config, _found(config))
+
+    def prepare(self, config: Config) -> Callable[[], None]:
+        """Raises ``InvalidInput`` for a certificate that is not valid; but not for one that is in use already, which
+        would keep all else from being replaced."""
+        found = _found(config)
+        new = {section: validity for section, validity in found.items() if validity != self._in_use.get(section)}
+        InvalidInput.refuse(_problems(config, new, time.time()))
+        return partial(self._take, config, found)
+
+    def _take(self, config: Config, found: Mapping[str, Validity]) -> None:
+        for problem in _problems(config, found, time.time()):
+            log.error("the certificate is not valid", what=str(problem))
+        self._in_use = found
+        self._board.certificates_end = {section: validity.ends for section, validity in found.items()}
+
+
+def problems(config: Config, now: float) -> Iterator[FieldProblem]:
+    """Of certificates that are not valid at ``now``, in seconds since 1970. Those that cannot be read have none."""
+    return _problems(config, _found(config), now)
+
+
+def _problems(config: Config, found: Mapping[str, Validity], now: float) -> Iterator[FieldProblem]:
+    for section, (begins, ends) in found.items():
+        files: TlsFiles = getattr(config, section).tls_files
+        where = f"{section}.certificate"
+        if now >= ends:
+            yield FieldProblem(where, f"{files.certificate} ended on {_date(ends)}")
+        elif now < begins:
+            yield FieldProblem(where, f"{files.certificate} is not valid before {_date(begins)}")
+
+
+def _found(config: Config) -> dict[str, Validity]:
+    """By listener. What is wrong with a file is said by those that load it."""
+    found = {}
+    for section in TLS_SECTIONS:
+        files: TlsFiles | None = getattr(config, section).tls_files
+        if files and (validity := of(files.certificate)):
+            found[section] = validity
+    return found
+
+
+def of(file: Path) -> Validity | None:
+    """Of the first certificate in the file, which is the one that is shown; None for what cannot be read."""
+    try:
+        text = file.read_text(encoding="ascii", errors="replace")
+        begin = text.index(ssl.PEM_HEADER)
+        pem = text[begin : text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)]
+        ((_, certificate),) = _elements(ssl.PEM_cert_to_DER_cert(pem))
+        _, signed = next(_elements(certificate))
+        # serial number, algorithm, issuer, validity; before them a version, which may be missing
+        fields = [content for tag, content in _elements(signed) if tag != VERSION_TAG]
+        begins, ends = (_seconds(tag, content.decode()) for tag, content in _elements(fields[3]))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+    return Validity(begins, ends)
+
+
+def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and content of each element. Raises ``IndexError`` for one that is not complete."""
+    at = 0
+    while at < len(data):
+        tag, size = data[at], data[at + 1]
+        at += 2
+        if size & 0x80:
+            count = size & 0x7F
+            size = int.from_bytes(data[at : at + count])
+            at += count
+        yield tag, data[at : at + size]
+        at += size
+
+
+def _seconds(tag: int, text: str) -> float:
+    """Since 1970. Raises ``ValueError``."""
+    century = ("19" if text >= "50" else "20") if tag == UTC_TIME_TAG else ""
+    return datetime.strptime(century + text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def _date(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,122 @@
+"""Certificates that are not valid: what is checked, what starts, and what a reload refuses."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.config import Config
+from controller.errors import InvalidInput
+from controller.serving import preflight, validity
+from controller.serving.validity import CertificatesInUse
+from controller.status import StatusBoard
+from tests.support.wire.certificates import Authority, Certificate
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"), "ours")
+
+
+@pytest.fixture(scope="module")
+def valid(authority: Authority) -> Certificate:
+    return authority.sign("controller")
+
+
+@pytest.fixture(scope="module")
+def expired(authority: Authority) -> Certificate:
+    return authority.sign_expired("controller")
+
+
+def config(shown: Certificate, section: str = "api") -> Config:
+    return Config.model_validate({section: shown._asdict()})
+
+
+def test_the_dates_are_those_that_openssl_shows(valid: Certificate, tmp_path: Path) -> None:
+    found = validity.of(valid.certificate)
+    assert found
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority = valid.certificate.with_name("ours.pem")
+    context.load_verify_locations(authority)
+    (known,) = context.get_ca_certs()
+    begins, ends = (ssl.cert_time_to_seconds(str(known[key])) for key in ("notBefore", "notAfter"))
+    assert validity.of(authority) == (begins, ends)
+    chain = tmp_path / "chain.pem"
+    chain.write_text("a comment\n" + valid.certificate.read_text() + authority.read_text())
+    assert validity.of(chain) == found
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "seconds"),
+    [
+        (0x17, "500101000000Z", -631_152_000),
+        (0x17, "491231235959Z", 2_524_607_999),
+        (0x18, "20500101000000Z", 2_524_608_000),
+    ],
+)
+def test_years_of_two_digits_are_from_1950_to_2049(tag: int, text: str, seconds: int) -> None:
+    assert validity._seconds(tag, text) == seconds
+
+
+def test_what_is_no_certificate_has_no_dates(valid: Certificate, tmp_path: Path) -> None:
+    file = tmp_path / "c.pem"
+    assert validity.of(file) is None
+    lines = valid.certificate.read_text().splitlines()
+    for text in ("", "no certificate", "\n".join([lines[0], *lines[2:]]), "\n".join([*lines[:2], lines[-1]])):
+        file.write_text(text)
+        assert validity.of(file) is None
+
+
+@pytest.mark.parametrize("section", ["api", "metrics"])
+def test_the_check_names_an_expired_certificate_with_its_date(expired: Certificate, section: str) -> None:
+    preflight.check(config(expired, section))  # a controller starts with it
+    with pytest.raises(InvalidInput) as error:
+        preflight.check_dates(config(expired, section))
+    (problem,) = error.value.problems
+    assert problem.path == f"{section}.certificate"
+    assert re.fullmatch(rf"{expired.certificate} ended on \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC", problem.message)
+
+
+def test_a_certificate_is_valid_from_its_first_second_to_before_its_last(valid: Certificate) -> None:
+    found = validity.of(valid.certificate)
+    assert found
+    said = {
+        at: [
+            problem.message.partition(str(valid.certificate))[2][:20]
+            for problem in validity.problems(config(valid), at)
+        ]
+        for at in (found.begins - 1, found.begins, found.ends - 1, found.ends)
+    }
+    assert list(said.values()) == [[" is not valid before"], [], [], [" ended on " + validity._date(found.ends)[:10]]]
+
+
+def test_a_reload_refuses_an_expired_certificate_and_the_old_one_counts(
+    valid: Certificate, expired: Certificate
+) -> None:
+    board = StatusBoard()
+    in_use = CertificatesInUse(config(valid), board)
+    assert board.certificates_end["api"] == pytest.approx(time.time() + 2 * DAY_S, abs=DAY_S)
+    before = board.certificates_end
+    with pytest.raises(InvalidInput, match="ended on"):
+        in_use.prepare(config(expired))
+    assert board.certificates_end == before
+
+
+def test_an_expired_certificate_that_is_in_use_keeps_nothing_else_from_being_replaced(
+    valid: Certificate, expired: Certificate
+) -> None:
+    board = StatusBoard()
+    with capture_logs() as lines:
+        in_use = CertificatesInUse(config(expired), board)
+        in_use.prepare(config(expired))()
+    assert [(line["log_level"], line["event"]) for line in lines] == [("error", "the certificate is not valid")] * 2
+    assert board.certificates_end["api"] < time.time()
+    in_use.prepare(config(valid))()
+    assert board.certificates_end["api"] > time.time()
