@@ -17,7 +17,7 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from google.protobuf.message import Message
 
-from controller.api import convert, convert_analysis
+from controller.api import audit, convert, convert_analysis
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.errors import Stopping
 from controller.api.guard import Context
@@ -28,7 +28,7 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.watches import Watches
 from controller.errors import Gone, NotFound, WrongLeaseToken
-from controller.jobs.ends import not_found
+from controller.jobs.ends import EndReason, not_found
 from controller.jobs.messages import (
     DeregisterJob,
     RegisterJob,
@@ -120,6 +120,13 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'")
         return uid
 
+    def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
+        """For the audit log, if a registration has ended so."""
+        meant = (job_id, reason, ended_at)
+        found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
+        if end := next(found, None):
+            audit.note(uid_ended=end.uid)
+
     def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
         job = self._job(job_id, uid)
         return convert.job_message(job, time.monotonic(), self._status.demands.get(JobId(job_id)), with_pairs)
@@ -152,6 +159,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         )
         uid: str = await self._ask(registration)
         job = self._message(request.spec.job_id, uid)
+        if uid == registration.uid:
+            if registration.take_over:
+                self._note_end(registration.spec.job_id, EndReason.TAKEN_OVER, registration.registered_at)
+            audit.note(uid_begun=uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
     async def GetJob(self, request: pb.GetJobRequest, _: Context) -> pb.GetJobResponse:  # noqa: N802
@@ -177,7 +188,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         owner = None if request.force else self._owner(request.job_id, request.lease_token)
-        await self._ask(DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant))
+        deregister = DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant)
+        await self._ask(deregister)
+        self._note_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802
