@@ -94,6 +94,8 @@ def serve(
         typer.echo("the configuration is valid")
         for line in exposure.who_may(settings):
             typer.echo(line)
+        for doubt in preflight.doubts(settings):
+            typer.echo(f"warning: {doubt}")
         return
     # Ryu and the solver take a second to import, which no other command needs.
     from controller.serving.serve import serve as run
