@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 
 import structlog
 
@@ -28,7 +30,23 @@ MAX_JOB_CHARS = 63
 """Of a job's id: valid ones have no more."""
 MAX_WHY_CHARS = 200
 
+_NOTES: ContextVar[dict[str, str] | None] = ContextVar("notes", default=None)
+"""Of the call that is answered in this context."""
+
 Later = Callable[[float, Callable[[], None]], object]
+
+
+def noting() -> dict[str, str]:
+    """What is noted from now on in this context, until the next time."""
+    notes: dict[str, str] = {}
+    _NOTES.set(notes)
+    return notes
+
+
+def note(**what: str) -> None:
+    """For the line of the call that is answered in this context, besides who makes it and which it is."""
+    if (notes := _NOTES.get()) is not None:
+        notes |= what
 
 
 class AuditLog:
@@ -40,9 +58,18 @@ class AuditLog:
         self._refused: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
 
-    def record(self, caller: Caller | None, method: str, job_id: str, peer: str, code: str, why: str = "") -> None:
+    def record(
+        self,
+        caller: Caller | None,
+        method: str,
+        job_id: str,
+        peer: str,
+        code: str,
+        why: str = "",
+        more: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         """``caller``: None when it is not known. ``method``: without its service. ``code``: name of the status.
-        ``why``: of a refusal."""
+        ``why``: of a refusal. ``more``: none of it may be what a caller has sent."""
         if not (self._done_has_room(caller) if code == "OK" else self._refused_has_room(peer)):
             return
         who = {"name": caller.name, "role": caller.role.value, "tenant": caller.tenant} if caller else {}
@@ -50,6 +77,7 @@ class AuditLog:
             **who,
             "method": method,
             "job_id": _printable(job_id)[:MAX_JOB_CHARS],
+            **more,
             "peer": peer,
             "code": code,
             "why": _printable(why)[:MAX_WHY_CHARS],

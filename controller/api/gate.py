@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from controller.api.access import CALLER, OPEN_TO_ALL, RULES, Rule, refuse_other_tenants
-from controller.api.audit import AuditLog
+from controller.api.audit import AuditLog, noting
 from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
@@ -26,6 +26,8 @@ from controller.status import StatusBoard
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
 """They have a line whatever the method."""
 _SCHEME = "Bearer "
+_WITHOUT_TOKEN = ("take_over", "force")
+"""Fields that say to do without the lease token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Gate:
         async def admitted(request: Any, context: Context) -> Any:
             peer = self.peer(context)
             caller: Caller | None = None
-            code, why = "OK", ""
+            code, why, noted = "OK", "", noting()
             try:
                 caller = self._identify(peer, context)
                 self._check(rule, caller, request)
@@ -130,7 +132,8 @@ class Gate:
                 raise
             finally:
                 if rule.audited or code in _REFUSALS:
-                    self._audit.record(caller, name, _job_id(request) or "", peer.address, code, why)
+                    more = {field: True for field in _WITHOUT_TOKEN if getattr(request, field, False)} | noted
+                    self._audit.record(caller, name, _job_id(request) or "", peer.address, code, why, more)
 
         return admitted
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from controller.api import convert, convert_analysis, convert_plan
+from controller.api import audit, convert, convert_analysis, convert_plan
 from controller.api.access import CALLER, may_see, only_tenant, own_alarms, own_ends
 from controller.api.budget import COST
 from controller.api.errors import Stopping
@@ -35,7 +35,7 @@ from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
 from controller.jobs.collectives import link_count, virtual_links
 from controller.jobs.demand import DemandSource
-from controller.jobs.ends import not_found
+from controller.jobs.ends import EndReason, not_found
 from controller.jobs.messages import (
     DeregisterJob,
     Links,
@@ -149,6 +149,13 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'")
         return uid
 
+    def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
+        """For the audit log, if a registration has ended so."""
+        meant = (job_id, reason, ended_at)
+        found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
+        if end := next(found, None):
+            audit.note(uid_ended=end.uid)
+
     async def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
         job, demand = self._job(job_id, uid), self._status.demands.get(JobId(job_id))
         work = functools.partial(convert.job_message, job, time.monotonic(), demand, with_pairs)
@@ -199,6 +206,10 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         )
         with _in_spec(request):
             uid: str = await self._ask(registration)
+        if uid == registration.uid:
+            if registration.take_over:
+                self._note_end(registration.spec.job_id, EndReason.TAKEN_OVER, registration.registered_at)
+            audit.note(uid_begun=uid)
         job = await self._message(request.spec.job_id, uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
@@ -227,7 +238,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         owner = None if request.force else self._owner(request.job_id, request.lease_token)
-        await self._ask(DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant))
+        deregister = DeregisterJob(JobId(request.job_id), owner, request.force, CALLER.get().tenant)
+        await self._ask(deregister)
+        self._note_end(request.job_id, EndReason.DEREGISTERED, deregister.ended_at)
         return pb.DeregisterJobResponse()
 
     async def RenewLease(self, request: pb.RenewLeaseRequest, _: Context) -> pb.RenewLeaseResponse:  # noqa: N802

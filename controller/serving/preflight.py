@@ -45,6 +45,13 @@ def check_dates(config: Config) -> None:
     InvalidInput.refuse(validity.problems(config, time.time()))
 
 
+def doubts(config: Config) -> Iterator[str]:
+    """A sentence for each thing that works, and that an operator should know of."""
+    if config.api.tokens:
+        for tenant in Identities.load(config.api.tokens).quotas_for_nobody:
+            yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
+
+
 def _problems(config: Config) -> Iterator[FieldProblem]:
     if config.state_dir:
         yield from _cannot_write("state_dir", config.state_dir)

@@ -391,6 +391,33 @@ def test_changes_and_what_is_not_allowed_are_in_the_audit_log(fresh: Served) -> 
     assert (line["method"], line["code"]) == ("RenewLease", "PERMISSION_DENIED")
 
 
+def test_the_audit_log_tells_which_registrations_began_and_ended_and_what_was_done_without_a_token(
+    fresh: Served,
+) -> None:
+    def uids(*lines: Any) -> list[tuple[Any, ...]]:
+        defaults = {"take_over": False, "force": False, "uid_begun": "", "uid_ended": ""}
+        return [tuple(line.get(key, default) for key, default in defaults.items()) for line in lines]
+
+    first = fresh.lease_token.partition(".")[0]
+    (renewed,) = audited(fresh, "blue", lambda client: client.register_job(spec(), lease_token=fresh.lease_token))
+    (taken,) = audited(fresh, "blue", lambda client: client.register_job(spec(), lease_token="", take_over=True))
+    second = taken["uid_begun"]
+    assert second != first
+    (refused,) = audited(fresh, "blue", lambda client: client.deregister_job(JOB, "none"))
+    (forced,) = audited(fresh, "operator", lambda client: client.deregister_job(JOB, force=True))
+    (again,) = audited(fresh, "operator", lambda client: client.deregister_job(JOB, force=True))
+    (new,) = audited(fresh, "blue", lambda client: client.register_job(spec()))
+    third = new["uid_begun"]
+    assert uids(renewed, taken, refused, forced, again, new) == [
+        (False, False, "", ""),
+        (True, False, second, first),
+        (False, False, "", ""),
+        (False, True, "", second),
+        (False, True, "", ""),
+        (False, False, third, ""),
+    ]
+
+
 def test_reads_and_heartbeats_that_succeed_have_no_line(fresh: Served) -> None:
     assert audited(fresh, "blue", lambda client: client.renew_lease(JOB, fresh.lease_token)) == []
     assert audited(fresh, "reader", lambda client: client.get_fabric()) == []

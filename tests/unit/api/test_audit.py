@@ -8,7 +8,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from controller.api.access import EVERYONE
-from controller.api.audit import LINES, LINES_PER_PEER, LINES_PER_TENANT, AuditLog
+from controller.api.audit import LINES, LINES_PER_PEER, LINES_PER_TENANT, AuditLog, note, noting
 from controller.api.identities import Caller, Role
 
 BLUE = Caller("trainers", Role.TENANT, "blue")
@@ -49,6 +49,17 @@ def test_a_line_says_who_did_what_and_from_where() -> None:
         "peer": "192.0.2.1:4000",
         "code": "OK",
     }
+
+
+def test_a_call_is_noted_by_its_own_line_only() -> None:
+    note(uid_ended="of no call")
+    first = noting()
+    note(uid_begun="a")
+    second = noting()
+    note(uid_begun="b", uid_ended="a")
+    assert (first, second) == ({"uid_begun": "a"}, {"uid_begun": "b", "uid_ended": "a"})
+    (line,) = written(lambda log, _: log.record(BLUE, "RegisterJob", "job", "unix", "OK", more=second))
+    assert (line["uid_begun"], line["uid_ended"]) == ("b", "a")
 
 
 def test_a_job_id_cannot_forge_a_line() -> None:
