@@ -97,6 +97,10 @@ class SharedMap(Mapping[Key, Value]):
                 copied[number][key] = value
         return self._of_pieces(tuple(pieces))
 
+    def become(self, entries: Mapping[Key, Value]) -> SharedMap[Key, Value]:
+        """These entries, made from this mapping. Looks at all of them."""
+        return self.updated({key: value for key, _, value in differing(self, entries)})
+
     def like(self, other: Mapping[Key, Value]) -> Mapping[Key, Value]:
         """The same entries, with the pieces of the other mapping where they are equal, which need not be compared
         again; the other mapping itself if all are."""

@@ -153,7 +153,7 @@ class PinSet:
         return chain.from_iterable(self.of.values())
 
 
-AT_ONCE = 256
+AT_ONCE = 128
 """Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
 not be held while a plan for tens of thousands of flows comes into force."""
 
