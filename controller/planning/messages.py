@@ -19,7 +19,7 @@ from controller.jobs.messages import (
 from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.plan import NoPlan, Plan
 from controller.planning.problem import PlanLimits, Problem, Routes
-from controller.planning.verdict import NO_ROUTES, Verdict
+from controller.planning.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SolvePlan:
     problem: Problem
     limits: PlanLimits
     min_gain: float = 0.0
-    running: Routes = NO_ROUTES
+    running: Routes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,9 @@ class PinSet:
     def __iter__(self) -> Iterator[Pin]:
         return chain.from_iterable(self.of.values())
 
+    def __len__(self) -> int:
+        return sum(map(len, self.of.values()))
+
 
 AT_ONCE = 128
 """Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
