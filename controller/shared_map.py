@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-FEW = 512
+FEW = 128
 """Up to so many entries are one piece, in the order in which they came. More are in no particular order."""
 
 PIECES = 256
