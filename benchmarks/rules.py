@@ -27,10 +27,9 @@ from controller.planning.problem import PlanLimits, Routes
 from controller.scenarios.fabrics import leaf_spine, without
 from controller.scenarios.generator import jobs_of
 from controller.scenarios.scenario import problem_of
-from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, stages_between
-from controller.tables.running_routes import Pins
+from controller.tables.running_routes import Pins, PinSet
 
 Row = dict[str, str | float]
 
@@ -85,7 +84,7 @@ def _change(
     pipeline: Pipeline,
     name: str,
     fabric: Fabric,
-    pins: Sequence[Pin],
+    pins: PinSet,
     held: Mapping[Dpid, RuleSet],
     plan_ms: float = 0.0,
 ) -> tuple[Row, Mapping[Dpid, RuleSet]]:

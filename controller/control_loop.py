@@ -46,7 +46,7 @@ class ControlLoop:
     def unfinished(self) -> bool:
         """Work is left that waits for nothing: ``handle`` is to be called again at once."""
         phases = self.state.phases
-        return self.derived.pins_due() and not (phases.adopting or phases.urgent)
+        return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
 
     @property
     def urgent(self) -> bool:
@@ -57,12 +57,16 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and return what follows from all of it together.
         Errors of a request become its reply; anything else that raises is a bug."""
         s = self.state
+        if self.unfinished:  # the next pins: those before are with the switches
+            self.derived.next_pins()
+            self._pending |= at_once(Work.RULES)
         taken = self._take(messages, now)
         sent = self._answer_losses(now)
         sent += self._plan(now)
         sent += self._derive_rules(now)
         saved = not s.commits.holding
-        replies = s.sending.due_replies(self._rules_due(now), saved, s.cycle.cycles_done, s.losses, now)
+        rules_due = self._rules_due(now) or self.derived.pins_due()
+        replies = s.sending.due_replies(rules_due, saved, s.cycle.cycles_done, s.losses, now)
         return [*sent, *self._save(now), *taken, *replies]
 
     def status(self, now: float) -> Status:
@@ -116,12 +120,9 @@ class ControlLoop:
             if s.phases.adopting:
                 s.wanted = s.wanted._replace(rules=self.derived.adopting_rules())
             else:
-                self.derived.next_pins()
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
                 s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
-                if self.derived.pins_due():
-                    self._pending |= at_once(Work.RULES)
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:

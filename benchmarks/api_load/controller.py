@@ -43,6 +43,7 @@ from controller.serving import serve
 from controller.status import StatusBoard
 from controller.tables.messages import InstallStage, ReadRules, StageDone, SwitchResult, SwitchRules
 from controller.tables.rules import RuleSet, applied
+from controller.tls import TlsContext
 
 LINK_BPS = 100e9
 LONGEST = 12
@@ -144,7 +145,12 @@ class Switches:
         self._rules = dict.fromkeys(fabric.switches, RuleSet())
 
     def __call__(
-        self, _: Config, put: Callable[[Any], None], outbox: Outbox, on_ready: Callable[[], None] = lambda: None
+        self,
+        _config: Config,
+        put: Callable[[Any], None],
+        outbox: Outbox,
+        _tls: TlsContext,
+        on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         from controller.southbound.run_hub import SWITCH_INTERVAL_S  # with the framework, whose import takes a moment
 

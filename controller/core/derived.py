@@ -19,7 +19,7 @@ from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
 from controller.fabric.background import background
-from controller.fabric.link_load import NO_USES, Counted, Uses
+from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
 from controller.jobs.demand import MeasuredJobs
@@ -27,12 +27,13 @@ from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
+from controller.shared_map import differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import Pins, PinSet, lost_links, possible_links
+from controller.tables.running_routes import LostLinks, Pins, PinSet, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -109,7 +110,7 @@ class Derived:
                                                                   self.paths()))
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
-        self.routed_lost_links = Row(lost_links,                 lambda: (s.routes.routes, s.fabric.links))
+        self.routed_lost_links = Row(LostLinks(), lambda: (s.routes.routes, s.fabric.links))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   s.cycle.levels, s.cycle.phase_levels))
@@ -217,22 +218,23 @@ class CountedLinks:
 
     def __init__(self) -> None:
         self._for: tuple[object, ...] = ()
-        self._known: dict[str, tuple[tuple[Pin, ...], Uses]] = {}
+        self._pins: Mapping[str, tuple[Pin, ...]] = {}
+        self._uses: UsesOf = {}
 
     def __call__(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
-    ) -> Uses:
+    ) -> UsesOf:
         if not all(a is b for a, b in zip_longest(self._for, (hosts, links))):
-            self._for, self._known = (hosts, links), {}
-        fabric, known = Fabric(links=links, hosts=hosts), self._known
-        self._known = {
-            name: known[name] if name in known and known[name][0] is of else (of, possible_links(fabric, of, paths))
-            for name, of in pins.of.items()
+            self._for, self._pins = (hosts, links), {}
+        before, self._pins = self._pins, pins.of
+        fabric = Fabric(links=links, hosts=hosts)
+        changes: dict[str, Uses | None] = {
+            name: possible_links(fabric, of_name, paths) if of_name else None
+            for name, _, of_name in differing(before, pins.of)
         }
-        uses: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
-        for _, of_name in self._known.values():
-            uses.update(of_name)
-        return uses
+        kept = self._uses if before else {}
+        self._uses = updated(kept, changes)
+        return self._uses
 
 
 class UncountedLinks:

@@ -201,7 +201,7 @@ class Intake:
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
-            s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links())
+            s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links)
             effects |= self._judge_demand(now, partial(s.demand.update, self._suspicious()))
         elif s.demand.waiting:
             effects |= self._judge_demand(now, s.demand.go_on)

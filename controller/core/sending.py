@@ -6,10 +6,11 @@ become ready, replies. Jobs whose confirmed routes change are measured anew. Pur
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import chain, starmap
 from typing import Any, NamedTuple
 
 from controller.config import Strategy
@@ -25,9 +26,10 @@ from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
+from controller.shared_map import unequal, updated
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
-from controller.tables.running_routes import OTHERS, PinSet
+from controller.tables.running_routes import PinSet
 from controller.tables.switch_sync import SwitchSync
 
 ARP_ANSWER_AFTER_S = 0.5
@@ -57,46 +59,46 @@ class ConfirmedRoutes:
         self._pins: Mapping[str, tuple[Pin, ...]] = {}
         self._rules: dict[Dpid, tuple[_Flows, _Flows]] = {}
         self._name_of: dict[FlowKey, str] = {}
-        self._keys: dict[str, tuple[FlowKey, ...]] = {}
-        self._held: dict[str, int] = {}
+        self._known: dict[str, _Pinned] = {}
         self._found = Confirmed(0, {})
 
     def __call__(
         self,
         hosts: Mapping[str, Host],
         routes: Mapping[FlowId, Route],
-        pins: tuple[Pin, ...],
+        pins: PinSet,
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
     ) -> Confirmed:
-        before, self._pins = self._pins, pins.of if isinstance(pins, PinSet) else {OTHERS: pins}
+        before, self._pins = self._pins, pins.of
         if hosts is not self._hosts:
             self._hosts, before = hosts, {}
         names = {name for name, of_name in self._pins.items() if before.get(name) is not of_name}
         names |= before.keys() - self._pins.keys()
-        for name in names:
-            self._note_keys(name)
-        names |= {self._name_of[key] for key in self._other_rules(wanted, installed) if key in self._name_of}
-        found: dict[str, Mapping[FlowId, Route]] = {**self._found.routes}
-        for name in names | (self._held.keys() - self._pins.keys()):
-            held, confirmed = self._confirmed(name, routes, wanted, installed)
-            self._held[name] = held
-            if confirmed != found.get(name, NO_ROUTES):
-                found[name] = confirmed
-            if name not in self._pins:
-                del self._held[name]
-        found = {name: confirmed for name, confirmed in found.items() if confirmed}
-        same = len(found) == len(self._found.routes) and all(found.get(n) is r for n, r in self._found.routes.items())
-        self._found = Confirmed(sum(self._held.values()), self._found.routes if same else found)
+        for name in names | (self._known.keys() - self._pins.keys()):
+            self._note_pins(name)
+        look_at = {name: self._known[name].pins.keys() for name in names if name in self._known}
+        others: dict[str, set[FlowKey]] = {}
+        for key in self._other_rules(wanted, installed):
+            if key in self._name_of and self._name_of[key] not in look_at:
+                others.setdefault(self._name_of[key], set()).add(key)
+        found: dict[str, Mapping[FlowId, Route] | None] = dict.fromkeys(names - self._known.keys())
+        for name, keys in (look_at | others).items():
+            confirmed = self._confirmed(self._known[name], keys, routes, wanted, installed)
+            if confirmed != self._found.routes.get(name, NO_ROUTES):
+                found[name] = confirmed or None
+        self._found = Confirmed(sum(one.held for one in self._known.values()), updated(self._found.routes, found))
         return self._found
 
-    def _note_keys(self, name: str) -> None:
-        for key in self._keys.pop(name, ()):
+    def _note_pins(self, name: str) -> None:
+        before = self._known.pop(name, None)
+        for key in before.pins if before else ():
             if self._name_of.get(key) == name:
                 del self._name_of[key]
         if name in self._pins:
-            self._keys[name] = tuple(pin.key for pin in self._pins[name] if pin.path)
-            self._name_of.update(dict.fromkeys(self._keys[name], name))
+            pins = {pin.key: pin for pin in self._pins[name] if pin.path and pin.flow.src_ip in self._hosts}
+            self._known[name] = _Pinned(pins)
+            self._name_of.update(dict.fromkeys(pins, name))
 
     def _other_rules(self, wanted: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> set[FlowKey]:
         """Keys of rules that are wanted otherwise, or held otherwise, than at the last call."""
@@ -106,35 +108,47 @@ class ConfirmedRoutes:
         )
         other: set[FlowKey] = set()
         for dpid in before.keys() | self._rules.keys():
-            old, new = before.get(dpid, _NEITHER), self._rules.get(dpid, _NEITHER)
-            other.update(_differing(old[0], new[0]), _differing(old[1], new[1]))
+            for old, new in zip(before.get(dpid, _NEITHER), self._rules.get(dpid, _NEITHER), strict=True):
+                other.update(chain.from_iterable(starmap(_differing, unequal(old, new))))
         return other
 
     def _confirmed(
         self,
-        name: str,
+        known: _Pinned,
+        look_at: Iterable[FlowKey],
         routes: Mapping[FlowId, Route],
         wanted: Mapping[Dpid, RuleSet],
         installed: Mapping[Dpid, RuleSet],
-    ) -> tuple[int, Mapping[FlowId, Route]]:
-        """How many pins are confirmed, and the routes all of whose pins are."""
-        to_path: Counter[FlowId] = Counter()
-        held: Counter[FlowId] = Counter()
-        for pin in self._pins.get(name, ()):
-            source = self._hosts.get(pin.flow.src_ip) if pin.path else None
-            if source:
-                to_path[pin.flow] += 1
-                here, there = wanted.get(source.at.dpid), installed.get(source.at.dpid)
-                held[pin.flow] += here is not None and there is not None and is_confirmed(pin, here.flows, there.flows)
-        whole = {flow: route for flow in to_path if (route := routes.get(flow))}
-        found = {flow: route for flow, route in whole.items() if to_path[flow] == held[flow] >= len(route)}
-        return held.total(), found
+    ) -> Mapping[FlowId, Route]:
+        """The routes all of whose pins are confirmed. ``look_at``: keys of the pins that may have changed."""
+        for key in look_at:
+            flow = known.pins[key].flow
+            at = self._hosts[flow.src_ip].at.dpid
+            here, there = wanted.get(at), installed.get(at)
+            if here is not None and there is not None and is_confirmed(key, here.flows, there.flows):
+                known.missing[flow].discard(key)
+            else:
+                known.missing[flow].add(key)
+        known.held = len(known.pins) - sum(map(len, known.missing.values()))
+        whole = ((flow, routes.get(flow)) for flow in known.to_path if not known.missing[flow])
+        return {flow: route for flow, route in whole if route and known.to_path[flow] >= len(route)}
 
 
-def is_confirmed(pin: Pin, wanted: _Flows, installed: _Flows) -> bool:
+class _Pinned:
+    """The pins of one job to paths, by their keys; ``to_path``: how many of each flow; ``missing``: those that are not
+    confirmed; ``held``: how many are."""
+
+    def __init__(self, pins: Mapping[FlowKey, Pin]) -> None:
+        self.pins = pins
+        self.to_path = Counter(pin.flow for pin in pins.values())
+        self.missing = defaultdict[FlowId, set[FlowKey]](set)
+        self.held = 0
+
+
+def is_confirmed(key: FlowKey, wanted: _Flows, installed: _Flows) -> bool:
     """Whether the switch where the flow begins holds its pin to a path as it should be."""
-    rule = wanted.get(pin.key)
-    return rule is not None and rule.goto is None and installed.get(rule.key) == rule
+    rule = wanted.get(key)
+    return rule is not None and rule.goto is None and installed.get(key) == rule
 
 
 _NEITHER: tuple[_Flows, _Flows] = {}, {}
@@ -142,10 +156,9 @@ _NEITHER: tuple[_Flows, _Flows] = {}, {}
 
 def _differing(flows: _Flows, others: _Flows) -> Iterator[FlowKey]:
     """Keys of the rules that are not the same objects on both sides."""
-    if flows is not others:
-        here, there = set(map(id, flows.values())), set(map(id, others.values()))
-        yield from [rule.key for rule in flows.values() if id(rule) not in there]
-        yield from [rule.key for rule in others.values() if id(rule) not in here]
+    here, there = set(map(id, flows.values())), set(map(id, others.values()))
+    yield from [rule.key for rule in flows.values() if id(rule) not in there]
+    yield from [rule.key for rule in others.values() if id(rule) not in here]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +209,8 @@ class Sending:
         before, self.routes = self.routes, confirmed.routes
         generation: dict[JobId, int] = {}
         for job_id in jobs:
-            rerouted = before.get(job_id, NO_ROUTES) != self.routes.get(job_id, NO_ROUTES)
+            was, now = before.get(job_id, NO_ROUTES), self.routes.get(job_id, NO_ROUTES)
+            rerouted = was is not now and was != now
             if rerouted:
                 registry.reset_measured(job_id)
             if rerouted or dividing.get(job_id) != self._dividing.get(job_id):

@@ -18,16 +18,16 @@ from controller.core.refusals import Refusals
 from controller.core.sending import Sending
 from controller.errors import InvalidInput
 from controller.fabric.host_discovery import HostDiscovery
-from controller.fabric.link_load import LinkLoad, Uses
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.recent_uses import UsesOf
 from controller.fabric.topology import Dpid, Fabric, Port, Switch
 from controller.fabric.topology_state import DeclaredHost, TopologySettings, TopologyState
 from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.tables.counters import CounterIntake
-from controller.tables.pinned_table import Pin
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import RunningRoutes
+from controller.tables.running_routes import PinSet, RunningRoutes
 from controller.tables.switch_sync import SwitchSync
 
 UNKNOWN_PORT_BPS = 10e9
@@ -41,7 +41,7 @@ class Wanted(NamedTuple):
     """What switches should hold, as last derived, less the next hops that have been lost since. ``pins``: those that
     ``rules`` were derived from."""
 
-    pins: tuple[Pin, ...]
+    pins: PinSet
     rules: Mapping[Dpid, RuleSet]
 
 
@@ -81,7 +81,7 @@ class State:
         return self.topology.fabric
 
     def want(
-        self, pins: tuple[Pin, ...], rules: Mapping[Dpid, RuleSet], counted_links: Callable[[], Uses], now: float
+        self, pins: PinSet, rules: Mapping[Dpid, RuleSet], counted_links: Callable[[], UsesOf], now: float
     ) -> None:
         """What switches should hold from ``now`` on. ``counted_links``: per rule that counts the links that its packets
         may use; called when counters are evaluated next."""
@@ -118,7 +118,7 @@ def initial(config: Config, saved: SavedState, declared: Iterable[DeclaredHost],
         load=load,
         counters=CounterIntake(load, demand.counters),
         cycle=PlanningCycle(config.planning, routes),
-        wanted=Wanted((), {}),
+        wanted=Wanted(PinSet({}), {}),
         sync=sync,
         sending=Sending(sync, topology, phases),
         losses=LinkLosses(),

@@ -13,7 +13,8 @@ from itertools import chain
 import numpy as np
 
 from controller.fabric.counter_samples import Floats, Rows
-from controller.fabric.link_load import Measured, Uses, in_use
+from controller.fabric.link_load import Measured, in_use
+from controller.fabric.recent_uses import Uses
 from controller.fabric.topology import Host, LinkId
 
 

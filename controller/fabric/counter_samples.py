@@ -7,7 +7,7 @@ evaluated together. Times are monotonic seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,7 +37,8 @@ class Samples(Generic[Key]):
     def __init__(self, span_s: float) -> None:
         self._spacing_s = span_s / (DEPTH - 2)
         self.row_of: dict[Key, int] = {}
-        self._renumbered = 0
+        self._numbered = self._rows_used = 0
+        self._free: list[int] = []
         self._times = np.full((0, DEPTH), _MISSING)
         self._totals = np.zeros((0, DEPTH), np.uint64)
 
@@ -76,12 +77,33 @@ class Samples(Generic[Key]):
             rows = np.fromiter(kept.values(), np.int64, len(kept))
             self._times, self._totals = self._times[rows], self._totals[rows]
             self.row_of = {key: row for row, key in enumerate(kept)}
-            self._renumbered += 1
+            self._rows_used, self._free = len(kept), []
+            self._numbered += 1
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """The others keep their rows; those of these are given to other counters."""
+        rows = [self.row_of.pop(key) for key in keys if key in self.row_of]
+        self._times[rows] = _MISSING
+        self._free += rows
+
+    def begin_anew(self, keys: Iterable[Key]) -> None:
+        """What was read of these does not count any more."""
+        self._times[[self.row_of[key] for key in keys if key in self.row_of]] = _MISSING
 
     @property
-    def numbering(self) -> tuple[int, int]:
+    def numbering(self) -> int:
         """Another value whenever a counter gets a row, or another one."""
-        return self._renumbered, len(self.row_of)
+        return self._numbered
+
+    @property
+    def rows(self) -> int:
+        """All rows are below; some may belong to no counter."""
+        return self._rows_used
+
+    def read(self, rows: Rows) -> NDArray[np.bool_]:
+        """Which of these counters were read at all."""
+        found: NDArray[np.bool_] = self._times[rows, -1] > _MISSING
+        return found
 
     def rows_of(self, keys: Collection[Key]) -> Rows:
         """-1 for counters that were never read."""
@@ -128,10 +150,13 @@ class Samples(Generic[Key]):
     def _rows(self, totals: Mapping[Key, int]) -> Rows:
         row_of = self.row_of
         if not totals.keys() <= row_of.keys():
+            self._numbered += 1
             for key in totals:
-                row_of.setdefault(key, len(row_of))
-        if len(row_of) > len(self._times):
-            new = max(len(row_of), 2 * len(self._times)) - len(self._times)
+                if key not in row_of:
+                    row_of[key] = self._free.pop() if self._free else self._rows_used
+                    self._rows_used = max(self._rows_used, row_of[key] + 1)
+        if self._rows_used > len(self._times):
+            new = max(self._rows_used, 2 * len(self._times)) - len(self._times)
             self._times = np.concatenate([self._times, np.full((new, DEPTH), _MISSING)])
             self._totals = np.concatenate([self._totals, np.zeros((new, DEPTH), np.uint64)])
         return np.fromiter(map(row_of.__getitem__, totals), np.int64, len(totals))

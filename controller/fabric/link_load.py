@@ -17,7 +17,7 @@ Thousands of links are evaluated together, in arrays. Pure: monotonic times come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,29 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, LinkFigures, RecentFigures, Rows, Samples
+from controller.fabric.recent_uses import NO_USES, Counted, Pair, RecentUses, Users, Uses, UsesOf
 from controller.fabric.topology import Fabric, LinkId, PortRef
 from controller.memo import Memo
 
 PARTS = 3
 SMOOTHING = 0.5
-
-
-class Counted(NamedTuple):
-    """What one rule counts: a flow, by source and destination address, or a part of its packets."""
-
-    src_ip: str
-    dst_ip: str
-    part: Hashable = None
-
-
-Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
-"""Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one."""
-
-
-NO_USES: Uses = {}
-
-Pair = tuple[str, str]
-"""Source and destination address."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,18 +45,6 @@ class Measured:
     sent_bps: Floats
     noise_bps: Floats
     counted: frozenset[Pair]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Users:
-    """Which rule's packets may have used which link: a pair of rows of samples each, of all rules that counted within
-    the window. ``gone``: rows of samples of those that do no more; ``rules``: all others, each with its row, -1
-    without samples."""
-
-    links: Rows
-    flows: Rows
-    gone: Rows
-    rules: tuple[tuple[Pair, int], ...]
 
 
 class _Sized(NamedTuple):
@@ -95,12 +66,11 @@ class LinkLoad:
         self._links: Samples[LinkId] = Samples(2 * window_s)
         self._flows: Samples[Counted] = Samples(2 * window_s)
         self._recent = RecentFigures(self._links, window_s)
-        self._announced: tuple[float, float, Callable[[], Uses]] | None = None
-        self._uses: tuple[tuple[float, Uses], ...] = ()
-        self._users = Memo(self._find_users)
-        self._counted = Memo(_counted)
+        self._announced: tuple[float, float, Callable[[], UsesOf]] | None = None
+        self._uses = RecentUses(2 * window_s)
+        self._counted = Memo(self._counted_now)
         self._sized = Memo(_sized)
-        self._rows = Memo(lambda links, _numbering: self._links.rows_of(links))
+        self._rows = Memo[Mapping[LinkId, int], int, Rows](lambda links, _numbering: self._links.rows_of(links))
         self._keep_links = Memo(self._keep_links_at)
         self.measured = Measured({}, np.zeros(0), np.zeros(0), np.zeros(0), frozenset())
         self.measured_at = now
@@ -126,7 +96,7 @@ class LinkLoad:
         """Keep only the links at these ports."""
         self._keep_links(ports, self._links.numbering)
 
-    def _keep_links_at(self, ports: Set[PortRef], _numbering: tuple[int, int]) -> None:
+    def _keep_links_at(self, ports: Set[PortRef], _numbering: int) -> None:
         if not all(link.at in ports for link in self._links.row_of):
             self._links.keep(lambda link: link.at in ports)
             self._recent.renumbered()
@@ -136,7 +106,7 @@ class LinkLoad:
             place = {link: number for number, link in enumerate(kept)}
             self.measured = Measured(place, m.beyond_bps[rows], m.sent_bps[rows], m.noise_bps[rows], m.counted)
 
-    def routes_changed(self, now: float, uses: Callable[[], Uses]) -> None:
+    def routes_changed(self, now: float, uses: Callable[[], UsesOf]) -> None:
         """From ``now`` on there is a rule for each of these, whose packets use (at most) these links. What is not among
         them is forgotten with the window. ``uses`` is called with the next ``update``, if at all: it must not hold up
         what the change is about, and what lasts for less than a part of the window is no background of any link."""
@@ -150,18 +120,11 @@ class LinkLoad:
             return
         first, since, work_out = self._announced
         self._announced = None
-        before, uses = self._uses[-1][1] if self._uses else {}, work_out()
-        if self._uses and before == uses:
-            return
-        again = {what for _, earlier in self._uses[:-1] for what in earlier} & (uses.keys() - before.keys())
-        self._uses = (*self._uses, (since, uses))
-        flows = {what[:2] for what in before}
-        if again:  # what was counted before does not reach on to a rule that has been away
-            self._flows.keep(lambda what: what not in again or what[:2] in flows)
-        for what in uses.keys() - before.keys():
-            if what[:2] in flows:
-                # A flow is split anew: another rule has counted it until then, this one started at nothing.
-                self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
+        appeared = self._uses.change(since, work_out())
+        self._flows.begin_anew(appeared.again)  # what was counted before does not reach on
+        for what in appeared.anew:
+            # A flow is split anew: another rule has counted it until then, this one started at nothing.
+            self._flows.begin_at_zero(what, first - 2 * self._window_s, first)
 
     def bytes_total(self, link: LinkId) -> int:
         row = self._links.row_of.get(link)
@@ -179,17 +142,21 @@ class LinkLoad:
 
     # ---- what is carried beyond counted flows
 
-    def update(self, now: float, capacity_bps: Mapping[LinkId, float], uncounted: Uses = NO_USES) -> None:
+    def update(
+        self, now: float, capacity_bps: Mapping[LinkId, float], uncounted: Callable[[], Uses] = lambda: NO_USES
+    ) -> None:
         """Take the windows' rates into what is ``measured``, smoothed. ``capacity_bps``: another object whenever it
-        changes. ``uncounted``: the announced flows that were not counted so far, with all links that they may use."""
+        changes. ``uncounted``: gives the announced flows that were not counted so far, with all links that they may
+        use; it is called when some flow is counted."""
         self.measured_at = now
         self._take_announced()
-        self._forget_flows(now)
+        self._flows.forget(self._uses.forget(now))
         sized = self._sized(capacity_bps)
         noise_bps = self._noise_fraction * sized.bps
         lasting, sent, counted = self._excess_bps(now, sized, noise_bps)
         anew = np.zeros(len(lasting), bool)
-        for links in {links for what, sets in uncounted.items() if what[:2] in counted for links in sets}:
+        announced = uncounted() if counted else NO_USES
+        for links in {links for what, sets in announced.items() if what[:2] in counted for links in sets}:
             anew[[sized.place[link] for link in links if link in sized.place]] = True
         before, sent_before = self._measured_of(sized.place)
         mixed = _mixed(lasting, before, anew)
@@ -206,17 +173,6 @@ class LinkLoad:
         rows = np.array([known.place.get(link, -1) for link in place], np.int64)
         return np.append(known.beyond_bps, np.inf)[rows], np.append(known.sent_bps, np.inf)[rows]
 
-    def _forget_flows(self, now: float) -> None:
-        """Those that were used last before the window."""
-        oldest = now - 2 * self._window_s
-        kept = self._uses
-        while len(kept) > 1 and kept[1][0] <= oldest:
-            kept = kept[1:]
-        if len(kept) < len(self._uses):
-            self._uses = kept
-            known = {what for _, uses in kept for what in uses}
-            self._flows.keep(known.__contains__)
-
     def _excess_bps(self, now: float, sized: _Sized, noise_bps: Floats) -> tuple[Floats, Floats, frozenset[Pair]]:
         """Per link what it carried in every part of the window beyond all of its possible users that are counted; 0
         when that is not known, and when it is noise. Per link at a host the mean beyond them. And which are counted.
@@ -225,17 +181,17 @@ class LinkLoad:
         rows = self._rows(sized.place, self._links.numbering)
         lasting, carried = np.zeros(len(rows)), np.append(self._recent.rates_bps(), np.inf)[rows]
         sent = carried.copy()
-        place = np.full(len(self._links.row_of), -1)
+        place = np.full(self._links.rows, -1)
         place[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
-        users = self._users(self._uses, self._links.numbering, self._flows.numbering)
+        users = self._uses.users(self._links, self._flows)
         pairs = place[users.links]
-        listed = pairs >= 0
+        listed = (pairs >= 0) & self._flows.read(users.flows)
         pairs, flows = all_pairs, all_flows = pairs[listed], users.flows[listed]
         end = np.full(len(rows), -np.inf)
         end[rows >= 0] = self._links.last_at(rows[rows >= 0])
         np.minimum.at(end, pairs, self._flows.last_at(flows))
         known = self._reach_back(pairs, flows, np.where(end > now - self._window_s, end, np.inf))
-        counted = self._counted(users, tuple(np.flatnonzero(~known).tolist()))
+        counted = self._counted(users, np.append(known, False)[users.rows].tobytes())
 
         left = np.flatnonzero(rows >= 0)
         left = left[self._links.most_bps(rows[left], self._window_s) > noise_bps[left]]
@@ -264,59 +220,27 @@ class LinkLoad:
     def _reach_back(self, pairs: Rows, flows: Rows, end: Floats) -> NDArray[np.bool_]:
         """Of every counter of a flow whether it reaches back a whole window on all links that it may have used.
         ``end``: of each link's window, infinite where the link is not read any more."""
-        earliest = np.full(len(self._flows.row_of), np.inf)
+        earliest = np.full(self._flows.rows, np.inf)
         np.minimum.at(earliest, flows, end[pairs])
-        reach: NDArray[np.bool_] = self._flows.first_at(np.arange(len(earliest))) <= earliest - self._window_s
+        first_at = self._flows.first_at(np.arange(len(earliest)))
+        reach: NDArray[np.bool_] = (first_at <= earliest - self._window_s) & np.isfinite(first_at)
         return reach
+
+    def _counted_now(self, users: Users, known: bytes) -> frozenset[Pair]:
+        """The flows all of whose rules have counted for long enough. ``known``: whether each of the ``users``' rules
+        has."""
+        missing = {pair for pair, found in zip(users.pairs, known, strict=True) if not found}
+        return self._uses.counted_pairs - missing
 
     def _instants(self, end: Floats) -> Floats:
         """Where the parts of the windows that end there begin and end."""
         return end[:, None] - self._window_s * np.arange(PARTS, -1, -1) / PARTS
-
-    def _find_users(
-        self, uses_since: tuple[tuple[float, Uses], ...], _links: tuple[int, int], _flows: tuple[int, int]
-    ) -> _Users:
-        """What may have used which link within the window."""
-        now = uses_since[-1][1] if uses_since else NO_USES
-        by_flow: dict[Counted, tuple[frozenset[LinkId], ...]] = {}
-        twice = False
-        for _, uses in uses_since:
-            for what, sets in uses.items():
-                known = by_flow.setdefault(what, sets)
-                if known is not sets and known != sets:
-                    by_flow[what] = (*known, *(links for links in sets if links not in known))
-                    twice = True
-        rows_of: dict[frozenset[LinkId], Rows] = {}
-        links, flows, rules = [], [], []
-        for what, sets in by_flow.items():
-            flow = self._flows.row_of.get(what, -1)
-            if what in now:
-                rules.append((what[:2], flow))
-            for some in sets if flow >= 0 else ():
-                rows = rows_of.get(some)
-                if rows is None:
-                    rows = self._links.rows_of(some)
-                    rows = rows_of[some] = rows[rows >= 0]
-                links.append(rows)
-                flows.append(flow)
-        sizes = np.fromiter(map(len, links), np.int64, len(links))
-        pairs = np.stack([_joined(links), np.repeat(np.array(flows, np.int64), sizes)])
-        if twice:
-            pairs = np.unique(pairs, axis=1)
-        gone = [row for what, row in self._flows.row_of.items() if what in by_flow and what not in now]
-        return _Users(pairs[0], pairs[1], np.array(gone, np.int64), tuple(rules))
 
 
 def in_use(measured: Measured, bps: Floats) -> Mapping[LinkId, float]:
     """The links that have any of these."""
     links = tuple(measured.place)
     return {links[number]: float(bps[number]) for number in np.flatnonzero(bps)}
-
-
-def _counted(users: _Users, partly: tuple[int, ...]) -> frozenset[Pair]:
-    """The flows all of whose rules have counted for long enough. ``partly``: rows of those that have not."""
-    missing = {-1, *partly}
-    return frozenset(pair for pair, _ in users.rules) - {pair for pair, row in users.rules if row in missing}
 
 
 def _mixed(new: Floats, before: Floats, anew: NDArray[np.bool_]) -> Floats:
@@ -332,7 +256,3 @@ def _sized(capacity_bps: Mapping[LinkId, float]) -> _Sized:
         np.fromiter(capacity_bps.values(), np.float64, len(capacity_bps)),
         np.array([link.at in at_host for link in capacity_bps], bool),
     )
-
-
-def _joined(rows: list[Rows]) -> Rows:
-    return np.concatenate(rows) if rows else np.zeros(0, np.int64)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from controller.fabric.counter_samples import Floats, Rows
-from controller.fabric.link_load import Counted
+from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.subflows import Pair
 from controller.memo import Memo

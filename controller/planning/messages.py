@@ -18,7 +18,7 @@ from controller.jobs.messages import (
 )
 from controller.planning.analysis.requests import Explain, WhatIf
 from controller.planning.plan import NoPlan, Plan
-from controller.planning.problem import PlanLimits, Problem
+from controller.planning.problem import PlanLimits, Problem, Routes
 from controller.planning.verdict import Verdict
 
 
@@ -54,11 +54,12 @@ class StrategySet:
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
     """A waiting request is replaced by a newer one; the one being solved is finished. The levels of the running routes
-    are answered first. ``min_gain``: that makes a plan worth its moves."""
+    are answered first. ``min_gain``: that makes a plan worth its moves. ``running``: the routes, see ``verdict``."""
 
     problem: Problem
     limits: PlanLimits
     min_gain: float = 0.0
+    running: Routes = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

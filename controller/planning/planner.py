@@ -66,7 +66,7 @@ def repair_first(request: SolvePlan) -> tuple[Planned | None, SolvePlan]:
         return None, request
     if not isinstance(answer, Plan):
         return None, request
-    judged = verdict(request.problem, answer, None)
+    judged = verdict(request.problem, answer, None, request.running)
     return Planned(answer, True, judged), replace(request, problem=request.problem.with_routes(judged.plan.routes))
 
 

@@ -27,7 +27,8 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId, Transport
 from controller.jobs.subflows import Dividing
-from controller.memo import MemoPerKey
+from controller.memo import Changed, MemoPerKey
+from controller.shared_map import differing
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -318,23 +319,33 @@ def capacities(
 
 
 class Flows:
-    """Derives the flows of jobs, each with its current route. Jobs for which nothing has changed keep theirs."""
+    """Derives the flows of jobs, each with its current route. Only jobs are looked at that have changed, or whose
+    flows have other routes."""
 
     def __init__(self) -> None:
         self._of_job = MemoPerKey[
             JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, Dividing, bool, tuple[Flow, ...]
         ](_flows)
-        self._routed = MemoPerKey[JobId, tuple[Flow, ...], tuple[Route | None, ...], tuple[Flow, ...]](_routed)
+        self._changed = Changed[JobId]()
+        self._routes: Routes = {}
+        self._job_of: dict[FlowId, JobId] = {}
+        self._routed: dict[JobId, tuple[Flow, ...]] = {}
 
     def __call__(self, jobs: Iterable[Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
         """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
         of_job = self._of_job(
             {job.id: (job.id, job.virtual_links, hosts, job.pairs, job.dividing, job.silent) for job in jobs}
         )
-        routed = self._routed(
-            {job_id: (flows, tuple(routes.get(flow.id) for flow in flows)) for job_id, flows in of_job.items()}
-        )
-        return tuple(chain.from_iterable(routed.values()))
+        before, self._routes = self._routes, routes
+        anew = dict.fromkeys(self._changed(of_job))
+        for job_id in anew:
+            self._job_of.update(dict.fromkeys((flow.id for flow in of_job[job_id]), job_id))
+        anew.update(dict.fromkeys(self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of))
+        self._routed.update({job_id: _routed(of_job[job_id], routes) for job_id in anew if job_id in of_job})
+        if len(self._routed) > len(of_job):
+            self._routed = {job_id: self._routed[job_id] for job_id in of_job}
+            self._job_of = {flow: job_id for flow, job_id in self._job_of.items() if job_id in of_job}
+        return tuple(chain.from_iterable(self._routed[job_id] for job_id in of_job))
 
 
 def take_snapshot(
@@ -374,7 +385,5 @@ def _flows(
     return tuple(flow for item in demands(virtual_links, nic_bps).items() for flow in flows(*item))
 
 
-def _routed(flows: tuple[Flow, ...], routes: tuple[Route | None, ...]) -> tuple[Flow, ...]:
-    return tuple(
-        flow if route is None else replace(flow, current=route) for flow, route in zip(flows, routes, strict=True)
-    )
+def _routed(flows: tuple[Flow, ...], routes: Routes) -> tuple[Flow, ...]:
+    return tuple(replace(flow, current=routes[flow.id]) if flow.id in routes else flow for flow in flows)

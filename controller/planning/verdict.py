@@ -14,9 +14,11 @@ from controller.jobs.spec import JobId
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import phase_levels
 from controller.planning.plan import Decision, Plan, decide
-from controller.planning.problem import Problem, Route
+from controller.planning.problem import Problem, Route, Routes
+from controller.shared_map import SharedMap
 
 ECMP_SEED = 1
+NO_ROUTES: Routes = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +52,19 @@ class Verdict:
     repaired: int
 
 
-def verdict(problem: Problem, plan: Plan, min_gain: float | None) -> Verdict:
-    """On a plan. ``min_gain``: see ``plan.decide``; None for a repair, which is adopted at once."""
+def verdict(problem: Problem, plan: Plan, min_gain: float | None, running: Routes = NO_ROUTES) -> Verdict:
+    """On a plan. ``min_gain``: see ``plan.decide``; None for a repair, which is adopted at once. ``running``: all
+    routes, with which those of the plan share what they have in common: the control loop need not compare them one by
+    one."""
     routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
     stands = {flow.id for flow in problem.flows if problem.stands(flow)}
     moves = sum(flow.id in routes and flow.id in stands and flow.current != routes[flow.id] for flow in problem.flows)
     repaired = sum(flow.current is not None and flow.id in routes and flow.id not in stands for flow in problem.flows)
     plan = replace(plan, routes=routes, moves=moves)
     decision = Decision(True, "repair") if min_gain is None else decide(problem, plan, min_gain)
-    return Verdict(plan, decision, phase_levels(problem, routes), repaired)
+    of_phase = phase_levels(problem, routes)
+    shared = SharedMap.of(running).become(routes)
+    return Verdict(replace(plan, routes=shared), decision, of_phase, repaired)
 
 
 def in_place(route: Route, running: Route | None) -> Route:

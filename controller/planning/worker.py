@@ -114,7 +114,9 @@ class PlanningWorker:
         if isinstance(request, WorkOutLevels):
             return
         answer = _answer(request)
-        judged = verdict(request.problem, answer, request.min_gain) if isinstance(answer, Plan) else None
+        judged = (
+            verdict(request.problem, answer, request.min_gain, request.running) if isinstance(answer, Plan) else None
+        )
         self._inbox_put(Planned(answer, verdict=judged))
         if isinstance(answer, Plan) and not self._to_plan.waits:
             self._inbox_put(Compared(answer.generation, _baselines(request)))

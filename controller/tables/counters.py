@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, PortRef, Switch, ports_by_switch
 from controller.jobs.pair_counters import PairCounters
 from controller.memo import Memo

@@ -55,7 +55,7 @@ class _Narrowing:
         if len(left) == len(group.buckets):
             return
         if left:
-            groups = self._groups.setdefault(dpid, dict(self._desired[dpid].groups))
+            groups = self._groups.setdefault(dpid, dict(self._desired[dpid].groups.items()))
             groups[group.group_id] = replace(group, buckets=left)
         elif group.group_id in self._leaf_of:
             self._cut_off[dpid, self._leaf_of[group.group_id]] = None

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from controller.fabric.link_load import Counted
+from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo
 from controller.jobs.spec import Transport
 from controller.jobs.subflows import PortClass, exactly

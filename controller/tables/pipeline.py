@@ -8,9 +8,9 @@ every process.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv4Network
 from itertools import chain
 from typing import NamedTuple
@@ -19,11 +19,18 @@ from controller.fabric.shortest_paths import ShortestPaths, Towards
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortNo, Switch, ports_by_switch
 from controller.fabric.topology_state import hosts_by_leaf
 from controller.memo import Memo, MemoPerKey
+from controller.shared_map import Changes, differing, unequal, updated
 from controller.tables import control_table, default_table, pinned_table
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, GroupRule, Prefix, RuleSet, Table, ToGroup, stable_hash
 
 GROUP_ID_BITS = 31
+
+PinsOf = Mapping[str, tuple[Pin, ...]]
+"""By what they were made for."""
+
+NO_PINS: PinsOf = {}
+NO_RULES = RuleSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,8 @@ class Pipeline:
         self._hosts: Mapping[str, Host] = {}
         self._leaves: Mapping[Dpid, list[Host]] = {}
         self._prefixes: Mapping[Prefix, Dpid] = {}
+        self._towards = Memo(self._paths.towards)
+        self._ways = MemoPerKey[Dpid, Dpid, Mapping[Dpid, Towards], Mapping[int, GroupRule], _Ways](_ways)
         self._fabric_ports = Memo(ports_by_switch)
         self._control = MemoPerKey[Dpid, Switch, frozenset[PortNo], tuple[Host, ...], int, RuleSet](
             control_table.control_rules
@@ -94,9 +103,9 @@ class Pipeline:
         be wrong, and an empty group is certain loss.
         """
         self._place(fabric, installed)
-        towards = self._paths.towards(fabric, self._leaves)
+        towards = self._towards(fabric, self._leaves)
         pins_at, ports = self._at.follow(fabric.hosts, pins), self._fabric_ports(fabric.links)
-        ways = {dpid: _ways(dpid, towards, installed.get(dpid, RuleSet())) for dpid in fabric.switches}
+        ways = self._ways({dpid: (dpid, towards, installed.get(dpid, NO_RULES).groups) for dpid in fabric.switches})
         hosts = {dpid: tuple(self._leaves.get(dpid, ())) for dpid in fabric.switches}
         rate_pps = self._settings.punt_rate_pps
         control = self._control(
@@ -106,10 +115,8 @@ class Pipeline:
             }
         )
         default = self._default({dpid: (hosts[dpid], self._prefixes, ways[dpid]) for dpid in fabric.switches})
-        return {
-            dpid: self._rules[dpid].of(control[dpid], default[dpid], ways[dpid], fabric.hosts, pins_at.get(dpid, {}))
-            for dpid in fabric.switches
-        }
+        base = {dpid: (control[dpid], default[dpid], ways[dpid], fabric.hosts) for dpid in fabric.switches}
+        return {dpid: self._rules[dpid].of(*of_it, pins_at.get(dpid, NO_PINS)) for dpid, of_it in base.items()}
 
     def _place(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet]) -> None:
         """Where prefixes lead is decided when hosts change, and stays until they change again."""
@@ -121,12 +128,12 @@ class Pipeline:
         self._prefixes = default_table.destination_prefixes(fabric, length, present)
 
 
-def _ways(dpid: Dpid, towards: Mapping[Dpid, Towards], installed: RuleSet) -> _Ways:
+def _ways(dpid: Dpid, towards: Mapping[Dpid, Towards], installed: Mapping[int, GroupRule]) -> _Ways:
     leaves = tuple(leaf for leaf in towards if leaf != dpid)
     hops = tuple(towards[leaf].hops.get(dpid, ()) for leaf in leaves)
     distance = tuple(towards[leaf].distance.get(dpid, 1) for leaf in leaves)
     lost = (ecmp_group_id(leaf) for leaf, out in zip(leaves, hops, strict=True) if not out)
-    kept = tuple(installed.groups[group_id] for group_id in lost if group_id in installed.groups)
+    kept = tuple(installed[group_id] for group_id in lost if group_id in installed)
     return _Ways(dpid, leaves, hops, distance, kept)
 
 
@@ -154,29 +161,27 @@ class _PinsAt:
         self._hosts: Mapping[str, Host] = {}
         self._of: Mapping[str, tuple[Pin, ...]] = {}
         self._switches: dict[str, tuple[Dpid, ...]] = {}
-        self._at: defaultdict[Dpid, dict[str, tuple[Pin, ...]]] = defaultdict(dict)
+        self._at: dict[Dpid, PinsOf] = {}
 
-    def follow(self, hosts: Mapping[str, Host], pins: Iterable[Pin]) -> Mapping[Dpid, Mapping[str, tuple[Pin, ...]]]:
-        now = getattr(pins, "of", None) or {"": tuple(pins)}
+    def follow(self, hosts: Mapping[str, Host], pins: Iterable[Pin]) -> Mapping[Dpid, PinsOf]:
+        now: PinsOf = getattr(pins, "of", None) or {"": tuple(pins)}
         if hosts is not self._hosts:
             self._hosts, self._of = hosts, {}
             self._switches.clear()
             self._at.clear()
         before, self._of = self._of, now
-        for name in before.keys() - now.keys():
-            self._forget(name)
-        for name, of_name in now.items():
-            if before.get(name) is not of_name:
-                self._forget(name)
+        changes: defaultdict[Dpid, dict[str, tuple[Pin, ...] | None]] = defaultdict(dict)
+        for name, _, of_name in differing(before, now):
+            for dpid in self._switches.pop(name, ()):
+                changes[dpid][name] = None
+            if of_name is not None:
                 found = _by_switch(hosts, of_name)
                 self._switches[name] = tuple(found)
                 for dpid, here in found.items():
-                    self._at[dpid][name] = tuple(here)
+                    changes[dpid][name] = tuple(here)
+        for dpid, changed in changes.items():
+            self._at[dpid] = updated(self._at.get(dpid, NO_PINS), changed)
         return self._at
-
-    def _forget(self, name: str) -> None:
-        for dpid in self._switches.pop(name, ()):
-            del self._at[dpid][name]
 
 
 def _by_switch(hosts: Mapping[str, Host], pins: Iterable[Pin]) -> dict[Dpid, list[Pin]]:
@@ -194,7 +199,7 @@ class _SwitchRules:
 
     def __init__(self) -> None:
         self._base: tuple[RuleSet, _Part, _Ways, Mapping[str, Host]] | None = None
-        self._pins: dict[str, tuple[Pin, ...]] = {}
+        self._pins: PinsOf = NO_PINS
         self._parts: dict[str, _Part] = {}
         self._uses: Counter[int] = Counter()
         self._rules = RuleSet()
@@ -205,29 +210,28 @@ class _SwitchRules:
         default: _Part,
         ways: _Ways,
         hosts: Mapping[str, Host],
-        pins: Mapping[str, tuple[Pin, ...]],
+        pins: PinsOf,
     ) -> RuleSet:
-        """``pins``: by what they were made for."""
         base = control, default, ways, hosts
         known = self._base
         if known is None or not (
             known[0] is control and known[1] is default and known[2] == ways and known[3] is hosts
         ):
-            self._pins, self._parts, self._uses = {}, {}, Counter()
+            self._pins, self._parts, self._uses = NO_PINS, {}, Counter()
             first = (*control.flows.values(), pinned_table.miss_rule(), *default.flows)
             self._rules = RuleSet.of(first, default.groups.values(), control.meters.values())
             self._base = base
-        changed = [name for name, of_name in pins.items() if self._pins.get(name) is not of_name]
-        gone = self._pins.keys() - pins.keys()
-        if not changed and not gone:
+        changed = {name: of_name for name, _, of_name in differing(self._pins, pins)}
+        if not changed:
             return self._rules
-        flows, groups = dict(self._rules.flows), dict(self._rules.groups)
-        for name in (*gone, *changed):
+        flows, groups, self._pins = Changes(self._rules.flows), Changes(self._rules.groups), pins
+        for name in changed:
             self._take_away(name, flows, groups, default.groups)
         fits = True
-        for name in changed:
-            fits = self._add(name, pins[name], base, flows, groups) and fits
-        self._rules = RuleSet(flows, groups, control.meters)
+        for name, of_name in changed.items():
+            if of_name is not None:
+                fits = self._add(name, of_name, base, flows, groups) and fits
+        self._rules = self._rules.updated(flows.changed, groups.changed)
         if not fits:
             self._base = None
             self._rules = _joined(
@@ -238,28 +242,26 @@ class _SwitchRules:
     def _take_away(
         self,
         name: str,
-        flows: dict[FlowKey, FlowRule],
-        groups: dict[int, GroupRule],
+        flows: Changes[FlowKey, FlowRule],
+        groups: Changes[int, GroupRule],
         kept: Mapping[int, GroupRule],
     ) -> None:
         part = self._parts.pop(name, None)
-        self._pins.pop(name, None)
         if part is None:
             return
-        for rule in part.flows:
-            flows.pop(rule.key, None)
+        flows.changed.update(dict.fromkeys(rule.key for rule in part.flows))
         for group_id in part.groups:
             self._uses[group_id] -= 1
             if not self._uses[group_id] and group_id not in kept:
-                del groups[group_id]
+                groups.changed[group_id] = None
 
     def _add(
         self,
         name: str,
         pins: tuple[Pin, ...],
         base: tuple[RuleSet, _Part, _Ways, Mapping[str, Host]],
-        flows: dict[FlowKey, FlowRule],
-        groups: dict[int, GroupRule],
+        flows: Changes[FlowKey, FlowRule],
+        groups: Changes[int, GroupRule],
     ) -> bool:
         """False when a group's id is taken by another group, or a rule's place by another rule: then all has to be
         looked at together."""
@@ -267,12 +269,15 @@ class _SwitchRules:
         part = _pinned_part(hosts, ways, default.groups, pins)
         own = {group_id: group for group_id, group in part.groups.items() if group_id not in default.groups}
         own_flows = part.flows[1:]  # without the miss rule
-        self._pins[name], self._parts[name] = pins, _Part(own_flows, own)
+        self._parts[name] = _Part(own_flows, own)
         self._uses.update(own.keys())
-        fits = not any(rule.key in flows for rule in own_flows)
-        flows.update({rule.key: rule for rule in own_flows})
+        fits = not any(flows.get(rule.key) for rule in own_flows)
+        flows.changed.update({rule.key: rule for rule in own_flows})
         for group_id, group in own.items():
-            fits = groups.setdefault(group_id, group) == group and fits
+            there = groups.get(group_id)
+            if there is None:
+                groups.changed[group_id] = group
+            fits = there in (None, group) and fits
         return fits
 
 
@@ -333,29 +338,41 @@ def keep_unknown(
 ) -> dict[Dpid, RuleSet]:
     """The desired rules, and the installed ones that lead to (or pin) hosts which are not known yet, with their groups:
     the switch of these hosts may connect later."""
-    known = {IPv4Address(ip) for ip in fabric.hosts}
-    return {dpid: _with_unknown(known, rules, installed.get(dpid, RuleSet())) for dpid, rules in desired.items()}
+    known = _addresses(tuple(fabric.hosts))
+    return {dpid: _with_unknown(known, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
 
 
-def _with_unknown(known: set[IPv4Address], desired: RuleSet, installed: RuleSet) -> RuleSet:
-    kept = {key: rule for key, rule in installed.flows.items() if key not in desired.flows and _is_unknown(known, key)}
-    groups = dict(desired.groups)
-    wanted = [a.group_id for rule in kept.values() for a in rule.actions if isinstance(a, ToGroup)]
-    while wanted:
-        group = installed.groups.get(wanted.pop())
-        if group and group.group_id not in groups:
+@lru_cache(maxsize=1)
+def _addresses(ips: tuple[str, ...]) -> frozenset[IPv4Address]:
+    return frozenset(map(IPv4Address, ips))
+
+
+def _with_unknown(known: Set[IPv4Address], desired: RuleSet, installed: RuleSet) -> RuleSet:
+    kept: dict[FlowKey, FlowRule | None] = {
+        key: rule
+        for held, wanted in unequal(installed.flows, desired.flows)
+        for key, rule in held.items()
+        if key not in wanted and _is_unknown(known, key)
+    }
+    if not kept:
+        return desired
+    groups: dict[int, GroupRule | None] = {}
+    needed = [a.group_id for rule in kept.values() if rule for a in rule.actions if isinstance(a, ToGroup)]
+    while needed:
+        group = installed.groups.get(needed.pop())
+        if group and group.group_id not in desired.groups and group.group_id not in groups:
             groups[group.group_id] = group
-            wanted += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
-    return RuleSet({**desired.flows, **kept}, groups, desired.meters) if kept else desired
+            needed += [b.action.group_id for b in group.buckets if isinstance(b.action, ToGroup)]
+    return desired.updated(kept, groups)
 
 
-def _is_unknown(known: set[IPv4Address], key: FlowKey) -> bool:
+def _is_unknown(known: Set[IPv4Address], key: FlowKey) -> bool:
     """Some end of the rule is no known host's address, and no prefix with one in it."""
     ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
     return any(end is not None and not _holds(known, end) for end in ends)
 
 
-def _holds(known: set[IPv4Address], prefix: Prefix) -> bool:
+def _holds(known: Set[IPv4Address], prefix: Prefix) -> bool:
     if prefix.length == 32:
         return IPv4Address(prefix.address) in known
     network = IPv4Network(prefix)

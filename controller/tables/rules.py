@@ -16,10 +16,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
+from itertools import chain, starmap
 from typing import Literal, NamedTuple
 
 from controller.fabric.topology import Dpid, PortNo
 from controller.jobs.subflows import PortClass
+from controller.shared_map import SharedMap, unequal, updated
 
 COOKIE_MAGIC = 0x5B17
 COOKIE_MASK = 0xFFFF_0000_0000_0000
@@ -170,6 +172,9 @@ class MeterRule:
     burst_packets: int
 
 
+NOTHING: Mapping[int, MeterRule | None] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class RuleSet:
     """Everything of ours on one switch."""
@@ -183,6 +188,25 @@ class RuleSet:
         cls, flows: Iterable[FlowRule] = (), groups: Iterable[GroupRule] = (), meters: Iterable[MeterRule] = ()
     ) -> RuleSet:
         return cls({f.key: f for f in flows}, {g.group_id: g for g in groups}, {m.meter_id: m for m in meters})
+
+    def updated(
+        self,
+        flows: Mapping[FlowKey, FlowRule | None],
+        groups: Mapping[int, GroupRule | None],
+        meters: Mapping[int, MeterRule | None] = NOTHING,
+    ) -> RuleSet:
+        """With these, and without those that are None. What does not change is shared with this one."""
+        return RuleSet(updated(self.flows, flows), updated(self.groups, groups), updated(self.meters, meters))
+
+    def like(self, other: RuleSet) -> RuleSet:
+        """The same rules, as objects of the other set where they are equal; that set itself if all are."""
+        flows, groups = SharedMap.of(self.flows).like(other.flows), SharedMap.of(self.groups).like(other.groups)
+        meters = SharedMap.of(self.meters).like(other.meters)
+        if flows is other.flows and groups is other.groups and meters is other.meters:
+            return other
+        if flows is self.flows and groups is self.groups and meters is self.meters:
+            return self
+        return RuleSet(flows, groups, meters)
 
     def divided(self, groups: Collection[int], meters: Collection[int]) -> tuple[RuleSet, RuleSet]:
         """The flows with these of the groups and meters; and the other groups and meters."""
@@ -230,9 +254,7 @@ def mods_between(desired: RuleSet, installed: RuleSet) -> Iterator[RuleMod]:
         (desired.groups, installed.groups),
         (desired.flows, installed.flows),
     )
-    for wanted, held in pairs:
-        if wanted is held:
-            continue
+    for wanted, held in chain.from_iterable(starmap(unequal, pairs)):
         # Most rules are the same objects on both sides: no key of those has to be looked up.
         here, there = set(map(id, wanted.values())), set(map(id, held.values()))
         for key, rule in [item for item in wanted.items() if id(item[1]) not in there]:
@@ -253,22 +275,19 @@ def _other_owner(rule: Rule, held: Rule) -> bool:
 
 def applied(rules: RuleSet, mods: Iterable[RuleMod]) -> RuleSet:
     """The rules after these mods."""
-    flows, groups, meters = dict(rules.flows), dict(rules.groups), dict(rules.meters)
+    flows: dict[FlowKey, FlowRule | None] = {}
+    groups: dict[int, GroupRule | None] = {}
+    meters: dict[int, MeterRule | None] = {}
     for mod in mods:
-        match mod.op, mod.rule:
-            case "delete", FlowRule(key=key):
-                flows.pop(key, None)
-            case "delete", GroupRule(group_id=group_id):
-                groups.pop(group_id, None)
-            case "delete", MeterRule(meter_id=meter_id):
-                meters.pop(meter_id, None)
-            case _, FlowRule() as flow:
-                flows[flow.key] = flow
-            case _, GroupRule() as group:
-                groups[group.group_id] = group
-            case _, MeterRule() as meter:
-                meters[meter.meter_id] = meter
-    return RuleSet(flows, groups, meters)
+        gone = mod.op == "delete"
+        match mod.rule:
+            case FlowRule() as flow:
+                flows[flow.key] = None if gone else flow
+            case GroupRule() as group:
+                groups[group.group_id] = None if gone else group
+            case MeterRule() as meter:
+                meters[meter.meter_id] = None if gone else meter
+    return rules.updated(flows, groups, meters)
 
 
 def stages_between(desired: Mapping[Dpid, RuleSet], installed: Mapping[Dpid, RuleSet]) -> list[Stage]:

@@ -8,11 +8,13 @@ registered again are *orphans* and kept for one lease (docs/explanation/restart-
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
 from itertools import chain, takewhile
 from typing import Protocol
 
-from controller.fabric.link_load import Counted, Uses
+from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.announcements import Announcements
@@ -20,6 +22,7 @@ from controller.jobs.spec import JobId, Transport
 from controller.jobs.subflows import Pair
 from controller.memo import Memo
 from controller.planning.problem import Announced, FlowId, Pairs, Route, Routes, Subflow, flow_ids, whole
+from controller.shared_map import SharedMap, differing, updated
 from controller.tables.adoption import installed_pins
 from controller.tables.pinned_table import Announcement, Part, Pin, Way, both_directions, counted, reverse_path
 from controller.tables.rules import RuleSet, job_owner
@@ -45,11 +48,11 @@ class RunningRoutes:
     """
 
     def __init__(self, saved: Shares | None = None) -> None:
-        self.routes: Routes = {}
+        self.routes: Routes = SharedMap()
         self.orphans: tuple[Pin, ...] = ()
         self._saved: Shares = dict(saved or {})
         self._jobs: Mapping[JobId, PinnedJob] | None = None
-        self._shares = Memo(_shares)
+        self._shares = Memo(_Shares())
 
     @property
     def shares(self) -> Shares:
@@ -60,7 +63,7 @@ class RunningRoutes:
     def replace(self, routes: Routes) -> None:
         """A plan or a repair is adopted, or all routes are given up."""
         if routes != self.routes:
-            self.routes = dict(routes)
+            self.routes = SharedMap.of(routes)
 
     def adopt(self, fabric: Fabric, installed: Mapping[Dpid, RuleSet], jobs: Iterable[PinnedJob]) -> frozenset[JobId]:
         """Take what switches hold for the running plan. Returns the jobs whose pins or counters they hold."""
@@ -74,12 +77,13 @@ class RunningRoutes:
         for pin in self.orphans:
             if pin.owner == owner and pin.path is not None and pin.flow.pair in job.pairs:
                 paths.setdefault(pin.flow.pair, {})[pin.part] = pin.path
-        shares, claimed = self.shares, dict(self.routes)
-        for pair, of_part in paths.items():
-            for flow, route in _claimed(job, pair, of_part, shares.get(pair, ())):
-                if len(route) >= len(claimed.get(flow, ())):  # else some of its switches are not there yet
-                    claimed[flow] = route
-        self.replace(claimed)
+        claimed: dict[FlowId, Route | None] = {
+            flow: route
+            for pair, of_part in paths.items()
+            for flow, route in _claimed(job, pair, of_part, self.shares.get(pair, ()))
+            if len(route) >= len(self.routes.get(flow, ()))  # else some of its switches are not there yet
+        }
+        self.replace(updated(self.routes, claimed))
         if self._jobs is not None:
             self._jobs = {**self._jobs, job.id: job}
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
@@ -105,8 +109,7 @@ class RunningRoutes:
         most = dict(chain.from_iterable(map(_most_subflows, come)))
         flows = self.routes if before is None else {flow for flow, _ in chain.from_iterable(map(_most_subflows, left))}
         lost = {flow for flow in flows if len(self.routes.get(flow, ())) > most.get(flow, 0)}
-        if lost:
-            self.routes = {flow: route for flow, route in self.routes.items() if flow not in lost}
+        self.routes = updated(self.routes, dict.fromkeys(lost))
 
     def forget_orphans(self) -> None:
         """The pins without a job are not expected to be claimed; saved shares may be."""
@@ -120,29 +123,40 @@ def _most_subflows(job: PinnedJob) -> Iterator[tuple[FlowId, int]]:
         yield from ((flow, most) for flow in flow_ids(job.dividing, pair))
 
 
-def _shares(routes: Routes, saved: Shares) -> Shares:
-    running: Shares = {
-        flow.pair: tuple(share for _, share in route)
-        for flow, route in routes.items()
-        if len(route) > 1 and not flow.owner
-    }
-    return {**saved, **running}
+class _Shares:
+    """Derives the shares of split flows: the saved ones, and above them those of the running routes."""
+
+    def __init__(self) -> None:
+        self._routes: Routes = {}
+        self._split: Shares = {}
+        self._with_saved = Memo[Shares, Shares, Shares](lambda saved, split: {**saved, **split} if saved else split)
+
+    def __call__(self, routes: Routes, saved: Shares) -> Shares:
+        before, self._routes = self._routes, routes
+        other: list[tuple[Pair, tuple[float, ...] | None]] = [
+            (flow.pair, None if route is None or len(route) == 1 else tuple(share for _, share in route))
+            for flow, was, route in differing(before, routes)
+            if not flow.owner and (len(was or ()) > 1 or len(route or ()) > 1)
+        ]
+        self._split = updated(self._split, dict(other))
+        return self._with_saved(saved, self._split)
 
 
-class PinSet(tuple[Pin, ...]):
-    """All pins. ``of``: the same by what they were made for, a job or ``OTHERS``; a tuple in it is the same object as
-    long as nothing in it changes."""
+@dataclass(frozen=True, slots=True)
+class PinSet:
+    """All pins. ``of``: by what they were made for, a job or ``OTHERS``; a tuple in it is the same object as long as
+    nothing in it changes."""
 
     of: Mapping[str, tuple[Pin, ...]]
 
-    @classmethod
-    def joined(cls, of: Mapping[str, tuple[Pin, ...]]) -> PinSet:
-        found = cls(chain.from_iterable(of.values()))
-        found.of = of
-        return found
+    def __iter__(self) -> Iterator[Pin]:
+        return chain.from_iterable(self.of.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self.of.values()))
 
 
-AT_ONCE = 256
+AT_ONCE = 128
 """Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
 not be held while a plan for tens of thousands of flows comes into force."""
 
@@ -168,6 +182,7 @@ class Pins:
         self._due: dict[JobId, None] = {}
         self.turn = 0
         self._others = Memo(self._find_others)
+        self._found = PinSet({})
 
     @property
     def due(self) -> bool:
@@ -179,7 +194,8 @@ class Pins:
         self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
-        are known. Of ``AT_ONCE`` flows at most in one call, unless links or hosts have changed."""
+        are known. Of ``AT_ONCE`` flows at most in one call, unless links or hosts have changed. The same object while
+        nothing changes."""
         now = {job.id: job for job in jobs}
         touched = self._follow_jobs(now) | self._other_routes(routes)
         at_once: float = AT_ONCE
@@ -192,7 +208,8 @@ class Pins:
         if fabric.links is not self._links:
             touched = set(now)
             self._reverse(fabric, {path for job in now.values() for path in _paths(job, routes)})
-        self._due.update(dict.fromkeys(touched))
+        # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
+        self._due.update(dict.fromkeys(sorted(touched, key=lambda job_id: (job_id not in self._of_job, job_id))))
         for job_id in [*self._due]:
             if at_once <= 0:
                 break
@@ -207,7 +224,13 @@ class Pins:
             self._of_job[job_id] = tuple(self._pins(job, routes))
         learnt = tuple(job for job in now.values() if job.counted)
         others = self._others(orphans, learnt, fabric.hosts, self._announced.version)
-        return PinSet.joined({**{id_: self._of_job[id_] for id_ in now if id_ in self._of_job}, OTHERS: others})
+        of: dict[str, tuple[Pin, ...]] = {
+            **{id_: self._of_job[id_] for id_ in now if id_ in self._of_job},
+            OTHERS: others,
+        }
+        if of.keys() != self._found.of.keys() or any(self._found.of[name] is not pins for name, pins in of.items()):
+            self._found = PinSet(of)
+        return self._found
 
     def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> set[JobId]:
         """The jobs that have changed, and those near them."""
@@ -233,12 +256,7 @@ class Pins:
     def _other_routes(self, routes: Routes) -> set[JobId]:
         """The jobs of flows that have another route than before."""
         before, self._routes = self._routes, routes
-        if before is routes:
-            return set()
-        flows = [flow for flow, route in routes.items() if before.get(flow) is not route]
-        if len(before) > len(routes) - len(flows):
-            flows += [flow for flow in before if flow not in routes]
-        return {self._job_of[flow] for flow in flows if flow in self._job_of}
+        return {self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of}
 
     def _pins(self, job: PinnedJob, routes: Routes) -> Iterator[Pin]:
         for pair in sorted(job.pairs):
@@ -332,10 +350,23 @@ def parts_of(job: PinnedJob, pair: Pair) -> tuple[tuple[Part, ...], ...]:
     )
 
 
-def lost_links(routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
-    """Links that routes use and that are not there."""
-    paths = {id(path): path for route in routes.values() for path, _ in route}  # which many flows share
-    return frozenset(set(chain.from_iterable(paths.values())) - links.keys())
+class LostLinks:
+    """Derives which links routes use that are not there. Looks at routes that have changed, and counts how many
+    subflows use each path, which are few paths."""
+
+    def __init__(self) -> None:
+        self._routes: Routes = {}
+        self._used: Counter[Path] = Counter()
+
+    def __call__(self, routes: Routes, links: Mapping[LinkId, Link]) -> frozenset[LinkId]:
+        before, self._routes = self._routes, routes
+        for _, was, route in differing(before, routes):
+            self._used.update(path for path, _ in route or ())
+            for path, _ in was or ():
+                self._used[path] -= 1
+                if not self._used[path]:
+                    del self._used[path]
+        return frozenset(set(chain.from_iterable(self._used)) - links.keys())
 
 
 def possible_links(fabric: Fabric, pins: Iterable[Pin], candidates: CandidatePaths) -> Uses:

@@ -13,7 +13,6 @@ after pauses that grow; until then its flow stays on ECMP, and so does a pin who
 from __future__ import annotations
 
 import math
-import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -99,7 +98,7 @@ class SwitchSync:
         self._late: set[int] = set()
         self._newest: dict[RuleId, tuple[int, RuleMod]] = {}
         self._changes = 0
-        self._equal = MemoPerKey[Dpid, RuleSet, RuleSet, bool](operator.eq)
+        self._like = MemoPerKey[Dpid, RuleSet, RuleSet, RuleSet](RuleSet.like)
         self._again: set[RuleId] = set()
 
     @property
@@ -233,15 +232,14 @@ class SwitchSync:
 
     def _unequal(self, desired: Mapping[Dpid, RuleSet]) -> tuple[dict[Dpid, RuleSet], dict[Dpid, RuleSet]]:
         """Desired and installed rules of the switches where they differ."""
-        both = {dpid: (desired[dpid], held) for dpid, held in self.installed.items() if dpid in desired}
-        equal = self._equal(both)
+        both = {dpid: (held, desired[dpid]) for dpid, held in self.installed.items() if dpid in desired}
         # From here on equal rules are the same objects on both sides, which compare at once.
-        self._hold({dpid: desired[dpid] for dpid in both if equal[dpid] and both[dpid][1] is not desired[dpid]})
-        for dpid in both:
-            if not equal[dpid]:
-                self._claim(dpid, desired[dpid])
+        like = self._like(both)
+        self._hold({dpid: rules for dpid, rules in like.items() if rules is not self.installed[dpid]})
+        differing = [dpid for dpid, rules in like.items() if rules is not desired[dpid]]
+        for dpid in differing:
+            self._claim(dpid, desired[dpid])
         missing = self._missing_groups()
-        differing = [dpid for dpid in both if not equal[dpid]]
         wanted_of = {dpid: on_ecmp(desired[dpid], missing.get(dpid, ())) for dpid in differing}
         return wanted_of, {dpid: self.installed[dpid] for dpid in differing}
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fabric.background import background
-from controller.fabric.link_load import Counted, LinkLoad, Measured, Uses
+from controller.fabric.link_load import LinkLoad, Measured
+from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import LinkId
 from controller.planning.problem import FlowId, capacities
@@ -136,8 +137,8 @@ class Run:
         if self.registered and not self.rules:
             self.rules = dict.fromkeys(JOB, 0)
             pinned = {flow: (frozenset(on_path(flow, spine[flow])),) for flow in JOB}
-            self.load.routes_changed(self.now, lambda: pinned)
-        self.load.update(self.now, CAPACITY, self.uncounted())
+            self.load.routes_changed(self.now, lambda: {"job": pinned})
+        self.load.update(self.now, CAPACITY, self.uncounted)
 
     def uncounted(self) -> Uses:
         flows = [flow for flow in JOB if self.registered and flow[:2] not in self.load.measured.counted]

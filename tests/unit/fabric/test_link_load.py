@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from controller.fabric.background import background
 from controller.fabric.counter_samples import LinkStatus
-from controller.fabric.link_load import Counted, LinkLoad, Uses
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.recent_uses import Counted, Uses
 from controller.fabric.topology import Dpid, Host, LinkId, PortNo, PortRef
 from controller.scenarios.fabrics import leaf_spine
 
@@ -32,7 +33,7 @@ def updated(
     def uncounted() -> Uses:
         return {what: links for what, links in announced.items() if what[:2] not in load.measured.counted}
 
-    load.update(now, capacity, uncounted())
+    load.update(now, capacity, uncounted)
     return dict(background(load.measured, uncounted(), HOSTS))
 
 
@@ -52,7 +53,7 @@ def run(
 @pytest.fixture
 def load() -> LinkLoad:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
-    load.routes_changed(0, lambda: {FLOW: (frozenset([LINK]),)})
+    load.routes_changed(0, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
     return load
 
 
@@ -76,14 +77,14 @@ def test_a_little_is_noise(load: LinkLoad) -> None:
 
 def test_a_flow_counts_on_every_link_it_may_have_used_in_the_window(load: LinkLoad) -> None:
     run(load, range(20), 8e5, 8e5)
-    load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
+    load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([OTHER]),)}})
     assert run(load, range(20, 28), 8e5, 8e5) == {}, "the window still reaches back to the old path"
     assert run(load, range(28, 50), 8e5, 8e5)[LINK] == pytest.approx(8e5, rel=0.1), "now it is background"
 
 
 def test_links_that_a_flow_without_counters_may_use_have_no_background() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
-    load.routes_changed(0, lambda: {FLOW: (frozenset([LINK]),)})
+    load.routes_changed(0, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: 100_000 * now, OTHER: 100_000 * now})
         found = updated(load, now)
@@ -102,7 +103,7 @@ def test_background_is_found_where_flows_are_read_before_links(load: LinkLoad) -
 def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_meanwhile(load: LinkLoad) -> None:
     """Two changes within one window; the path between them is not forgotten with the one before."""
     run(load, range(20), 0, 0)
-    load.routes_changed(20, lambda: {FLOW: (frozenset([OTHER]),)})
+    load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([OTHER]),)}})
 
     def read(now: int) -> Mapping[LinkId, float]:
         load.count_links(now, {LINK: 0, OTHER: int(8e5 / 8 * (now - 20))})
@@ -110,7 +111,7 @@ def test_what_a_flow_used_counts_for_two_windows_however_often_routes_change_mea
         return updated(load, now)
 
     assert [dict(read(now)) for now in range(20, 34, 2)] == [{}] * 7
-    load.routes_changed(34, lambda: {FLOW: (frozenset([LINK]),)})
+    load.routes_changed(34, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
     assert [dict(read(now)) for now in range(34, 38, 2)] == [{}] * 2
 
 
@@ -128,7 +129,7 @@ def test_a_flow_that_is_announced_while_it_sends_is_not_background(load: LinkLoa
     for now in range(0, 40, 2):
         load.count_links(now, {LINK: 100_000 * now})
         if now == 20:
-            load.routes_changed(now, lambda: {FLOW: (frozenset([LINK]),)})
+            load.routes_changed(now, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
         if now >= 20:
             load.count_flows(now, {FLOW: 100_000 * (now - 20)})
             assert updated(load, now) == {}
@@ -189,7 +190,9 @@ def count_split(load: LinkLoad, seconds: range, stray_bps: float, at_zero: int) 
 def test_each_piece_of_a_flow_counts_on_its_own_path() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     both = frozenset([LINK, OTHER])
-    load.routes_changed(0, lambda: {FLOW: (both,), PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)})
+    load.routes_changed(
+        0, lambda: {"job": {FLOW: (both,), PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}}
+    )
     found = count_split(load, range(40), stray_bps=3e5, at_zero=0)
     assert found == {LINK: pytest.approx(3e5, rel=0.02)}
 
@@ -202,7 +205,7 @@ def test_background_is_still_known_when_a_flow_is_split(load: LinkLoad) -> None:
         found = updated(load, now)
     assert found[LINK] == pytest.approx(3e5, rel=0.02)
     on_its_own = {PIECES[0]: (frozenset([LINK]),), PIECES[1]: (frozenset([OTHER]),)}
-    load.routes_changed(38, lambda: {FLOW: (frozenset([LINK]),), **on_its_own})
+    load.routes_changed(38, lambda: {"job": {FLOW: (frozenset([LINK]),), **on_its_own}})
     for now in range(40, 80, 2):
         since = now - 38
         load.count_links(now, {LINK: int((9e5 * 38 + 7e5 * since) / 8), OTHER: int(2e5 / 8 * since)})
@@ -234,9 +237,9 @@ def test_what_a_change_of_routes_means_is_worked_out_with_the_next_update(load: 
     load.update(1, CAPACITY)
     asked: list[float] = []
 
-    def uses(since: float) -> dict[Counted, tuple[frozenset[LinkId], ...]]:
+    def uses(since: float) -> dict[str, Uses]:
         asked.append(since)
-        return {FLOW: (frozenset([LINK]),)}
+        return {"job": ON_LINK}
 
     for now in (2, 2.5, 3.5):
         load.routes_changed(now, partial(uses, now))
@@ -251,8 +254,8 @@ def test_what_a_change_of_routes_means_is_worked_out_with_the_next_update(load: 
 
 def test_a_path_that_lasted_for_a_moment_is_no_background(load: LinkLoad) -> None:
     run(load, range(20), 0, 8e5)
-    load.routes_changed(20, lambda: {FLOW: (frozenset([LINK, OTHER]),)})
-    load.routes_changed(20.5, lambda: {FLOW: (frozenset([LINK]),)})
+    load.routes_changed(20, lambda: {"job": {FLOW: (frozenset([LINK, OTHER]),)}})
+    load.routes_changed(20.5, lambda: {"job": {FLOW: (frozenset([LINK]),)}})
     for now in range(20, 40, 2):
         load.count_links(now, {OTHER: int(8e5 / 8 * 0.5) if now > 20 else 0})
         assert updated(load, now) == {}
@@ -261,10 +264,10 @@ def test_a_path_that_lasted_for_a_moment_is_no_background(load: LinkLoad) -> Non
 def test_sets_of_links_that_rules_share_and_that_change_in_part_count_a_flow_once() -> None:
     load = LinkLoad(window_s=6, noise_fraction=0.1)
     shared, own = frozenset([LINK]), frozenset([OTHER])
-    load.routes_changed(0, lambda: {FLOW: (shared, own)})
+    load.routes_changed(0, lambda: {"job": {FLOW: (shared, own)}})
     for now in range(0, 40, 2):
         if now == 20:
-            load.routes_changed(now, lambda: {FLOW: (shared | own,)})
+            load.routes_changed(now, lambda: {"job": {FLOW: (shared | own,)}})
         load.count_links(now, {LINK: int(9e5 / 8 * now), OTHER: int(6e5 / 8 * now)})
         load.count_flows(now, {FLOW: int(6e5 / 8 * now)})
         found = updated(load, now)

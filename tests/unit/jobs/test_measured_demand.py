@@ -13,7 +13,7 @@ import pytest
 
 from controller.alarms import difference_text
 from controller.errors import InvalidInput
-from controller.fabric.link_load import Counted
+from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.demand import DemandSource, JobDemand
 from controller.jobs.measured_demand import BATCH, MeasuredDemand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from controller.fabric.link_load import Counted
+from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.subflows import Pair, exactly

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.fabric.link_load import Counted, LinkLoad
+from controller.fabric.link_load import LinkLoad
+from controller.fabric.recent_uses import Counted
 from controller.fabric.topology import Dpid, Fabric, LinkId, PortNo, PortRef
 from controller.jobs.pair_counters import PairCounters
 from controller.planning.problem import FlowId
@@ -97,7 +98,7 @@ def test_a_host_that_is_found_later_counts_from_then_on(counts: Counts) -> None:
     flow = {pin_key(FlowId(HERE, THERE)): 100}
     before = replace(FABRIC, hosts={ip: host for ip, host in FABRIC.hosts.items() if ip != HERE})
     at = FABRIC.hosts[HERE].at.port
-    counts.load.routes_changed(0.0, lambda: {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),)})
+    counts.load.routes_changed(0.0, lambda: {"job": {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),)}})
     counts.take({at: BOTH}, flow, fabric=before)
     assert counts.load.bytes_total(LinkId(LEAF, at, "in")) == 0
     for total in range(1, 8):
@@ -111,7 +112,7 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
     miss = FlowKey(Table.PINNED, 0, Match())
     forth, back = pin_key(FlowId(HERE, THERE)), pin_key(FlowId(THERE, HERE))
     uses = {Counted(HERE, THERE): (frozenset({LinkId(LEAF, UPLINK)}),), Counted(THERE, HERE): ()}
-    counts.load.routes_changed(0.0, lambda: uses)
+    counts.load.routes_changed(0.0, lambda: {"job": uses})
     for total in range(1, 8):
         flows = {miss: 10**9, forth: total * 10**6, back: total * 10**9}
         counts.take({UPLINK: PortCount(total * 10**6, 0)}, flows if total % 2 else dict(reversed(flows.items())))
@@ -122,7 +123,7 @@ def test_rules_count_flows_only_at_the_switch_that_they_begin_at(counts: Counts)
 def test_a_rule_that_counts_a_flow_elsewhere_on_its_path_says_nothing_of_the_flow(counts: Counts) -> None:
     """The flow comes from the other leaf; packets that took another way do not pass the rule here."""
     back, far_leaf = pin_key(FlowId(THERE, HERE)), FABRIC.hosts[THERE].at.dpid
-    counts.load.routes_changed(0.0, lambda: {Counted(THERE, HERE): (frozenset({LinkId(SPINE, PortNo(1))}),)})
+    counts.load.routes_changed(0.0, lambda: {"job": {Counted(THERE, HERE): (frozenset({LinkId(SPINE, PortNo(1))}),)}})
     for total in range(1, 20):
         counts.take({}, {back: total * 10**6}, dpid=far_leaf)
         counts.take({}, {back: 0}, dpid=LEAF)

@@ -19,7 +19,7 @@ from controller.scenarios.fabrics import leaf_spine
 from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
-from controller.tables.running_routes import Pins
+from controller.tables.running_routes import LostLinks, Pins, RunningRoutes
 from tests.support.fake_fabric import ring_job
 
 FABRIC = leaf_spine(4, 3, 4, 1e9, 1e9)
@@ -133,6 +133,25 @@ def test_what_follows_job_by_job_is_what_follows_from_nothing(seed: int) -> None
                 repr(mod) for mod in mods_between(_copied(rules), _copied(same))
             }
         before = found[1]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) -> None:
+    scene, flows, lost, running = Scene(seed), Flows(), LostLinks(), RunningRoutes()
+    for _ in range(STEPS):
+        scene.step()
+        split = {flow: route * 2 if scene.draw.random() < 0.2 else route for flow, route in scene.routes.items()}
+        routes = {flow: tuple(piece._replace(share=1 / len(route)) for piece in route) for flow, route in split.items()}
+        running.replace(routes)
+        assert running.routes == routes
+        hosts = scene.fabric.hosts
+        ready = [job for job in scene.jobs if hosts.keys() >= job.addresses]
+        assert flows(ready, hosts, running.routes) == Flows()(ready, hosts, routes)
+        used = {link for route in routes.values() for path, _ in route for link in path}
+        assert lost(running.routes, scene.fabric.links) == used - scene.fabric.links.keys()
+        assert running.shares == {
+            flow.pair: (0.5, 0.5) for flow, route in routes.items() if len(route) == 2 and not flow.owner
+        }
 
 
 def _copied(rules: RuleSet) -> RuleSet:

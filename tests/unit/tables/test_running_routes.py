@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from controller.fabric.link_load import Counted
+from controller.fabric.recent_uses import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
 from controller.jobs.job import Job
@@ -20,9 +20,9 @@ from controller.tables.pinned_table import Pin, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, job_owner
 from controller.tables.running_routes import (
+    LostLinks,
     Pins,
     RunningRoutes,
-    lost_links,
     parts_of,
     possible_links,
 )
@@ -199,7 +199,7 @@ def test_subflows_that_stay_keep_their_class() -> None:
 
 def test_links_are_lost_that_routes_use_and_the_fabric_does_not_have() -> None:
     routes = {FLOW: split(FIRST, SECOND)}
-    assert lost_links(routes, without(FIRST[0], THIRD[0]).links) == {FIRST[0]}
+    assert LostLinks()(routes, without(FIRST[0], THIRD[0]).links) == {FIRST[0]}
 
 
 def used(fabric: Fabric, path: Path | None) -> frozenset[LinkId]:

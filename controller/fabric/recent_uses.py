@@ -1,0 +1,226 @@
+"""Which rules count the packets of which links, now and within the last two windows.
+
+In: what rules may use, job by job, whenever that changes; rows of samples. Out: pairs of rows, a link's and a rule's
+whose packets may have used it, as arrays. Only jobs whose rules have changed are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, takewhile
+from operator import is_
+from typing import NamedTuple
+
+import numpy as np
+
+from controller.fabric.counter_samples import Rows, Samples
+from controller.fabric.topology import LinkId
+from controller.shared_map import differing
+
+
+class Counted(NamedTuple):
+    """What one rule counts: a flow, by source and destination address, or a part of its packets."""
+
+    src_ip: str
+    dst_ip: str
+    part: Hashable = None
+
+
+Uses = Mapping[Counted, tuple[frozenset[LinkId], ...]]
+"""Per rule that counts the links that its packets use, at most: sets of them, of which many rules may share one."""
+
+NO_USES: Uses = {}
+
+UsesOf = Mapping[str, Uses]
+"""By what the rules were made for, a job for example: of one the same object as long as nothing in it changes."""
+
+Pair = tuple[str, str]
+"""Source and destination address."""
+
+
+class Appeared(NamedTuple):
+    """Rules that there are now and were not just before. ``again``: those of them that were away for a while, of flows
+    that had no rule meanwhile; ``anew``: those of flows that another rule has counted until now."""
+
+    again: list[Counted]
+    anew: list[Counted]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Users:
+    """Which rule's packets may have used which link: a pair of rows of samples each, of all rules that counted within
+    the time. ``gone``: rows of samples of those that do no more; ``pairs``: of all others, and their ``rows``, -1
+    without samples."""
+
+    links: Rows
+    flows: Rows
+    gone: Rows
+    pairs: tuple[Pair, ...]
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """As ``Users``, of one job. ``uses``: the latest first. ``known``: rows of all that have samples. ``partial``: some
+    rule has none."""
+
+    uses: tuple[Uses, ...]
+    links: Rows
+    flows: Rows
+    pairs: tuple[Pair, ...]
+    rows: Rows
+    known: Rows
+    partial: bool
+
+
+_NONE = np.zeros(0, np.int64)
+_NO_PART = _Part((), _NONE, _NONE, (), _NONE, _NONE, False)
+
+
+class RecentUses:
+    """``span_s``: how long uses count after they have ended. Times are monotonic seconds."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._latest: UsesOf | None = None
+        self._earlier: dict[str, list[tuple[float, Uses]]] = {}
+        self._made_for: Counter[Counted] = Counter()
+        self._rules_of: Counter[Pair] = Counter()
+        self._gone: dict[Counted, float] = {}
+        self._parts: dict[str, _Part] = {}
+        self._numbering: tuple[object, object] | None = None
+        self._users: Users | None = None
+
+    def change(self, since: float, uses: UsesOf) -> Appeared:
+        """From ``since`` on rules use these links."""
+        before, self._latest = self._latest or {}, uses
+        other = [name for name, was, now in differing(before, uses) if was != now]
+        times = Counter(chain.from_iterable(uses.get(name, NO_USES) for name in other))
+        times.subtract(chain.from_iterable(before.get(name, NO_USES) for name in other))
+        appeared = [what for what, more in times.items() if more > 0 and what not in self._made_for]
+        gone = [what for what, more in times.items() if more < 0 and self._made_for[what] + more == 0]
+        known = {what[:2] for what in appeared if what[:2] in self._rules_of}
+        found = Appeared(
+            [what for what in appeared if what in self._gone and what[:2] not in known],
+            [what for what in appeared if what[:2] in known],
+        )
+        for name in other:
+            if name in before:
+                self._earlier.setdefault(name, []).append((since, before[name]))
+        self._made_for.update(times)
+        for what in appeared:
+            self._rules_of[what[:2]] += 1
+            self._gone.pop(what, None)
+        for what in gone:
+            del self._made_for[what]
+            self._gone[what] = since
+            self._rules_of[what[:2]] -= 1
+            if not self._rules_of[what[:2]]:
+                del self._rules_of[what[:2]]
+        if other:
+            self._users = None
+        return found
+
+    def forget(self, now: float) -> list[Counted]:
+        """What ended before the time. Returns the rules that nothing is known of any more."""
+        oldest = now - self._span_s
+        over = [what for what, _ in takewhile(lambda item: item[1] <= oldest, self._gone.items())]
+        for what in over:
+            del self._gone[what]
+        for name, ended in list(self._earlier.items()):
+            if ended[0][0] <= oldest:
+                self._users = None
+                self._earlier[name] = [(at, uses) for at, uses in ended if at > oldest]
+                if not self._earlier[name]:
+                    del self._earlier[name]
+        return over
+
+    def users(self, links: Samples[LinkId], flows: Samples[Counted]) -> Users:
+        """The same object while nothing changes."""
+        if self._numbering is None or self._numbering[0] != links.numbering:
+            self._parts, self._users = {}, None
+        counted_anew = self._numbering is None or self._numbering[1] != flows.numbering
+        if self._users is None or counted_anew:
+            self._numbering = links.numbering, flows.numbering
+            self._parts = dict(self._followed(links, flows, counted_anew))
+            self._users = self._joined(flows)
+        return self._users
+
+    @property
+    def counted_pairs(self) -> frozenset[Pair]:
+        """Those that some rule counts now."""
+        return frozenset(self._rules_of)
+
+    def _followed(
+        self, links: Samples[LinkId], flows: Samples[Counted], counted_anew: bool
+    ) -> Iterator[tuple[str, _Part]]:
+        rows_of: dict[frozenset[LinkId], Rows] = {}
+        latest = self._latest or {}
+        for name in dict.fromkeys((*latest, *self._earlier)):
+            uses = latest.get(name, NO_USES), *(ended for _, ended in self._earlier.get(name, ()))
+            part = self._parts.get(name, _NO_PART)
+            same = len(uses) == len(part.uses) and all(map(is_, uses, part.uses))
+            if not same or (part.partial and counted_anew):
+                part = _part(uses, links, flows, rows_of)
+            yield name, part
+
+    def _joined(self, flows: Samples[Counted]) -> Users:
+        parts = [_NO_PART, *self._parts.values()]
+        gone = flows.rows_of(self._gone)
+        pairs = _without_repeats(
+            np.stack([np.concatenate([part.links for part in parts]), np.concatenate([part.flows for part in parts])]),
+            np.concatenate([part.known for part in parts]),
+        )
+        return Users(
+            pairs[0],
+            pairs[1],
+            gone[gone >= 0],
+            tuple(chain.from_iterable(part.pairs for part in parts)),
+            np.concatenate([part.rows for part in parts]),
+        )
+
+
+def _part(
+    uses: tuple[Uses, ...],
+    links: Samples[LinkId],
+    flows: Samples[Counted],
+    rows_of: dict[frozenset[LinkId], Rows],
+) -> _Part:
+    """``rows_of``: the links' rows of sets that were looked at already."""
+    used, twice = dict(uses[0]), False
+    for earlier in uses[1:]:
+        for what, sets in earlier.items():
+            known = used.setdefault(what, sets)
+            if known is not sets and known != sets:
+                used[what] = (*known, *(some for some in sets if some not in known))
+                twice = True
+    rows = flows.rows_of(used)
+    link_rows, sizes, flow_rows = [_NONE], [0], [0]
+    for sets, row in zip(used.values(), rows.tolist(), strict=True):
+        for some in sets if row >= 0 else ():
+            found = rows_of.get(some)
+            if found is None:
+                found = links.rows_of(some)
+                found = rows_of[some] = found[found >= 0]
+            link_rows.append(found)
+            sizes.append(len(found))
+            flow_rows.append(row)
+    pairs = np.stack([np.concatenate(link_rows), np.repeat(np.array(flow_rows, np.int64), sizes)])
+    if twice:
+        pairs = np.unique(pairs, axis=1)
+    now = len(uses[0])
+    of_now = tuple(what[:2] for what in uses[0])
+    return _Part(uses, pairs[0], pairs[1], of_now, rows[:now], rows[rows >= 0], bool((rows < 0).any()))
+
+
+def _without_repeats(pairs: Rows, known: Rows) -> Rows:
+    """Each pair once: a rule that was made for another job meanwhile is in several parts. ``known``: the rows of every
+    part."""
+    times = np.bincount(known)
+    if times.max(initial=0) <= 1:
+        return pairs
+    repeated = times[pairs[1]] > 1
+    once: Rows = np.concatenate([pairs[:, ~repeated], np.unique(pairs[:, repeated], axis=1)], axis=1)
+    return once

@@ -1,0 +1,93 @@
+"""Mappings that share what has not changed say the same as dictionaries."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from controller.shared_map import FEW, SharedMap, differing, unequal, updated
+
+
+def drawn(draw: random.Random, keys: int) -> dict[str, object | None]:
+    """Some keys get another value, some none."""
+    names = [f"key {draw.randrange(keys)}" for _ in range(draw.choice([0, 1, 5, keys]))]
+    return {name: None if draw.random() < 0.3 else object() for name in names}
+
+
+@pytest.mark.parametrize("keys", [20, 2 * FEW])
+@pytest.mark.parametrize("seed", range(5))
+def test_one_that_is_made_from_another_has_what_a_dictionary_has(seed: int, keys: int) -> None:
+    draw = random.Random(seed)
+    expected: dict[str, object] = {}
+    found: SharedMap[str, object] = SharedMap()
+    for _ in range(30):
+        before, was = found, expected
+        changes = drawn(draw, keys)
+        expected = {key: value for key, value in {**expected, **changes}.items() if value is not None}
+        found = found.updated(changes)
+        assert found == expected
+        assert expected == found
+        assert SharedMap(expected) == found
+        assert found == SharedMap(expected)
+        assert (found == before) is (expected == was)
+        assert dict(found.items()) == {**found} == expected
+        assert {*found} == expected.keys()
+        assert {*map(id, found.values())} == {*map(id, expected.values())}
+        assert len(found) == len(expected)
+        assert all(found[key] is found.get(key) is value and key in found for key, value in expected.items())
+        assert found.get("no key") is None
+        assert "no key" not in found
+        with pytest.raises(KeyError):
+            found["no key"]
+        assert before == was, "what it was made from stays as it was"
+
+
+@pytest.mark.parametrize("keys", [20, 2 * FEW])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_difference_is_that_of_dictionaries(seed: int, keys: int) -> None:
+    draw = random.Random(seed)
+    one: SharedMap[str, object] = SharedMap()
+    for _ in range(20):
+        other = one
+        for _ in range(draw.randrange(3)):
+            other = other.updated(drawn(draw, keys))
+        for before in (one, dict(one.items()), SharedMap(dict(one.items()))):
+            found = {key: (was, now) for key, was, now in differing(before, other)}
+            assert found == {
+                key: (one.get(key), other.get(key)) for key in {*one, *other} if one.get(key) is not other.get(key)
+            }
+        assert SharedMap(dict(one.items())).become(other) == other
+        one = other
+
+
+@pytest.mark.parametrize("keys", [20, 2 * FEW])
+def test_equal_entries_become_the_same_objects(keys: int) -> None:
+    wanted = SharedMap({number: f"value {number}" for number in range(keys)})
+    held = SharedMap({number: "".join(["value ", str(number)]) for number in range(keys)})
+    assert [*unequal(held, wanted)]
+    assert held.like(wanted) is wanted
+    other = held.updated({3: "another"})
+    like = other.like(wanted)
+    assert like == other
+    ((left, _),) = unequal(like, wanted)
+    assert left[3] == "another"
+    assert other.like(other) is other
+
+
+def test_nothing_is_made_where_nothing_changes() -> None:
+    entries = {"a": 1}
+    assert updated(entries, {}) is entries
+    shared = SharedMap(entries)
+    assert shared.updated({}) is shared
+    assert SharedMap.of(shared) is shared
+    assert not [*unequal(shared, shared)]
+    assert not [*unequal(shared, SharedMap(shared))], "they have the same pieces"
+
+
+def test_a_change_copies_one_piece_of_many() -> None:
+    before = SharedMap({number: str(number) for number in range(4 * FEW)})
+    after = before.updated({5: "five"})
+    ((old, new),) = unequal(before, after)
+    assert len(old) < FEW / 4
+    assert {key: value for key, value in new.items() if old.get(key) != value} == {5: "five"}
