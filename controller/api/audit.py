@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from types import MappingProxyType
 
 import structlog
@@ -72,7 +72,7 @@ class AuditLog:
         ``why``: of a refusal. ``more``: none of it may be what a caller has sent."""
         if not (self._done_has_room(caller) if code == "OK" else self._refused_has_room(peer)):
             return
-        who = {"name": caller.name, "role": caller.role.value, "tenant": caller.tenant} if caller else {}
+        who = {"name": _printable(caller.name), "role": caller.role.value, "tenant": caller.tenant} if caller else {}
         shown = {
             **who,
             "method": method,
@@ -102,7 +102,8 @@ class AuditLog:
     def _begin_window(self) -> None:
         if not self._waiting:
             self._waiting = True
-            (self._later or asyncio.get_running_loop().call_later)(WINDOW_S, self._end_window)
+            # What binds log lines to the call that happens to begin the window is not for those at its end.
+            Context().run(self._later or asyncio.get_running_loop().call_later, WINDOW_S, self._end_window)
 
     def _end_window(self) -> None:
         if unwritten := self._refused[""]:

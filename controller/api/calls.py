@@ -21,6 +21,7 @@ import structlog
 from grpc_status import rpc_status
 
 from controller.api import guard
+from controller.api.access import OPEN_TO_ALL
 from controller.api.budget import COST, Budget, Call, CallLimits
 from controller.api.connections import Connection
 from controller.api.errors import TooSlow, status_of
@@ -90,7 +91,7 @@ class Calls(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         if handler not in self._handlers:
-            self._handlers[handler] = self._guarded(handler)
+            self._handlers[handler] = self._guarded(handler, details.method.startswith(OPEN_TO_ALL))
         return self._handlers[handler]
 
     async def run(self) -> None:
@@ -107,24 +108,28 @@ class Calls(grpc.aio.ServerInterceptor):
 
     # ---- one call
 
-    def _guarded(self, handler: Any) -> Any:
+    def _guarded(self, handler: Any, for_all: bool) -> Any:
+        """``for_all``: whoever calls it."""
         if handler.request_streaming:
-            return self._guarded_stream(handler)
-        return self._guarded_unary(handler)
+            return self._guarded_stream(handler, for_all)
+        return self._guarded_unary(handler, for_all)
 
-    def _guarded_unary(self, handler: Any) -> Any:
+    def _guarded_unary(self, handler: Any, for_all: bool) -> Any:
         decode, is_stream = handler.request_deserializer or bytes, handler.response_streaming
         answer = handler.unary_stream if is_stream else handler.unary_unary
 
         async def guarded(_requests: object, context: Context) -> Any:
-            call, connection = await self._begin(is_stream, context)
+            call, connection = await self._begin(is_stream, for_all, context)
             request = decode(await self._request(call, connection, context))
-            COST.set(lambda calls: self._budget.charge(call, calls, time.monotonic()))
             if is_stream:
                 return await _streamed(
                     answer(request, _Reading(context, self._ended_when_stalled(connection))), context
                 )
-            answered = await answer(request, context)
+            costs = COST.set(functools.partial(self._budget.charge, call))
+            try:
+                answered = await answer(request, context)
+            finally:
+                COST.reset(costs)
             if connection and not call.ended:
                 self._answered[call] = time.monotonic(), connection
             return answered
@@ -133,11 +138,11 @@ class Calls(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
         return grpc.stream_unary_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
 
-    def _guarded_stream(self, handler: Any) -> Any:
+    def _guarded_stream(self, handler: Any, for_all: bool) -> Any:
         """Reflection alone takes a stream of requests; each has to come in time."""
 
         async def guarded(_requests: object, context: Context) -> Any:
-            call, connection = await self._begin(True, context)
+            call, connection = await self._begin(True, for_all, context)
             self._budget.received(call)
             while True:
                 try:
@@ -154,8 +159,9 @@ class Calls(grpc.aio.ServerInterceptor):
 
         return grpc.stream_stream_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
 
-    async def _begin(self, is_stream: bool, context: Context) -> tuple[Call, Connection | None]:
-        """Within the budget of the client; the call counts until gRPC has sent its end. Raises the status else."""
+    async def _begin(self, is_stream: bool, for_all: bool, context: Context) -> tuple[Call, Connection | None]:
+        """Within the budget of the client; the call counts until gRPC has sent its end. Raises the status else. A call
+        that is ``for_all`` keeps its connection no place that others need: it may never end."""
         connection = self._relay.peer(context.peer())
         client = self._name_of(context) or (connection.client if connection else "unknown client")
         try:
@@ -166,6 +172,8 @@ class Calls(grpc.aio.ServerInterceptor):
         if connection:
             structlog.contextvars.bind_contextvars(peer=connection.peer)  # of this call's log lines
             self._relay.connections.call_began(connection, time.monotonic())
+            if for_all:
+                self._relay.connections.call_ended(connection, time.monotonic())
 
         def ended(_task: object) -> None:
             self._answered.pop(call, None)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from controller.api.budget import SMALL, Bucket
 from controller.api.connections import Connection, ConnectionLimits, Connections, Ended
-from controller.api.relayed import RECEIVED_BYTES, ClientEnd
+from controller.api.relayed import RECEIVED_BYTES, ClientEnd, Shares
 
 CALLS_AT_ONCE = 200
 """Calls that a client may begin in a moment before it has to keep to its calls per second."""
@@ -48,10 +48,15 @@ class CallsPerS(NamedTuple):
     of_all: float
 
 
+SHARE_CALLS = 20.0
+SHARE_S = 1 / 128
+"""What one connection may send at once: so many calls, and bytes of its client's for so long."""
+
+
 class Relay:
     """``refused`` is called with a reason, the peer and more words, if there are any, for each connection that is ended
-    here, or ended before its TLS handshake did. ``received``: where all
-    connections receive, since what comes is passed on at once."""
+    here, or ended before its TLS handshake did. ``received``: where all connections receive, since what comes is passed
+    on at once."""
 
     def __init__(
         self,
@@ -106,7 +111,7 @@ class Relay:
     def peer(self, grpc_peer: str) -> Connection | None:
         """The connection with this name in gRPC (``context.peer()``); None once it has ended."""
         prefix, _, number = grpc_peer.rpartition("/")
-        if not number.isdigit() or prefix + "/" != f"unix-abstract:{self._name}":
+        if not number.isdigit() or not prefix.startswith(f"unix-abstract:{self._name}"):
             return None
         return self.connections.get(int(number))
 
@@ -133,7 +138,9 @@ class Relay:
     def punish(self, connection: Connection) -> None:
         """A call of the client was refused, which costs as much as one that is answered: it counts as many bytes, so
         that a client that goes on regardless is read from less and less."""
-        self.too_fast_s(connection.client, REFUSED_CALL_BYTES, 0)
+        end = self._ends.get(connection.id)
+        if end and end.share:
+            self.too_fast_s(connection.client, end.share, REFUSED_CALL_BYTES, 0)
 
     def tick(self, now: float) -> None:
         """Ends connections that do nothing; to be called every second or so."""
@@ -184,23 +191,38 @@ class Relay:
         """The client has begun to speak."""
         self._end_all(self.connections.opened(end.connection, time.monotonic()))
         if end.connection.id in self._ends:
-            self._start(end.connect(f"\0{self._name}{end.connection.id}"))
+            # Any process can see such names, and take one that it can foresee.
+            self._start(end.connect(f"\0{self._name}{secrets.token_hex(8)}/{end.connection.id}"))
 
     def gone(self, connection: Connection) -> None:
         self._ends.pop(connection.id, None)
         self.connections.gone(connection)
 
-    def too_fast_s(self, client: str, size: int, calls: int) -> float:
+    def too_fast_s(self, client: str, share: Shares, size: int, calls: int) -> float:
         """How long to keep ``size`` bytes that the client has sent, which begin so many calls: gRPC would take in
         thousands at once, and all others would wait. Beyond what all clients may begin, those wait that have used more
-        than a small share of their own."""
+        than a small share of their own. ``share``: of the connection, of what its client may send: within it the
+        connection waits for no other one, as the programs behind one address need not know each other."""
         now = time.monotonic()
         wait_s = _bucket(self._bytes, client, self._bytes_per_s, self._bytes_per_s, now).spend(size, now)
+        if share.bytes.spend(size, now) == 0:
+            wait_s = 0.0
         if not calls:
             return wait_s
         own, all_s = self._calls_of(client, now), self._all_calls.spend(calls, now)
-        wait_s = max(wait_s, own.spend(calls, now))
+        own_s = own.spend(calls, now)
+        if share.calls.spend(calls, now) == 0:
+            return wait_s
+        wait_s = max(wait_s, own_s)
         return wait_s if own.left >= 1 - SMALL else max(wait_s, all_s)
+
+    def share(self) -> Shares:
+        """Of one connection, if its client has as many as it may."""
+        most, now = self._limits.of_client, time.monotonic()
+        return Shares(
+            Bucket(self._bytes_per_s / most, now, self._bytes_per_s * SHARE_S),
+            Bucket(self._calls_per_s.of_client / most, now, SHARE_CALLS),
+        )
 
     def _calls_of(self, client: str, now: float) -> Bucket:
         return _bucket(self._calls, client, self._calls_per_s.of_client, CALLS_AT_ONCE, now)

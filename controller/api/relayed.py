@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from controller.api.budget import Bucket
 from controller.api.connections import Connection
 from controller.api.handshakes import Handshake
 
@@ -45,8 +46,18 @@ class Owner(Protocol):
     def gone(self, connection: Connection) -> None:
         """It has ended."""
 
-    def too_fast_s(self, client: str, size: int, calls: int) -> float:
+    def too_fast_s(self, client: str, share: Shares, size: int, calls: int) -> float:
         """How long to keep so many bytes, which begin so many calls."""
+
+    def share(self) -> Shares:
+        """Of a connection that begins to send."""
+
+
+class Shares(NamedTuple):
+    """What one connection may send without waiting for others of its client."""
+
+    bytes: Bucket
+    calls: Bucket
 
 
 class CallCounter:
@@ -77,7 +88,7 @@ class ClientEnd(asyncio.BufferedProtocol):
     bytes that the client may send.
 
     It has no transport before the client has begun to speak, which would take more memory and time than all else that
-    a silent connection needs."""
+    a silent connection needs. ``share``: None until it has sent something."""
 
     __slots__ = (
         "_backend",
@@ -93,6 +104,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         "_too_fast",
         "_transport",
         "connection",
+        "share",
     )
 
     def __init__(self, relay: Owner, connection: Connection, sock: socket.socket, backend: str, has_tls: bool) -> None:
@@ -106,6 +118,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._server: asyncio.Transport | None = None
         self._held = b""
         self._calls: CallCounter | None = None
+        self.share: Shares | None = None
         self._server_is_full = False
         self._too_fast = False
         self._ended = False
@@ -264,7 +277,8 @@ class ClientEnd(asyncio.BufferedProtocol):
         if self._handshake:
             self._handshake.client_sent(data)
         calls = self._calls.begun(data) if self._calls else 0
-        wait_s = self._relay.too_fast_s(self.connection.client, len(data), calls)
+        self.share = self.share or self._relay.share()
+        wait_s = self._relay.too_fast_s(self.connection.client, self.share, len(data), calls)
         if wait_s:
             self._too_fast = True
             asyncio.get_running_loop().call_later(wait_s, self._in_time)

@@ -59,7 +59,7 @@ _PLAN_OF = attrgetter("plan", "plan_installed", "baseline_levels", "plan_demand_
 
 
 LINKS_OF_CALL = 64
-"""Virtual links that cost the control loop as much as a call, about."""
+"""Virtual links, or reported connections, that cost the control loop as much as a call, about."""
 
 Found = TypeVar("Found")
 
@@ -260,6 +260,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self, request: pb.ReportConnectionsRequest, _: Context
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
+        COST.get()(len(request.connections) / LINKS_OF_CALL)
         connections = await self._read(request, lambda: convert.connections(request))
         await self._ask(
             ReportConnections(JobId(request.job_id), request.address, connections, owner, CALLER.get().quota)

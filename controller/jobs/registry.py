@@ -185,7 +185,10 @@ class JobRegistry:
         that it reports them, and for a connection that another job has reported: all of them are refused then;
         ``InvalidInput`` for addresses that are not the job's, and for too many; ``Exhausted`` beyond the quota, which
         counts pairs with connections of an observed job."""
-        return self._put(self._with_reports(self.owned(job_id, owner), {address: reported}, quota))
+        job = self.owned(job_id, owner)
+        if self._connections.of(job_id).get(address) == reported:
+            return job
+        return self._put(self._with_reports(job, {address: reported}, quota))
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:

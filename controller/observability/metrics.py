@@ -5,7 +5,9 @@ In: the ``StatusBoard``; the certificate when TLS is configured. Out: ``/metrics
 
 from __future__ import annotations
 
+import io
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -169,7 +171,28 @@ def _break_off(client: _Client) -> None:
         client.sock.shutdown(socket.SHUT_RDWR)
 
 
+class _ToClient(io.BufferedIOBase):
+    """What is sent to a client. wsgiref prints a traceback for errors of TLS, not for a connection that has ended."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        try:
+            self._sock.sendall(data)
+        except ssl.SSLError as error:
+            raise BrokenPipeError(str(error)) from error
+        return len(data)
+
+
 class _Handler(WSGIRequestHandler):
+    def setup(self) -> None:
+        super().setup()
+        self.wfile = _ToClient(self.connection)
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Scrapes are no events."""
 

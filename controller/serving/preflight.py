@@ -37,19 +37,15 @@ def doubts(config: Config) -> Iterator[str]:
         with suppress(OSError):
             if path and (problem := replaceable(path.parent)):
                 yield f"{address}: others may put a socket of theirs in its place, and get tokens: {problem}"
+    if config.api.tokens:
+        for tenant in Identities.load(config.api.tokens).quotas_for_nobody:
+            yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
 
 
 def check_dates(config: Config) -> None:
     """Raises ``InvalidInput`` for certificates that are not valid now. A controller starts with them nevertheless: it
     repairs the fabric, also while nobody can ask it anything."""
     InvalidInput.refuse(validity.problems(config, time.time()))
-
-
-def doubts(config: Config) -> Iterator[str]:
-    """A sentence for each thing that works, and that an operator should know of."""
-    if config.api.tokens:
-        for tenant in Identities.load(config.api.tokens).quotas_for_nobody:
-            yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
 
 
 def _problems(config: Config) -> Iterator[FieldProblem]:

@@ -174,6 +174,35 @@ def test_a_client_that_sends_too_fast_is_slowed_down() -> None:
         assert time.monotonic() - began >= 1.0
 
 
+def test_programs_behind_one_address_do_not_wait_for_one_that_floods() -> None:
+    """Its connections, not the address, wait for what they have sent."""
+    with running_api(max_client_calls_per_s=20) as api, ExitStack() as stack:
+        for _ in range(4):
+            flood = stack.enter_context(raw(api))
+            flood.hello()
+            frames = b"".join(http2.headers(1 + 2 * n, STATUS) + http2.request(1 + 2 * n, b"") for n in range(1000))
+            flood.socket.setblocking(False)
+            with suppress(BlockingIOError):
+                flood.socket.sendall(frames)
+        with raw(api) as quiet:  # minutes behind the others, if they had one queue
+            quiet.hello()
+            quiet.call(1, STATUS, b"")
+            ended = (frame for frame in http2.frames(quiet.socket) if frame.stream == 1)
+            assert next(ended).kind == http2.Kind.HEADERS
+
+
+def test_health_watches_keep_no_place_that_calls_need() -> None:
+    """Whoever there is may open them, and they never end."""
+    with running_api(max_connections=4, max_client_connections=4) as api, ExitStack() as stack:
+        for _ in range(4):
+            watcher = stack.enter_context(raw(api, "127.0.0.2"))
+            watcher.hello()
+            watcher.call(1, HEALTH, b"")
+            assert watcher.answered()
+        with stub(api) as controller:
+            controller.GetStatus(pb.GetStatusRequest(), timeout=DEADLINE_S)
+
+
 # ---- calls
 
 

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from benchmarks.api_requests import raw
-from controller.api import guard
+from controller.api import convert, guard
 from controller.api.client import Client, Unreachable
 from controller.api.lease_tokens import LeaseTokens
 from controller.api.mapping import message_of
@@ -23,11 +23,12 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.server import ApiServer
 from controller.config import ApiConfig
-from controller.errors import AlreadyExists, Exhausted, SignalboxError
+from controller.errors import AlreadyExists, ConcurrentUpdate, Exhausted, SignalboxError
 from controller.jobs.messages import IterationTime
+from controller.jobs.spec import JobSpec
 from controller.status import StatusBoard
 from tests.support.wire.api_calls import detail, message, reason, refused, ring, violations
-from tests.support.wire.control_stand_in import H1, running_api
+from tests.support.wire.control_stand_in import H1, Running, running_api
 
 TOKENS = LeaseTokens.of(None)
 
@@ -286,3 +287,20 @@ def test_a_server_of_grpc_that_has_ended_by_itself_is_an_error() -> None:
     with pytest.raises(UnicodeDecodeError):
         asyncio.run(waits())
     server.stop()
+
+
+def test_an_update_that_was_merged_with_another_spec_is_aborted(
+    api: Running, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = client.register_job(ring()).job.uid
+    updated_spec = convert.updated_spec
+
+    def late(request: pb.UpdateJobRequest, current: JobSpec) -> tuple[JobSpec, JobSpec | None]:
+        merged = updated_spec(request, current)
+        api.control.registry.update(ring(size=9), uid)
+        return merged
+
+    monkeypatch.setattr(convert, "updated_spec", late)
+    with pytest.raises(ConcurrentUpdate, match="was updated at the same time"):
+        client.update_job(ring(lease_s=77), fields=["lease_s"])
+    assert client.get_job("ring").spec.lease.seconds == 30

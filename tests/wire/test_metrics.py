@@ -119,6 +119,20 @@ def test_with_authorities_a_scrape_needs_a_certificate(board: StatusBoard, autho
         assert "signalbox_pins 1.0\n" in get_over_tls(port, authority, authority.sign("prometheus"))
 
 
+def test_clients_that_go_before_their_answer_leave_no_traceback(
+    board: StatusBoard, authority: Authority, capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+    with secured(authority, board, mutual=False) as port:
+        for _ in range(10):
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                tls = context.wrap_socket(sock, server_hostname="127.0.0.1")
+                tls.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+                tls.close()
+        assert "signalbox_pins 1.0\n" in get_over_tls(port, authority)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_a_client_that_does_not_shake_hands_keeps_no_other_out(board: StatusBoard, authority: Authority) -> None:
     with (
         secured(authority, board, mutual=False) as port,

@@ -322,6 +322,12 @@ def test_a_former_owner_who_registers_again_is_told_that_the_job_is_anothers(ser
     assert job_is_as_it_was(served)
 
 
+def test_a_tenant_hears_of_no_alarm_but_its_own(served: Served) -> None:
+    with served.client("operator") as operator, served.client("red") as red:
+        assert [alarm.subject for alarm in operator.get_status().alarms] == ["spine1"]
+        assert not red.get_status().alarms
+
+
 def test_lists_have_the_callers_own_jobs(served: Served) -> None:
     seen = {}
     for name in TENANTS:

@@ -556,3 +556,10 @@ def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_o
         database.execute("UPDATE record SET value = replace(value, '7.5', '8.5') WHERE key = 'b'")
     with pytest.raises(InvalidInput, match=r"it is damaged: job 'b' is not what was written\. Nothing was changed"):
         StateStore(tmp_path).drop(["a"])
+
+
+def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
+    """That the disk has it cannot be tested here; that SQLite waits for the disk can (2 is FULL)."""
+    with closing(store_module._opened(tmp_path / "state.db")) as database:
+        assert database.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
