@@ -42,13 +42,18 @@ ENDED_AT_ONCE = 50
 log = LimitedLog(structlog.get_logger(__name__))
 
 
+_FROM_THE_START = ("tls",)
+"""Reasons that an alert asks for: an increase from nothing is none."""
+
+
 class Refusals:
     """Counts and logs what is refused and ended. ``publish`` takes the counts, by reason, when they have changed."""
 
     def __init__(self, publish: Callable[[Mapping[str, int]], None]) -> None:
         self._publish = publish
-        self._count: Counter[str] = Counter()
+        self._count: Counter[str] = Counter(dict.fromkeys(_FROM_THE_START, 0))
         self._published = 0
+        publish(dict(self._count))
 
     def add(self, reason: str, peer: str, why: str = "") -> None:
         self._count[reason] += 1
