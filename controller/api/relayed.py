@@ -101,7 +101,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._server_is_full = False
         self._too_fast = False
         self._ended = False
-        asyncio.get_running_loop().add_reader(sock, self._first_bytes)
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._first_bytes)
 
     async def connect(self, name: str) -> None:
         """To gRPC, from a socket of this name."""
@@ -160,7 +160,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         if self._transport:
             self._transport.abort()
         elif self._socket:
-            asyncio.get_running_loop().remove_reader(self._socket)
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
         self._relay.gone(self.connection)
@@ -232,7 +232,7 @@ class ClientEnd(asyncio.BufferedProtocol):
             if not PREFACE.startswith(self._held) and not TLS_HANDSHAKE.startswith(self._held):
                 self._relay.end(self.connection, "not_http2")
             return
-        asyncio.get_running_loop().remove_reader(self._socket)
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._count(self._held)
         self._relay.opened(self)
 
