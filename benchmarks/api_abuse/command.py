@@ -45,6 +45,7 @@ PROCESSES = 4
 CALLERS = 10
 CALLS_PER_S = 100.0
 REGISTRATION_EVERY_S = 0.25
+SLEEP_S = 0.01
 SWITCH_EVERY_S = 1.0
 SETTLE_S = 5.0
 MOST_S = 60.0
@@ -58,8 +59,10 @@ _NUMBERS = count(1)
 
 @dataclass
 class Beside:
-    """What clients and switches that mean well have seen."""
+    """What clients and switches that mean well have seen. ``late_ms``: how late a thread beside them wakes that only
+    sleeps, which the machine and this process add to every figure."""
 
+    late_ms: list[float] = field(default_factory=list)
     calls_ms: list[float] = field(default_factory=list)
     registrations_ms: list[float] = field(default_factory=list)
     switches_s: list[float] = field(default_factory=list)
@@ -72,6 +75,8 @@ class Result:
     """``lost``: acknowledged registrations that a restarted controller does not know. ``open``: by the attackers, at
     the end; ``ended``: how many the controller ended, by kind. ``refused``: as the controller counts, by reason."""
 
+    late_alone_ms: Spread | None
+    late_ms: Spread | None
     alone_ms: Spread | None
     beside_ms: Spread | None
     registrations_ms: Spread | None
@@ -138,6 +143,13 @@ def call_at_a_rate(address: str, token: str, first_s: float, beside: Beside, sto
             except SignalboxError as error:
                 beside.errors[f"{type(error).__name__}: {error}"[:120]] += 1
             due += period_s
+
+
+def sleep(beside: Beside, stopping: threading.Event) -> None:
+    while not stopping.is_set():
+        due = time.monotonic() + SLEEP_S
+        time.sleep(SLEEP_S)
+        beside.late_ms.append(1000 * (time.monotonic() - due))
 
 
 def register(address: str, beside: Beside, stopping: threading.Event) -> None:
@@ -255,6 +267,8 @@ def measure(idle: int, half_open: int, watchers: int, per_s: float, again: bool,
         wait_for(lambda: controller.ready(restarted), "the controller", MOST_S, 0.05)
         known = {found.spec.job_id for found in restarted.list_jobs()}
     return Result(
+        late_alone_ms=Spread.of(alone.late_ms),
+        late_ms=Spread.of(beside.late_ms),
         alone_ms=Spread.of(alone.calls_ms),
         beside_ms=Spread.of(beside.calls_ms),
         registrations_ms=Spread.of(beside.registrations_ms),
@@ -280,6 +294,7 @@ def well_meaning(address: str, openflow_port: int, token: str, beside: Beside) -
     ]
     return [
         *callers,
+        lambda stopping: sleep(beside, stopping),
         lambda stopping: register(address, beside, stopping),
         lambda stopping: connect_switches(openflow_port, beside, stopping),
     ]
@@ -304,7 +319,9 @@ def rows(result: Result) -> list[dict[str, str | float]]:
     found: list[dict[str, str | float]] = []
     for what, spread in (
         ("call, nothing else (ms)", result.alone_ms),
+        ("a thread wakes late, nothing else (ms)", result.late_alone_ms),
         ("call (ms)", result.beside_ms),
+        ("a thread wakes late (ms)", result.late_ms),
         ("registration (ms)", result.registrations_ms),
         ("switch connects (s)", result.switches_s),
     ):

@@ -18,12 +18,15 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
-from controller.api.budget import SMALL, Bucket
+from controller.api.budget import Bucket
 from controller.api.connections import Connection, ConnectionLimits, Connections, Ended
 from controller.api.relayed import RECEIVED_BYTES, ClientEnd, Shares
 
 CALLS_AT_ONCE = 200
 """Calls that a client may begin in a moment before it has to keep to its calls per second."""
+CATCHING_UP = 0.5
+"""A client that has this share of them left does not wait for calls that others have begun: one that was held up for a
+moment sends together what was due meanwhile."""
 ACCEPTED_AT_ONCE = 32
 ACCEPT_PAUSE_S = 0.1
 """After accepting has failed, which is for lack of descriptors."""
@@ -201,8 +204,8 @@ class Relay:
     def too_fast_s(self, client: str, share: Shares, size: int, calls: int) -> float:
         """How long to keep ``size`` bytes that the client has sent, which begin so many calls: gRPC would take in
         thousands at once, and all others would wait. Beyond what all clients may begin, those wait that have used more
-        than a small share of their own. ``share``: of the connection, of what its client may send: within it the
-        connection waits for no other one, as the programs behind one address need not know each other."""
+        than half of their own. ``share``: of the connection, of what its client may send: within it the connection
+        waits for no other one, as the programs behind one address need not know each other."""
         now = time.monotonic()
         wait_s = _bucket(self._bytes, client, self._bytes_per_s, self._bytes_per_s, now).spend(size, now)
         if share.bytes.spend(size, now) == 0:
@@ -214,7 +217,7 @@ class Relay:
         if share.calls.spend(calls, now) == 0:
             return wait_s
         wait_s = max(wait_s, own_s)
-        return wait_s if own.left >= 1 - SMALL else max(wait_s, all_s)
+        return wait_s if own.left >= CATCHING_UP else max(wait_s, all_s)
 
     def share(self) -> Shares:
         """Of one connection, if its client has as many as it may."""

@@ -122,7 +122,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         self._server_is_full = False
         self._too_fast = False
         self._ended = False
-        asyncio.get_running_loop().add_reader(sock, self._first_bytes)
+        asyncio.get_running_loop().add_reader(sock.fileno(), self._first_bytes)
 
     async def connect(self, name: str) -> None:
         """To gRPC, from a socket of this name."""
@@ -186,7 +186,7 @@ class ClientEnd(asyncio.BufferedProtocol):
         if self._transport:
             self._transport.abort()
         elif self._socket:
-            asyncio.get_running_loop().remove_reader(self._socket)
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
         self._relay.gone(self.connection)
@@ -268,7 +268,7 @@ class ClientEnd(asyncio.BufferedProtocol):
             return
         else:
             self._handshake = Handshake()
-        asyncio.get_running_loop().remove_reader(self._socket)
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._count(self._held)
         self._relay.opened(self)
 

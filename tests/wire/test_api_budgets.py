@@ -86,7 +86,7 @@ def stub(api: Running) -> Iterator[Any]:
 
 
 def test_a_connection_that_says_nothing_ends_and_one_that_makes_no_call_too() -> None:
-    with running_api(silent_s=0.1) as api, raw(api) as silent, raw(api) as waiting:
+    with running_api(silent_s=0.5) as api, raw(api) as silent, raw(api) as waiting:
         waiting.hello()
         silent.wait_closed()
         waiting.wait_closed()
@@ -207,7 +207,7 @@ def test_health_watches_keep_no_place_that_calls_need() -> None:
 
 
 def test_a_call_without_its_request_ends() -> None:
-    with running_api(silent_s=0.1) as api, raw(api) as client:
+    with running_api(silent_s=0.5) as api, raw(api) as client:
         client.hello()
         client.call(1, STATUS)
         ended = (frame for frame in http2.frames(client.socket) if frame.stream == 1 and frame.flags & http2.END_STREAM)
@@ -299,7 +299,7 @@ def test_a_client_that_goes_leaves_nothing_behind() -> None:
 
 def test_what_a_call_has_taken_is_free_without_a_garbage_collection() -> None:
     """gRPC's part of it too, which hangs on the context: tens of kB for each call."""
-    with running_api(silent_s=0.2) as api, raw(api) as client:
+    with running_api(silent_s=0.5) as api, raw(api) as client:
         client.hello()
         gc.collect()
         gc.disable()

@@ -18,6 +18,7 @@ import pytest
 
 from controller.config import Strategy
 from controller.errors import InvalidInput, NotFound
+from controller.jobs import state_database
 from controller.jobs import store as store_module
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.ends import EndReason, JobEnd
@@ -180,17 +181,17 @@ def write_format(version: int, directory: Path, records: Mapping[tuple[str, str]
     database = sqlite3.connect(directory / "state.db", isolation_level=None)
     with closing(database):
         database.execute("PRAGMA journal_mode = WAL")
-        for statement in store_module.TABLES.split(";")[:-1]:
+        for statement in state_database.TABLES.split(";")[:-1]:
             database.execute(statement)
         total = 0
         for (kind, key), value in records.items():
-            own = store_module._checksum(kind, key, value)
+            own = state_database.checksum(kind, key, value)
             total ^= int.from_bytes(own)
             insert = "INSERT INTO record (kind, key, value, checksum) VALUES (?, ?, ?, ?)"
             database.execute(insert, (kind, key, value, own))
-        revision = store_module._sealed(2, len(records), total)
+        revision = state_database.sealed(2, len(records), total)
         database.execute("INSERT INTO revision VALUES (?, ?, ?, ?)", revision)
-        database.execute(f"PRAGMA application_id = {store_module.APPLICATION}")
+        database.execute(f"PRAGMA application_id = {state_database.APPLICATION}")
         database.execute(f"PRAGMA user_version = {version}")
 
 
@@ -358,7 +359,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SavedSt
     with pytest.MonkeyPatch.context() as patch:
         for number, (before, after) in enumerate(pairwise(commits)):
             if number == len(commits) // 2:
-                patch.setattr(store_module, "_empty_log", lambda _database: None)
+                patch.setattr(store_module, "empty_log", lambda _database: None)
             commit(store, before, after)
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*-shm"))
     store.close()
@@ -443,13 +444,13 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[sqlite3.Connection] = []
-    original = store_module._opened
+    original = state_database.opened
 
     def remember(path: Path) -> sqlite3.Connection:
         opened.append(original(path))
         return opened[-1]
 
-    monkeypatch.setattr(store_module, "_opened", remember)
+    monkeypatch.setattr(store_module, "opened", remember)
     store = StateStore(tmp_path)
     before = store.load()
     store.begin()
@@ -560,6 +561,24 @@ def test_nothing_is_dropped_of_an_unknown_job_a_used_directory_a_damaged_state_o
 
 def test_a_commit_is_on_disk_when_it_returns(tmp_path: Path) -> None:
     """That the disk has it cannot be tested here; that SQLite waits for the disk can (2 is FULL)."""
-    with closing(store_module._opened(tmp_path / "state.db")) as database:
+    with closing(state_database.opened(tmp_path / "state.db")) as database:
         assert database.execute("PRAGMA synchronous").fetchone() == (2,)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("name", ["state.db", "lock"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_changes_are_refused_when_a_file_lost_its_name(tmp_path: Path, name: str, replaced: bool) -> None:
+    """What is written into a file without a name is gone after a restart; a lock that is gone keeps no other out."""
+    store = StateStore(tmp_path)
+    store.load()
+    store.begin()
+    (tmp_path / name).rename(tmp_path / "elsewhere")
+    if replaced:
+        (tmp_path / name).touch()
+    refused = commit(store, NOTHING, full())
+    assert str(refused).endswith(f"{name} was {'replaced' if replaced else 'removed'} while the controller runs")
+    (tmp_path / "elsewhere").replace(tmp_path / name)
+    assert commit(store, NOTHING, full()) == 1
+    store.close()
+    assert read(tmp_path) == full()

@@ -1,0 +1,27 @@
+"""Whose calls wait for those of others."""
+
+from __future__ import annotations
+
+from controller.api.connections import ConnectionLimits
+from controller.api.relay import CALLS_AT_ONCE, SHARE_CALLS, CallsPerS, Relay
+
+
+def relay() -> Relay:
+    return Relay(ConnectionLimits(10, 10, 10.0, 1.0), 1e9, CallsPerS(800.0, 1000.0), lambda *_: None)
+
+
+def test_who_catches_up_does_not_wait_for_the_calls_of_others_and_who_begins_many_does() -> None:
+    r = relay()
+    assert r.too_fast_s("attacker", r.share(), 1, 5000) > 1
+    catching_up = r.share()
+    assert r.too_fast_s("catches up", catching_up, 1, CALLS_AT_ONCE // 4) == 0
+    assert r.too_fast_s("catches up", catching_up, 1, CALLS_AT_ONCE // 8) == 0
+    assert r.too_fast_s("many", r.share(), 1, CALLS_AT_ONCE - 1) > 1
+
+
+def test_a_connection_within_its_share_does_not_wait_for_others_of_its_client() -> None:
+    r = relay()
+    assert r.too_fast_s("a", r.share(), 1, 5000) > 5
+    quiet = r.share()
+    assert r.too_fast_s("a", quiet, 1, int(SHARE_CALLS)) == 0
+    assert r.too_fast_s("a", quiet, 1, 5) > 5
