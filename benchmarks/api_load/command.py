@@ -1,7 +1,7 @@
 """Clients that renew, report, read and change thousands of jobs: what the API answers, and what the control loop pays.
 
     .venv/bin/python -m benchmarks api-load [--seconds 60] [--only pending|pinned] [--json]
-    .venv/bin/python -m benchmarks api-load --kill N | --restarts N [--jobs 2000] [--seed 1]
+    .venv/bin/python -m benchmarks api-load --kill N | --restarts N [--jobs 2000] [--seed 1] [--within SECONDS]
 
 200 clients send 400 calls a second in an open loop, to 2,000 jobs of 8 to 64 endpoints whose hosts are unknown, and to
 1,000 jobs that are pinned on a fabric in memory (``controller``). Beside each stands the same load on a server with
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import signal
 import tempfile
 import time
@@ -212,15 +213,16 @@ def main(
     jobs: Annotated[int, typer.Option(help="Instead of 2,000 pending or 1,000 pinned ones.")] = 0,
     kill: Annotated[int, typer.Option(help="SIGKILL at so many random instants instead.")] = 0,
     restarts: Annotated[int, typer.Option(help="So many restarts with 2,000 jobs instead.")] = 0,
+    within: Annotated[float, typer.Option(help="Seconds after which no other kill or restart begins.")] = math.inf,
     as_json: AsJson = False,
 ) -> None:
     """Load the API with clients of thousands of jobs."""
     if kill:
-        kills = killed(kill, jobs or PENDING_JOBS, seed)
+        kills = killed(kill, jobs or PENDING_JOBS, seed, within)
         report(asdict(kills), RESULTS.with_name("api_load_killed.json"), lambda: _killed_table(kills), as_json)
         return
     if restarts:
-        starts = restarted(restarts, jobs or PENDING_JOBS, seed)
+        starts = restarted(restarts, jobs or PENDING_JOBS, seed, within)
         report(asdict(starts), RESULTS.with_name("api_load_restarts.json"), lambda: _restarts_table(starts), as_json)
         return
     results = []

@@ -88,16 +88,18 @@ class Kills:
     start_s: list[float] = field(default_factory=list)
 
 
-def restarted(count: int, jobs: int, seed: int) -> Restarts:
-    """Starts a controller with so many jobs, and asks it for them from its first moment on. Raises
-    ``SignalboxError``."""
-    draw = random.Random(seed)
+def restarted(count: int, jobs: int, seed: int, within_s: float) -> Restarts:
+    """Starts a controller with so many jobs, and asks it for them from its first moment on. ``within_s``: no other
+    start begins later. Raises ``SignalboxError``."""
+    draw, ends = random.Random(seed), time.monotonic() + within_s
     wrong, answer_s, answer_cpu_s, bare_cpu_s = 0, list[float](), list[float](), list[float]()
     stages: list[dict[str, float]] = []
     with _folder() as folder:
         controller = ControllerProcess(folder, settings=SETTINGS, program=PROGRAM)
         uids = {job_id: _uid(token) for job_id, token in filled(folder / "state", pending_jobs(seed), jobs).items()}
         for _ in range(count):
+            if time.monotonic() > ends:
+                break
             bare_cpu_s.append(_bare_cpu_s())
             began = controller.start("--measured", str(folder / "measured.json"))
             asked = [draw.choice(list(uids)) for _ in range(1 + ASKED)]
@@ -110,29 +112,31 @@ def restarted(count: int, jobs: int, seed: int) -> Restarts:
             controller.stop()
             stages.append(json.loads((folder / "measured.json").read_text())["start_cpu_s"])
     took = Spread.of(answer_s), Spread.of(answer_cpu_s), Spread.of(bare_cpu_s)
-    return Restarts(seed, count, jobs, count * (1 + ASKED), wrong, *took, _medians(stages))
+    return Restarts(seed, len(stages), jobs, len(stages) * (1 + ASKED), wrong, *took, _medians(stages))
 
 
-def killed(count: int, jobs: int, seed: int) -> Kills:
-    """SIGKILL at random instants of the load, always with the same state directory. Raises ``SignalboxError``."""
-    draw, spec, result = random.Random(seed), pending_jobs(seed), Kills(seed, count, jobs)
-    errors = Counter[str]()
+def killed(count: int, jobs: int, seed: int, within_s: float) -> Kills:
+    """SIGKILL at random instants of the load, always with the same state directory. ``within_s``: no other load begins
+    later. Raises ``SignalboxError``."""
+    draw, spec, result = random.Random(seed), pending_jobs(seed), Kills(seed, 0, jobs)
+    errors, ends = Counter[str](), time.monotonic() + within_s
     with _folder() as folder:
         controller = ControllerProcess(folder, settings=SETTINGS, program=PROGRAM)
         tokens, unsure = filled(folder / "state", spec, jobs), set[str]()
-        for turn in range(count + 1):
+        while True:
             began = controller.start("--measured", str(folder / "measured.json"))
             _wait_until_it_listens(controller)
             with Client(controller.address) as client:
                 found = [(job.spec.job_id, job.uid) for job in client.list_jobs()]
             result.start_s.append(time.monotonic() - began)
             _compare(result, tokens, unsure, found)
-            if turn == count:
+            if result.kills == count or time.monotonic() > ends:
                 break
+            result.kills += 1
             # Of a job whose registration was not answered nobody has the token: it stays as it is.
             lonely = {job_id for job_id, _ in found} - tokens.keys()
             known = {job_id: tokens[job_id] for job_id, _ in found if job_id in tokens}
-            clients, outcome = asyncio.run(_until_killed(controller, known, spec, draw, seed + turn))
+            clients, outcome = asyncio.run(_until_killed(controller, known, spec, draw, seed + result.kills))
             result.acknowledged += sum(len(outcome.took_s[kind]) for kind in ("register", "deregister"))
             result.unsure += len(clients.unsure)
             errors += Counter({text: n for text, n in outcome.errors.items() if ": UNAVAILABLE" not in text})

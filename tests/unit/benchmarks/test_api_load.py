@@ -1,0 +1,33 @@
+"""What the load benchmark concludes from jobs that are there after a kill, and the state that it starts with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.api_load.load import pending_jobs
+from benchmarks.api_load.restarts import Kills, _compare, _medians, filled
+from controller.api.lease_tokens import LeaseTokens
+from controller.jobs.store import StateStore
+
+
+def test_a_state_that_was_filled_has_the_jobs_that_the_tokens_are_of(tmp_path: Path) -> None:
+    tokens = filled(tmp_path, pending_jobs(1), 3)
+    store = StateStore(tmp_path)
+    jobs = store.load().jobs
+    store.close()
+    of = LeaseTokens.of(tmp_path)
+    assert {job.job_id: job.uid for job in jobs} == {job_id: of.uid(token) for job_id, token in tokens.items()}
+    assert len(jobs) == 3
+
+
+def test_what_is_missing_or_too_much_after_a_kill_is_counted() -> None:
+    result = Kills(seed=1, kills=1, jobs=3)
+    tokens = {job_id: f"{job_id}-uid.mac" for job_id in ("there", "other", "missing")}
+    found = [("there", "there-uid"), ("other", "new-uid"), ("perhaps", "x"), ("nobody", "y"), ("nobody", "y")]
+    _compare(result, tokens, {"perhaps", "perhaps not"}, found)
+    assert (result.lost, result.risen, result.twice) == (2, 1, 1)
+
+
+def test_stages_are_told_by_what_each_took() -> None:
+    starts = [{"imports": 2.0, "read": 3.0}, {"imports": 1.0, "read": 1.5}, {"imports": 3.0, "read": 3.25}]
+    assert _medians(starts) == {"imports": 2.0, "read": 0.5}
