@@ -164,7 +164,8 @@ _LENGTHS: Mapping[str, str] = {
 
 
 def field_problems(error: ValidationError, model: type[BaseModel]) -> tuple[FieldProblem, ...]:
-    """A problem per wrong field, by its path in the data (``groups[0].name``)."""
+    """A problem per wrong field, by its path in the data (``groups[0].name``). With ``hide_input_in_errors`` in the
+    model's configuration no value is repeated."""
     errors: list[Any] = list(error.errors(include_url=False))
     # pydantic counts only the right items of a list: "too short" beside a wrong item says nothing.
     parents = {e["loc"][:depth] for e in errors for depth in range(len(e["loc"]))}
@@ -191,7 +192,8 @@ def _message(error: Any, model: type[BaseModel]) -> str:
     else:
         message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
     shown = repr(error["input"])
-    return message if kind == "missing" or len(shown) > MAX_SHOWN_CHARS else f"{message} (given: {shown})"
+    hidden = kind == "missing" or model.model_config.get("hide_input_in_errors") or len(shown) > MAX_SHOWN_CHARS
+    return message if hidden else f"{message} (given: {shown})"
 
 
 def _fields(model: type[BaseModel], location: tuple[int | str, ...]) -> str:

@@ -55,7 +55,9 @@ _Tenant = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,63}$")]
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    """No value is in an error: it may be a token that someone has written where its SHA-256 belongs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class _Identity(_Table):

@@ -9,7 +9,9 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -18,7 +20,9 @@ import pytest
 
 from controller.api.certificates import Credentials
 from controller.api.client import Client, Unreachable
+from controller.api.identities import new_token
 from controller.errors import NotFound, SignalboxError, Unauthenticated
+from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
 from controller.jobs.store import StateStore
 from mininet_topos.controller_process import ControllerProcess, free_port
@@ -96,14 +100,15 @@ class Reloaded:
         with urlopen(f"https://127.0.0.1:{self.metrics_port}/metrics", timeout=10, context=context) as answer:
             return str(answer.read().decode())
 
-    def metrics_over(self, authority: Authority) -> bytes:
+    def metrics_over(self, authority: Authority, most: int = 15) -> bytes:
+        """The first bytes of the answer."""
         context = ssl.create_default_context(cafile=str(authority.certificate))
         with (
             socket.create_connection(("127.0.0.1", self.metrics_port), timeout=10) as sock,
             context.wrap_socket(sock, server_hostname="127.0.0.1") as tls,
         ):
             tls.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            return tls.recv(15)
+            return b"".join(iter(partial(tls.recv, most), b""))[:most]
 
     def openflow_over(self, authority: Authority) -> str | None:
         """The TLS version, once the controller has shown a certificate of the authority."""
@@ -244,16 +249,50 @@ def test_the_log_level_changes_and_what_needs_a_restart_is_named(controller: Rel
     assert controller.log().count("event=audit") == before
 
 
-def test_no_secret_is_in_the_log(controller: Reloaded) -> None:
-    with pytest.raises(Unauthenticated):
-        controller.status("sbx_wrong", controller.first)
-    with controller.client("old", controller.first) as client:
-        client.replan()
+def test_no_secret_is_in_the_log_or_the_metrics_whatever_fails(controller: Reloaded) -> None:
+    """Nor is a part of one."""
+    token, sha256 = new_token()
+    controller.accept("old")
+    with controller.tokens.open("a") as file:
+        file.write(f'\n[[token]]\nname = "ops"\nrole = "operator"\nsha256 = "{sha256}"\n')
+    controller.hang_up("event=reloaded")
+    request_id = "request-id-that-nobody-may-know"
+    spec = JobSpec.parse({"job_id": "secretive", "endpoints": ["10.0.5.1", "10.0.5.2"]})
+    with controller.client(token, controller.first) as client:
+        lease_token = client.register_job(spec, request_id=request_id).lease_token
+        failing: list[Callable[[str], object]] = [
+            lambda wrong: client.renew_lease("secretive", wrong),
+            lambda wrong: client.report_iterations("secretive", [IterationTime(1, -1.0, 1.0)], wrong),
+            lambda wrong: client.report_connections("secretive", "192.0.2.1", [], wrong),
+            lambda wrong: client.update_job(spec.model_copy(update={"lease_s": 0.0}), lease_token=wrong),
+            lambda wrong: client.deregister_job("nobody", wrong),
+            lambda wrong: client.register_job(
+                spec.model_copy(update={"max_subflows": 4}), lease_token=wrong, request_id=2 * request_id
+            ),
+        ]
+        metadata = client._metadata
+        for value in (f"Basic {token}", f"Bearer {token}A", token):
+            client._metadata = (("authorization", value),)
+            with pytest.raises(Unauthenticated):
+                client.get_status()
+        client._metadata = (*metadata, *metadata)
+        with pytest.raises(Unauthenticated):
+            client.get_status()
+        client._metadata = metadata
+        for call in failing:
+            for wrong in (f"{lease_token}A", lease_token[:-1] + "\u00e9", lease_token):
+                with suppress(SignalboxError):
+                    call(wrong)
+        client.deregister_job("secretive", lease_token)
+    controller.tokens.write_text(f'[[token]]\nname = "a"\nrole = "reader"\nsha256 = "{token}"\n{token} = 1')
+    controller.hang_up('event="not reloaded: nothing has changed"')
     log = controller.log()
-    assert "name=old" in log
-    assert "sbx_wrong" not in log
-    assert hashlib.sha256(b"old").hexdigest() not in log
-    assert "PRIVATE KEY" not in log
+    assert all(seen in log for seen in ("name=ops", "UNAUTHENTICATED", "PERMISSION_DENIED", "token[0].sha256"))
+    key = (controller.folder / "state" / "lease.key").read_bytes()
+    secrets = (token, sha256, lease_token.partition(".")[2], request_id, key.hex(), "PRIVATE KEY", repr(key)[2:-1])
+    written = log + controller.metrics_over(controller.first, 1 << 20).decode()
+    assert "signalbox_" in written
+    assert not [secret for secret in secrets if secret[:20] in written.replace(f"token[0].{token}", "")]
 
 
 def test_a_standby_keeps_the_signal_until_it_takes_over(tmp_path: Path) -> None:

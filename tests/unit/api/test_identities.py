@@ -113,6 +113,17 @@ def test_every_wrong_entry_is_named(file: Path) -> None:
     ]
 
 
+def test_a_token_in_the_place_of_its_hash_is_not_repeated(file: Path) -> None:
+    token, _ = new_token()
+    file.write_text(
+        f'[[token]]\nname = "a"\nrole = "{token}"\nsha256 = "{token}"\ntoken = "{token}"\n'
+        f'[[tenant]]\nname = "a"\nmax_jobs = "{token}"\n'
+    )
+    found = problems(file)
+    assert len(found) == 4
+    assert token not in str(found)
+
+
 def test_what_is_there_twice_is_refused(file: Path) -> None:
     file.write_text(FILE + FILE)
     assert problems(file) == [
