@@ -29,11 +29,11 @@ class Held:
         self.begun = threading.Event()
         self.may_end = threading.Event()
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **more: Any) -> Any:
         self.calls += 1
         self.begun.set()
         assert self.may_end.wait(DEADLINE_S)
-        return self._function(*args)
+        return self._function(*args, **more)
 
 
 @contextmanager
