@@ -21,7 +21,7 @@ import pytest
 from controller.api.certificates import Credentials
 from controller.api.client import Client, Unreachable
 from controller.api.identities import new_token
-from controller.errors import NotFound, SignalboxError, Unauthenticated
+from controller.errors import NotFound, SignalboxError, Unauthenticated, WrongLeaseToken
 from controller.jobs.messages import IterationTime
 from controller.jobs.spec import JobSpec
 from controller.jobs.store import StateStore
