@@ -24,6 +24,7 @@ from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.watched_job import WatchedJob, count_pairs
+from controller.memo import Changed
 
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""
@@ -48,6 +49,7 @@ class MeasuredDemand:
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
+        self._changed = Changed[JobId]()
         self._announced = Announcements()
         self._wanted: dict[JobId, int] = {}
         self._waiting: deque[JobId] = deque()
@@ -82,9 +84,11 @@ class MeasuredDemand:
         """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now.
         ``measured``: as it was before a restart."""
         known = self._jobs
-        gone = {job_id for job_id, one in known.items() if job_id not in jobs or jobs[job_id].spec is not one.job.spec}
+        changed = self._changed(jobs)
+        gone = known.keys() - jobs.keys()
+        gone |= {one for one in changed if one in known and jobs[one].spec is not known[one].job.spec}
         left = [known.pop(job_id) for job_id in gone]
-        new = [job for job_id, job in jobs.items() if job_id not in known]
+        new = [jobs[job_id] for job_id in changed if job_id not in known]
         if not left and not new:
             return
         for watched in left:
