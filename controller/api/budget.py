@@ -5,7 +5,6 @@ In: calls that begin and end, with ``now`` in monotonic seconds. Out: ``Exhauste
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -125,11 +124,11 @@ class Budget:
             counted.receiving[call] = None
         return call
 
-    def charge(self, call: Call, calls: float, now: float | None = None) -> None:
+    def charge(self, call: Call, calls: float, now: float) -> None:
         """The call costs as much as so many more: its client makes no other until they would have been allowed."""
         if not call.ended:
             for used in (self._clients[call.client], self._all):
-                used.bucket.spend(calls, time.monotonic() if now is None else now)
+                used.bucket.spend(calls, now)
 
     def received(self, call: Call) -> None:
         """Its request has come, or never will; a second time does nothing."""

@@ -130,7 +130,7 @@ class Calls(grpc.aio.ServerInterceptor):
                 return await _streamed(
                     answer(request, _Reading(context, self._ended_when_stalled(connection))), context
                 )
-            costs = COST.set(functools.partial(self._budget.charge, call))
+            costs = COST.set(functools.partial(self._charge, call))
             try:
                 answered = await answer(request, context)
             finally:
@@ -163,6 +163,9 @@ class Calls(grpc.aio.ServerInterceptor):
                     await reading.write(response)
 
         return grpc.stream_stream_rpc_method_handler(_freed(guarded), None, handler.response_serializer)
+
+    def _charge(self, call: Call, calls: float) -> None:
+        self._budget.charge(call, calls, time.monotonic())
 
     async def _begin(self, is_stream: bool, for_all: bool, context: Context) -> tuple[Call, Connection | None]:
         """Within the budget of the client; the call counts until gRPC has sent its end. Raises the status else. A call

@@ -164,7 +164,8 @@ class Client:
 
     def update_job(self, spec: JobSpec, fields: Iterable[str] = (), lease_token: str | None = None) -> pb.Job:
         """Change the spec of a registered job. ``fields``: of ``spec``, which to change; all when empty. Raises
-        ``NotFound``, ``WrongLeaseToken``, and ``Conflict`` as ``register_job``."""
+        ``NotFound``, ``WrongLeaseToken``, ``Conflict`` as ``register_job``, and ``ConcurrentUpdate`` when the job was
+        updated at the same time."""
         mask = FieldMask(paths=[path_in_proto(pb.JobSpec, name)[0] for name in fields])
         token = self._token(spec.job_id, lease_token)
         request = pb.UpdateJobRequest(spec=convert.spec_message(spec), update_mask=mask, lease_token=token)
