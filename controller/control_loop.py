@@ -106,7 +106,7 @@ class ControlLoop:
         problem = self.derived.problem()
         if lost := self.derived.routed_lost_links():
             s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
-        sources = {job.id: s.demand.demands[job.id].source for job in self.derived.ready()}
+        sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(problem, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
@@ -142,9 +142,9 @@ class ControlLoop:
         s = self.state
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
-        jobs = tuple(job.registration for job in s.jobs.jobs.values())
-        of_jobs = s.demand.measured, s.jobs.connections, s.jobs.ends.saved
-        return list(s.commits.begin(SavedState(jobs, s.strategy, s.routes.shares, *of_jobs), now))
+        of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
+        state = SavedState(self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs)
+        return list(s.commits.begin(state, now))
 
     def _rules_due(self, now: float) -> bool:
         return self._pending.has_due(Work.RULES, now)

@@ -173,10 +173,10 @@ async def _until_killed(
 def filled(state_dir: Path, spec: Spec, count: int) -> dict[str, str]:
     """Saves so many jobs as a controller would have; returns their lease tokens by id. Raises ``OSError``."""
     store, done = StateStore(state_dir), Future[int | OSError]()
-    before, jobs = store.load(), tuple(Registration(spec()) for _ in range(count))
+    before, jobs = store.load(), [Registration(spec()) for _ in range(count)]
     tokens = LeaseTokens.of(state_dir)
     store.begin()
-    store.commit(changes(before, SavedState(jobs)), done.set_result)
+    store.commit(changes(before, SavedState({job.job_id: job for job in jobs})), done.set_result)
     store.close()
     if isinstance(error := done.result(), OSError):
         raise error

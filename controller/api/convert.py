@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -274,6 +275,7 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
     """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
+    oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
     return message_of(
         pb.GetStatusResponse,
         status,
@@ -286,7 +288,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         jobs_pending=sum(job.state == "pending" for job in status.jobs.values()),
         rules=sum(switch.rules for switch in status.switches.values()),
         counters_age=None if status.counters_at is None else duration(now - status.counters_at),
-        alarms=[alarm_message(alarm, unix_now - now) for alarm in status.alarms],
+        alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
         network_efficiency=status.network_efficiency if status.jobs else None,
         jobs_learning=sum(demand.learning for demand in status.demands.values()),

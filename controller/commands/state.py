@@ -55,7 +55,7 @@ def drop_saved(
 def _row(key: Key, text: str, version: int) -> Iterator[str]:
     """What is after the id."""
     try:
-        (job,) = decode([(key, text)], version).jobs
+        (job,) = decode([(key, text)], version).jobs.values()
     except Unreadable as error:
         yield from ("", "", "", "", str(error).removeprefix(f"{Kind.JOB} {key.key!r}: "))
         return

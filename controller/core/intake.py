@@ -223,7 +223,7 @@ class Intake:
             return NOTHING
         s.routes.release(jobs)
         changed = self._changed(now)
-        return changed | at_once(Work.SAVE) if s.demand.measured != s.commits.latest.measured else changed
+        return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
         """Take what the switches hold for the running plan, once all of it is known."""

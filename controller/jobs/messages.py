@@ -155,7 +155,7 @@ class SavedState:
     their specs, the connections that they have reported, and how registrations ended, by uid, oldest first.
     ``revision``: that it was read at."""
 
-    jobs: tuple[Registration, ...] = ()
+    jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.errors import (
@@ -46,6 +45,7 @@ from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links, siz
 from controller.jobs.reported_connections import ReportedConnections, Reports, among, by_pair, by_source
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing, Pair
+from controller.shared_map import SharedMap, updated
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
@@ -70,7 +70,7 @@ class JobRegistry:
         self._max_jobs = max_jobs
         self._max_virtual_links = max_virtual_links
         self._leases = Leases()
-        self.jobs: Mapping[JobId, Job] = MappingProxyType({})
+        self.jobs: Mapping[JobId, Job] = SharedMap()
         self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
         self._size = 0
@@ -104,15 +104,15 @@ class JobRegistry:
         in words that name the job; then the registry is not to be used."""
         problems = []
         self.ends.take_saved(saved.ends.values())
-        jobs: dict[JobId, Job] = {}
-        self.jobs = MappingProxyType(jobs)  # grows with them: a copy for each job would take seconds
-        for registration in saved.jobs:
+        self.jobs = jobs = dict[JobId, Job]()  # grows with them: a copy for each job would take seconds
+        for registration in saved.jobs.values():
             try:
                 job = jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
                 if reports := by_source(saved.connections.get(job.id, ())):
                     jobs[job.id] = self._with_reports(job, reports)
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
+        self.jobs = SharedMap(jobs)
         return problems
 
     def update(
@@ -255,7 +255,7 @@ class JobRegistry:
         return Job(registration, links, pairs, vitals, Dividing.of(spec))
 
     def _put(self, job: Job) -> Job:
-        self.jobs = MappingProxyType({**self.jobs, job.id: job})
+        self.jobs = updated(self.jobs, {job.id: job})
         return job
 
     def known(self, job_id: JobId) -> Known:
@@ -292,11 +292,9 @@ class JobRegistry:
         return job
 
     def _remove(self, gone: Iterable[Job]) -> None:
-        jobs = dict(self.jobs)
         for job in gone:
-            del jobs[job.id]
+            self.jobs = updated(self.jobs, {job.id: None})
             self._let_go(job)
-        self.jobs = MappingProxyType(jobs)
 
     def _hold(self, job: Job, reports: Reports) -> Job:
         """The job, and what is its own."""

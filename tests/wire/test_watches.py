@@ -248,7 +248,7 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
     assert [(alarm.kind, alarm.subject) for alarm in first.raised] == [(pb.ALARM_KIND_FOREIGN_RULES, "spine1")]
 
     def alarms(*alarms: Alarm) -> Callable[[Status], Status]:
-        return lambda status: replace(status, alarms=alarms)
+        return lambda status: replace(status, alarms={alarm.key: alarm for alarm in alarms})
 
     more = Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 3})
     lost = Alarm(AlarmKind.MASTERSHIP_LOST, "leaf1", since=5.0)

@@ -92,7 +92,7 @@ class ControlStandIn:
             switches={LEAF1: SwitchStatus(True, 12, 1)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_at=time.monotonic(),
-            alarms=(Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2}),),
+            alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
         )
     )
     routes: dict[FlowId, Route] = field(default_factory=dict)

@@ -16,7 +16,7 @@ def test_a_state_that_was_filled_has_the_jobs_that_the_tokens_are_of(tmp_path: P
     jobs = store.load().jobs
     store.close()
     of = LeaseTokens.of(tmp_path)
-    assert {job.job_id: job.uid for job in jobs} == {job_id: of.uid(token) for job_id, token in tokens.items()}
+    assert {job.job_id: job.uid for job in jobs.values()} == {job_id: of.uid(token) for job_id, token in tokens.items()}
     assert len(jobs) == 3
 
 

@@ -16,6 +16,7 @@ from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import changes
 from controller.jobs.spec import JobSpec
 from controller.jobs.store import StateStore
+from tests.support.by_id import registered
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -44,7 +45,7 @@ def saved(*names: str) -> SavedState:
         transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
         spec = JobSpec.parse({"job_id": name, "endpoints": ips, "transfers": transfers})
         jobs.append(Registration(spec, f"uid-of-{name}", "blue", registered_at=1.8e9))
-    return SavedState(tuple(jobs))
+    return SavedState(registered(*jobs))
 
 
 @pytest.fixture
