@@ -46,7 +46,7 @@ class ControlLoop:
     def unfinished(self) -> bool:
         """Work is left that waits for nothing: ``handle`` is to be called again at once."""
         phases = self.state.phases
-        return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
+        return self.derived.pins_due() and not (phases.adopting or phases.urgent)
 
     @property
     def urgent(self) -> bool:
@@ -57,7 +57,7 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and return what follows from all of it together.
         Errors of a request become its reply; anything else that raises is a bug."""
         s = self.state
-        if self.unfinished:  # the next pins: those before are with the switches
+        if self.unfinished:
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
         taken = self._take(messages, now)
@@ -123,10 +123,13 @@ class ControlLoop:
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
                 s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
+                self.derived.flows()  # the next plan's, of the jobs that have changed: all at once would take long
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
         s, d = self.state, self.derived
+        if s.sync.busy and not self.urgent:
+            return []  # what is left to do is looked at when the switches have confirmed this stage
         sent: list[Command] = []
         staged = self._is_due(Work.STAGE, now)
         if staged:

@@ -66,7 +66,8 @@ class Derived:
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
     ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
-    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed``: the
+    ``counted_links``: per rule that counts the links that its packets may use; ``follows_uses``: it costs only what
+    other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``alarms`` are without their times; ``status`` takes them dated."""
 
@@ -95,7 +96,7 @@ class Derived:
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
-        pins = Pins()
+        pins, counted_links = Pins(), CountedLinks()
         self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
         self.pins_due: Callable[[], bool] = lambda: pins.due
@@ -107,7 +108,7 @@ class Derived:
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
-        self.counted_links = Row(   CountedLinks(),      lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
+        self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
                                                                   self.paths()))
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
@@ -120,6 +121,7 @@ class Derived:
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),   lambda: (s.demand.demands,))
         # fmt: on
+        self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
             {alarm.key: alarm for alarm in raised_alarms(s, now)},
@@ -239,7 +241,7 @@ class CountedLinks:
     def __call__(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
     ) -> UsesOf:
-        if not all(a is b for a, b in zip_longest(self._for, (hosts, links))):
+        if not self.follows(hosts, links):
             self._for, self._pins = (hosts, links), {}
         before, self._pins = self._pins, pins.of
         fabric = Fabric(links=links, hosts=hosts)
@@ -250,6 +252,10 @@ class CountedLinks:
         kept = self._uses if before else {}
         self._uses = updated(kept, changes)
         return self._uses
+
+    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> bool:
+        """Only other pins are looked at with the next call."""
+        return all(a is b for a, b in zip_longest(self._for, (hosts, links)))
 
 
 class UncountedLinks:

@@ -199,6 +199,8 @@ class Intake:
             s.routes.drop_orphans()
             effects |= at_once(Work.RULES)
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
+        if self._derived.follows_uses():
+            s.load.take_announced()  # little by little, not all that has changed since the last counters
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links)

@@ -110,7 +110,8 @@ class PlanningCycle:
             return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude(problem, "no plan", why)]
         self._solving, self._repaired, self._solving_source = problem, None, demand_source
         limits = replace(self.limits, max_moves=self._config.max_moves)
-        return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes)]
+        installs = strategy is Strategy.PLANNED
+        return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes, installs)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""

@@ -331,18 +331,22 @@ class Flows:
 
     def __call__(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
         """In the order of the jobs' ids. ``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-        if hosts is not self._hosts:
-            self._hosts, self._jobs, self._of_job, self._job_of, self._routed = hosts, {}, {}, {}, {}
-        anew = self._follow(jobs)
+        anew = self._follow(jobs, hosts)
         before, self._routes = self._routes, routes
         anew.update(dict.fromkeys(self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of))
         self._routed.update({job_id: _routed(self._of_job[job_id], routes) for job_id in anew})
         return tuple(chain.from_iterable(self._routed[job_id] for job_id in sorted(self._of_job)))
 
-    def _follow(self, jobs: Mapping[JobId, Announced]) -> dict[JobId, None]:
-        """The jobs that have changed."""
+    def _follow(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> dict[JobId, None]:
+        """The jobs that have changed, or whose hosts have."""
         before, self._jobs = self._jobs, jobs
         changed = {job_id: job for job_id, _, job in differing(before, jobs)}
+        others = {ip for ip, *_ in differing(self._hosts, hosts)}
+        self._hosts = hosts
+        if others:
+            changed.update(
+                (job_id, job) for job_id, job in jobs.items() if any(s in others or d in others for s, d in job.pairs)
+            )
         for job_id in changed:
             self._routed.pop(job_id, None)
             for flow in self._of_job.pop(job_id, ()):
