@@ -101,7 +101,9 @@ class ControlLoop:
         if broken:
             s.cycle.supersede()
             self._pending |= at_once(Work.PLAN)
-        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or not self._is_due(Work.PLAN, now):
+        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or (s.cycle.rests(now) and not broken):
+            return []
+        if not self._is_due(Work.PLAN, now):
             return []
         problem = self.derived.problem()
         if lost := self.derived.routed_lost_links():

@@ -171,7 +171,7 @@ class Intake:
         s = self._state
         s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
-        replies = s.cycle.take(message, s.strategy, s.fabric)
+        replies = s.cycle.take(message, s.strategy, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some may have gone while they were planned for
         effects = commands(*replies)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:

@@ -26,6 +26,9 @@ from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 
 
+MOST_REST_S = 2.0
+
+
 class PlanningCycle:
     """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
     pinned. ``plan``: the newest plan, adopted or not.
@@ -46,6 +49,8 @@ class PlanningCycle:
         self._waiters: list[Future[Any]] = []
         self._waiters_for_next: list[Future[Any]] = []
         self._next_at = math.inf
+        self._began_at = 0.0
+        self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
         self.generation = 0
         self.levels: Mapping[JobId, float] = {}
@@ -67,6 +72,11 @@ class PlanningCycle:
     def solving(self) -> bool:
         """An answer is awaited."""
         return self._solving is not None
+
+    def rests(self, now: float) -> bool:
+        """After an answer there is no other cycle for as long as that took, ``MOST_REST_S`` at most: where it takes a
+        second of the interpreter, and jobs come and go all the time, the control loop would have half of it only."""
+        return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
         """The next periodic cycle is due."""
@@ -109,6 +119,7 @@ class PlanningCycle:
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude(problem, "no plan", why)]
         self._solving, self._repaired, self._solving_source = problem, None, demand_source
+        self._began_at = now
         limits = replace(self.limits, max_moves=self._config.max_moves)
         installs = strategy is Strategy.PLANNED
         return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes, installs)]
@@ -123,11 +134,13 @@ class PlanningCycle:
         """For any number of moves."""
         return PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
 
-    def take(self, planned: Planned, strategy: Strategy, fabric: Fabric) -> list[Command]:
+    def take(self, planned: Planned, strategy: Strategy, fabric: Fabric, now: float) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""
         problem, answer = self._solving, planned.answer
         if problem is None or answer.generation != problem.generation:
             return []
+        if not planned.repair:
+            self._rests_until = now + min(now - self._began_at, MOST_REST_S)
         if isinstance(answer, NoPlan):
             self._solving = None
             return self._conclude(problem, "no plan", answer.reason)

@@ -110,6 +110,25 @@ def test_a_problem_that_takes_longer_than_the_period_is_waited_for() -> None:
     assert len(fabric.asked) > 1
 
 
+def test_after_a_plan_the_loop_has_as_long_for_itself_as_the_plan_took_but_not_when_routes_are_lost() -> None:
+    fabric = SlowSolver()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(1.5)
+    fabric.solve()
+    asked = len(fabric.asked)
+    register(fabric, 1)
+    fabric.run(0.7)
+    assert len(fabric.asked) == asked, "the first took more than a second"
+    fabric.run(1)
+    assert len(fabric.asked) == asked + 1
+    fabric.run(0.5)
+    fabric.solve()
+    path = next(route[0].path for route in fabric.status.jobs[JOB0].routes.values() if route and route[0].path)
+    fabric.cut(path[0].dpid, path[0].port)
+    assert len(fabric.asked) == asked + 2, "at once"
+
+
 class OtherOrder(FakeFabric):
     """A planner that lists the subflows of each route the other way round."""
 
