@@ -31,7 +31,7 @@ from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, cap
 from controller.shared_map import SharedMap, differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
-from controller.tables.pinned_table import Pin
+from controller.tables.pinned_table import Pin, counted
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import LostLinks, Pins, PinSet, possible_links
@@ -245,11 +245,14 @@ class CountedLinks:
             self._for, self._pins = (hosts, links), {}
         before, self._pins = self._pins, pins.of
         fabric = Fabric(links=links, hosts=hosts)
-        changes: dict[str, Uses | None] = {
-            name: possible_links(fabric, of_name, paths) if of_name else None
-            for name, _, of_name in differing(before, pins.of)
-        }
         kept = self._uses if before else {}
+        changes: dict[str, Uses | None] = {}
+        for name, was, of_name in differing(before, pins.of):
+            known = {id(pin) for pin in was or ()}
+            same = (counted(pin.key) for pin in of_name or () if id(pin) in known)
+            uses = {what: kept[name][what] for what in same if what}
+            uses |= possible_links(fabric, (pin for pin in of_name or () if id(pin) not in known), paths)
+            changes[name] = uses or None
         self._uses = updated(kept, changes)
         return self._uses
 

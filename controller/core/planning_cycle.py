@@ -25,7 +25,6 @@ from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 
-
 MOST_REST_S = 2.0
 
 

@@ -172,13 +172,16 @@ class _PinsAt:
         before, self._of = self._of, now
         changes: defaultdict[Dpid, dict[str, tuple[Pin, ...] | None]] = defaultdict(dict)
         for name, _, of_name in differing(before, now):
+            found = _by_switch(hosts, of_name or ())
             for dpid in self._switches.pop(name, ()):
-                changes[dpid][name] = None
-            if of_name is not None:
-                found = _by_switch(hosts, of_name)
+                if dpid not in found:
+                    changes[dpid][name] = None
+            if found:
                 self._switches[name] = tuple(found)
-                for dpid, here in found.items():
-                    changes[dpid][name] = tuple(here)
+            for dpid, here in found.items():
+                pins_here = tuple(here)
+                if self._at.get(dpid, NO_PINS).get(name) != pins_here:
+                    changes[dpid][name] = pins_here
         for dpid, changed in changes.items():
             self._at[dpid] = updated(self._at.get(dpid, NO_PINS), changed)
         return self._at
