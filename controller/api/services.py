@@ -278,10 +278,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
         COST.get()(len(request.connections) / LINKS_OF_CALL)
-        connections = await self._read(request, lambda: convert.connections(request))
-        await self._ask(
-            ReportConnections(JobId(request.job_id), request.address, connections, owner, CALLER.get().quota)
-        )
+        places = await self._read(request, lambda: convert.connections(request))
+        job_id, quota = JobId(request.job_id), CALLER.get().quota
+        await self._ask(ReportConnections(job_id, request.address, frozenset(places), owner, quota, places))
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802

@@ -21,7 +21,6 @@ from controller.errors import (
     ConcurrentUpdate,
     Conflict,
     Exhausted,
-    FieldProblem,
     InvalidInput,
     NotFound,
     SignalboxError,
@@ -42,18 +41,23 @@ from controller.jobs.messages import (
     SavedState,
 )
 from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links, size
-from controller.jobs.reported_connections import ReportedConnections, Reports, among, by_pair, by_source
+from controller.jobs.reported_connections import (
+    NO_PLACES,
+    Places,
+    ReportedConnections,
+    Reports,
+    among,
+    by_pair,
+    by_source,
+    misfits,
+    path_of,
+)
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing, Pair
 from controller.shared_map import SharedMap, updated
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
-
-MAX_CONNECTIONS = 65_536
-"""Of one job; a connection that both of its ends report counts twice."""
-
-MAX_NAMED = 4
 
 
 class Known(NamedTuple):
@@ -178,17 +182,23 @@ class JobRegistry:
         return new
 
     def report_connections(
-        self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None, quota: Quota = NO_QUOTA
+        self,
+        job_id: JobId,
+        address: str,
+        reported: frozenset[Connected],
+        owner: str | None,
+        quota: Quota = NO_QUOTA,
+        places: Places = NO_PLACES,
     ) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
-        They carry bytes both ways. Raises ``NotFound``; ``WrongLeaseToken``; ``Conflict`` when the job did not announce
-        that it reports them, and for a connection that another job has reported: all of them are refused then;
-        ``InvalidInput`` for addresses that are not the job's, and for too many; ``Exhausted`` beyond the quota, which
-        counts pairs with connections of an observed job."""
+        They carry bytes both ways. ``places``: where each is in the request, for errors. Raises ``NotFound``;
+        ``WrongLeaseToken``; ``Conflict`` when the job did not announce that it reports them, and for a connection that
+        another job has reported: all of them are refused then; ``InvalidInput`` for addresses that are not the job's,
+        and for too many; ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
-        return self._put(self._with_reports(job, {address: reported}, quota))
+        return self._put(self._with_reports(job, {address: reported}, quota, places))
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
@@ -316,41 +326,27 @@ class JobRegistry:
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
 
-    def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA) -> Job:
+    def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
         """The job with these connections, which are its own then. Raises as ``report_connections``."""
         if not job.spec.reports_connections:
             raise Conflict(f"job '{job.id}' was registered without reports_connections")
-        ours, reports = job.spec.addresses, {**self._connections.of(job.id), **new}
-        problems = [
-            FieldProblem("address", f"{address} is not an address of job '{job.id}'")
-            for address in sorted(new.keys() - ours)[:MAX_NAMED]
-        ]
-        reported = frozenset[Connected]().union(*new.values())
-        problems += [
-            FieldProblem("connections", f"{dst} is not an address of job '{job.id}'")
-            for dst in sorted({dst for _, _, dst, _ in reported} - ours)[:MAX_NAMED]
-        ]
-        total = sum(map(len, reports.values()))
-        if total > MAX_CONNECTIONS:
-            problems.append(
-                FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
-            )
-        InvalidInput.refuse(problems)
-        self._refuse_taken(job.id, reported)
+        reports = {**self._connections.of(job.id), **new}
+        InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
+        self._refuse_taken(job, new, places)
         with_reports = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
         self._connections.put(job.id, reports)
         return with_reports
 
-    def _refuse_taken(self, job_id: JobId, reported: frozenset[Connected]) -> None:
-        taken = self._connections.taken(job_id, reported)
+    def _refuse_taken(self, job: Job, new: Reports, places: Places) -> None:
+        taken = self._connections.taken(job.id, new, places)
         if not taken:
             return
-        (src, src_port, dst, dst_port), holder = taken[0]
+        one, holder = taken[0]
         more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
-        named = self._named(self.jobs[job_id], holder)
         raise Conflict(
-            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: {named} has reported it{more}"
+            f"{path_of(one, places)}: job '{job.id}' cannot report {one.src_ip}:{one.src_port} > "
+            f"{one.dst_ip}:{one.dst_port}: {self._named(job, holder)} has reported it{more}"
         )
 
     def _named(self, job: Job, other: JobId) -> str:

@@ -153,6 +153,20 @@ def test_connections_that_cannot_be_are_refused_field_by_field(client: Client) -
         client.report_connections("ring", "10.9.9.9", [])
 
 
+def test_each_connection_that_is_not_the_jobs_is_named_by_its_place(client: Client) -> None:
+    client.register_job(ring(reports_connections=True))
+    elsewhere = [Connected(H1, port, "10.9.9.9" if port in (3, 5) else H2, port) for port in range(1, 7)]
+    with pytest.raises(InvalidInput) as error:
+        client.report_connections("ring", H1, elsewhere)
+    assert [str(problem) for problem in error.value.problems] == [
+        f"connections[{place}].dst: 10.9.9.9 is not an address of job 'ring'" for place in (2, 4)
+    ]
+    client.register_job(ring("other", reports_connections=True))
+    client.report_connections("other", H2, [Connected(H2, port, H1, port) for port in (6, 2)])
+    with pytest.raises(Conflict, match=r"^connections\[1\]: .* job 'other' has reported it \(connections taken: 2\)$"):
+        client.report_connections("ring", H1, [Connected(H1, port, H2, port) for port in range(1, 7)])
+
+
 def test_connections_of_a_job_that_does_not_report_them_are_refused(client: Client) -> None:
     client.register_job(ring())
     with pytest.raises(Conflict, match="reports_connections"):
