@@ -147,7 +147,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             self._job(job_id, uid)
         if lease_token and uid is None:
             self._job(job_id)
-            raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'")
+            raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'", {"jobId": job_id})
         return uid
 
     def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:

@@ -121,12 +121,14 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
     job = jobs.get(message.job_id)
     if job is None:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"
-        raise NotFound(f"there is no job '{message.job_id}'; {known}")
+        raise NotFound(f"there is no job '{message.job_id}'; {known}", about={"jobId": message.job_id})
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
-        raise NotKnownYet(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
+        named = ", ".join(missing[:4])
+        text = f"job '{job.id}' waits for {named}: where its traffic goes is not known yet"
+        raise NotKnownYet(text, {"jobId": job.id, "missingHosts": named})
     if not job.pairs:
-        raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet")
+        raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
     return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))
 
 
