@@ -318,7 +318,7 @@ def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
 
 def host_message(host: Host, switch: str) -> pb.Host:
     """``switch``: name of the one that it is plugged into."""
-    return message_of(pb.Host, host, mac=host.mac or "", switch=switch)
+    return message_of(pb.Host, host, mac=host.mac or "", switch_name=switch)
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:

@@ -78,7 +78,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     Unavailable: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NOT_SAVED),
     Stopping: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_STOPPING),
     TooSlow: _Kind(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_REASON_TOO_SLOW),
-    NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_UNSPECIFIED),
+    NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_NO_SUCH_METHOD),
     BaseException: _Kind(grpc.StatusCode.INTERNAL, pb.ERROR_REASON_INTERNAL),
 }
 """By class; a subclass without an entry counts as the nearest class that has one."""

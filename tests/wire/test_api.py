@@ -297,7 +297,7 @@ def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> N
     ]
     link = fabric.links[0]
     assert (link.name, link.capacity_bps, link.rate_bps, link.background_bps) == ("leaf1:1>spine1", 5e6, 4e6, 1e6)
-    assert [(h.ip, h.mac, h.switch, h.at.port) for h in fabric.hosts] == [
+    assert [(h.ip, h.mac, h.switch_name, h.at.port) for h in fabric.hosts] == [
         (H1, "02:00:00:00:01:01", "leaf1", 2),
         (H2, "", "leaf2", 2),
     ]
@@ -312,7 +312,7 @@ def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: C
     assert plan is not None
     assert plan == outcome.plan
     assert (plan.max_level, plan.bound, plan.gap, plan.installed) == (1.25, 1.0, 0.25, True)
-    assert plan.certificate == pb.CERTIFICATE_GAP
+    assert plan.certificate == pb.PLAN_CERTIFICATE_GAP
     assert [(r.job_id, list(r.route.switches)) for r in plan.routes] == [
         ("ring", ["leaf1", "spine1", "leaf2"]),
         ("ring", ["leaf2", "spine1", "leaf1"]),

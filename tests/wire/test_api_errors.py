@@ -254,7 +254,7 @@ def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
 def test_a_method_that_there_is_not_is_refused_with_details(channel: grpc.Channel) -> None:
     for path in ("/signalbox.v1.JobService/Steal", "/signalbox.v2.JobService/GetJob", "/"):
         error = refused(channel.unary_unary(path), b"\x0a\xff")
-        assert (error.code(), reason(error)) == (grpc.StatusCode.UNIMPLEMENTED, "UNSPECIFIED")
+        assert (error.code(), reason(error)) == (grpc.StatusCode.UNIMPLEMENTED, "NO_SUCH_METHOD")
 
 
 def test_reflection_refuses_bytes_that_are_no_message(channel: grpc.Channel, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.errors import NotFound, NotKnownYet
 from controller.fabric.topology import Dpid, Fabric, LinkId
@@ -51,6 +51,15 @@ class WhatIf:
 # ---- loop -> worker
 
 
+class FlowEnds(NamedTuple):
+    """Names of a flow's hosts and leaves."""
+
+    src: str
+    dst: str
+    src_leaf: str
+    dst_leaf: str
+
+
 class FabricNames:
     """Names in results."""
 
@@ -66,10 +75,14 @@ class FabricNames:
     def link(self, link_id: LinkId) -> str:
         return self._fabric.link_name(link_id)
 
+    def ends(self, flow: Flow) -> FlowEnds:
+        src, dst = str(self.host(flow.id.src_ip)), str(self.host(flow.id.dst_ip))
+        return FlowEnds(src, dst, self.switch(flow.src_leaf), self.switch(flow.dst_leaf))
+
     def flow(self, flow: Flow) -> str:
         """``10.0.1.1>10.0.2.1 (leaf1>leaf2)``"""
-        ends = f"{self.switch(flow.src_leaf)}>{self.switch(flow.dst_leaf)}"
-        return f"{self.host(flow.id.src_ip)}>{self.host(flow.id.dst_ip)} ({ends})"
+        ends = self.ends(flow)
+        return f"{ends.src}>{ends.dst} ({ends.src_leaf}>{ends.dst_leaf})"
 
 
 @dataclass(frozen=True, slots=True)
