@@ -295,7 +295,8 @@ class JobRegistry:
         else:
             reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
-            new = self._job(registration, vitals, links)
+            links = virtual_links(spec) if links is None else links
+            new = self._job(registration, vitals, held.virtual_links if links == held.virtual_links else links)
             job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
