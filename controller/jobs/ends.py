@@ -46,7 +46,7 @@ class JobEnd:
         """The answer to a call for the registration. ``id_in_use``: another one has its id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
-        return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id, "uid": self.uid})
+        return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
 
 
 _WORDS = {
