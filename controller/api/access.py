@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from controller.alarms import Alarm, AlarmKey, AlarmKind
 from controller.api.identities import Caller, Role
-from controller.errors import NotFound
+from controller.errors import no_such_job
 from controller.jobs.spec import JobId
 from controller.status import JobEnd, Status
 
@@ -102,4 +102,4 @@ def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
     if job is not None and job.registration.tenant == caller.tenant:
         return
     if not any(end.job_id == job_id and end.tenant == caller.tenant for end in status.job_ends):
-        raise NotFound(f"there is no job '{job_id}'")
+        raise no_such_job(job_id)

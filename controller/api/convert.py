@@ -32,7 +32,7 @@ from controller.fabric.topology import Host, Link, Switch
 from controller.jobs.collectives import check
 from controller.jobs.demand import JobDemand
 from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.registry import MAX_CONNECTIONS
+from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.jobs.spec import JobId, JobSpec, oversized
 from controller.planning.messages import StrategySet
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
@@ -136,9 +136,9 @@ def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, s
         yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 
 
-def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
-    """The reported connections. Raises ``InvalidInput`` without an address, for other sources than it, for one host
-    with itself, and for ports that there are not."""
+def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
+    """The reported connections, each with its place in the request. Raises ``InvalidInput`` without an address, for
+    other sources than it, for one host with itself, and for ports that there are not."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)
@@ -151,7 +151,7 @@ def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
         for i, connection in enumerate(request.connections)
         for name, problem in _wrong_connection(connection, request.address)
     )
-    return frozenset(Connected(c.src, c.src_port, c.dst, c.dst_port) for c in request.connections)
+    return {Connected(c.src, c.src_port, c.dst, c.dst_port): i for i, c in enumerate(request.connections)}
 
 
 def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple[str, str]]:
@@ -318,7 +318,7 @@ def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
 
 def host_message(host: Host, switch: str) -> pb.Host:
     """``switch``: name of the one that it is plugged into."""
-    return message_of(pb.Host, host, mac=host.mac or "", switch=switch)
+    return message_of(pb.Host, host, mac=host.mac or "", switch_name=switch)
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:

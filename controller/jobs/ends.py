@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
 
-from controller.errors import Gone, NotFound
+from controller.errors import Gone, NotFound, no_such_job
 from controller.jobs.spec import JobId
 from controller.shared_map import SharedMap, updated
 
@@ -46,7 +46,7 @@ class JobEnd:
         """The answer to a call for the registration. ``id_in_use``: another one has its id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
-        return NotFound(text.format(job=self.job_id) + more, reason)
+        return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
 
 
 _WORDS = {
@@ -136,7 +136,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
     latest that the job had. ``ends``: oldest first. ``id_in_use``: another registration has its id."""
     of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
     end = next(of_job, None)
-    return end.error(id_in_use) if end else NotFound(f"there is no job '{job_id}'")
+    return end.error(id_in_use) if end else no_such_job(job_id)
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:

@@ -72,12 +72,17 @@ class MeasuredDemand:
     def follow(
         self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
     ) -> None:
-        """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now.
-        ``measured``: as it was before a restart."""
+        """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now:
+        those whose traffic it concerns are measured anew. ``measured``: as it was before a restart."""
         known = self._jobs
         changed, no_more = self._changed(jobs)
-        gone = {one for one in changed if one in known and jobs[one].spec is not known[one].job.spec}
-        gone |= known.keys() & no_more
+        stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
+        for one in stay:
+            if known[one].connections == jobs[one].dividing.connections:
+                known[one].job = jobs[one]
+            else:
+                self.connections_changed(jobs[one], now)
+        gone = known.keys() & {*changed, *no_more} - stay
         left = [known.pop(job_id) for job_id in gone]
         new = [jobs[job_id] for job_id in changed if job_id not in known]
         if not left and not new:
@@ -212,3 +217,14 @@ class MeasuredDemand:
 
     def _tenant(self, job_id: JobId) -> str:
         return self._jobs[job_id].job.registration.tenant
+
+
+def _sends_alike(before: Job, now: Job) -> bool:
+    """Whether what was measured of the one is of the other too: nothing of it depends on the lease, or on how flows are
+    divided. The registry gives equal virtual links the same identity."""
+    same = ("observed", "transport", "endpoints", "rails", "reports_connections")
+    return (
+        before.uid == now.uid
+        and before.virtual_links is now.virtual_links
+        and all(getattr(before.spec, name) == getattr(now.spec, name) for name in same)
+    )

@@ -138,13 +138,14 @@ class Connected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportConnections:
-    """All that one address of the job has."""
+    """All that one address of the job has. ``places``: where each is in the request, counted from 0."""
 
     job_id: JobId
     address: str
     connections: frozenset[Connected]
     owner: str | None = None
     quota: Quota = NO_QUOTA
+    places: Mapping[Connected, int] = field(default_factory=dict, compare=False)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 

@@ -165,8 +165,9 @@ def test_a_tenant_watches_its_own_jobs_only(tmp_path: Path) -> None:
         with_blues_token = next(red.watch_jobs(snapshots[0].resume_token))
         assert with_blues_token.snapshot
         assert [job.tenant for job in with_blues_token.jobs] == ["red"]
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowed) as error:
             next(red.watch_fabric())
+        assert error.value.about == {"role": "tenant"}
 
 
 # ---- fabric

@@ -133,8 +133,8 @@ class ControlStandIn:
                 if any(i.index == 666 for i in iterations):
                     raise ZeroDivisionError("a defect of the loop")
                 return len(self.registry.report(job_id, owner, iterations))
-            case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections):
-                self.registry.report_connections(job_id, address, connections, owner)
+            case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections, places=places):
+                self.registry.report_connections(job_id, address, connections, owner, places=places)
             case Replan():
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)
