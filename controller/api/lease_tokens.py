@@ -24,15 +24,19 @@ CHECKSUM_BYTES = 8
 FILE = "lease.key"
 MAX_CHARS = 256
 """Of a token; those that are made are shorter."""
+MAX_KNOWN = 10_000
+"""Tokens that were right, which need not be worked out again: each time the API's thread would give the interpreter to
+others."""
 
 
 class LeaseTokens:
     """Of one secret."""
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_known", "_secret")
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        self._known: dict[str, str] = {}
 
     @classmethod
     def of(cls, state_dir: Path | None, in_use: bool = False) -> LeaseTokens:
@@ -48,8 +52,16 @@ class LeaseTokens:
 
     def uid(self, token: str) -> str | None:
         """Of the registration that the token is of; None for anything else."""
+        known = self._known.get(token)
+        if known:
+            return known
         uid, _, _ = token[:MAX_CHARS].rpartition(".")
-        return uid if uid and hmac.compare_digest(self.token(uid).encode(), token.encode()) else None
+        if not uid or not hmac.compare_digest(self.token(uid).encode(), token.encode()):
+            return None
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[token] = uid
+        return uid
 
 
 def _kept(path: Path, in_use: bool) -> bytes:

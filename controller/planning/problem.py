@@ -134,10 +134,15 @@ class Problem:
         """Whether the flow has a candidate; without finding them all."""
         return self.paths.connected(flow.src_leaf, flow.dst_leaf)
 
+    @cached_property
+    def standing(self) -> frozenset[FlowId]:
+        """The flows that are pinned to paths that are there."""
+        return frozenset(flow.id for flow in self.flows if self.stands(flow))
+
     @property
     def broken(self) -> bool:
         """Some flow is pinned to a path that is not there (any more)."""
-        return any(flow.current is not None and not self.stands(flow) for flow in self.flows)
+        return any(flow.current is not None and flow.id not in self.standing for flow in self.flows)
 
     def with_routes(self, routes: Routes) -> Problem:
         """The same problem, with these as the running routes."""
@@ -147,8 +152,7 @@ class Problem:
     def moves(self, routes: Routes) -> int:
         """How many flows whose current route stands these routes have otherwise."""
         return sum(
-            flow.current is not None and flow.id in routes and routes[flow.id] != flow.current and self.stands(flow)
-            for flow in self.flows
+            flow.id in self.standing and flow.id in routes and routes[flow.id] != flow.current for flow in self.flows
         )
 
     def stands(self, flow: Flow) -> bool:

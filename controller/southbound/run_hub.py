@@ -21,7 +21,7 @@ from controller.tls import TlsContext
 log = structlog.get_logger(__name__)
 
 APP_MODULE = "controller.southbound.app"
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """How long another thread may keep the interpreter once the hub has work. While one thread computes, the median echo is
 answered within 0.7 ms; with Python's default of 5 ms it is 5.3 ms."""
 
