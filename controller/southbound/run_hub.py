@@ -22,8 +22,9 @@ log = structlog.get_logger(__name__)
 
 APP_MODULE = "controller.southbound.app"
 SWITCH_INTERVAL_S = 0.0001
-"""How long another thread may keep the interpreter once this one has work. The hub and the API's thread give it away with
-every system call: at Python's default of 5 ms a median echo takes 5.3 ms while one thread computes, at 0.5 ms 0.7 ms."""
+"""How long another thread may keep the interpreter once this one has work. The hub and the API's thread give it away
+with every system call: at Python's default of 5 ms a median echo takes 5.3 ms while one thread computes, at 0.5 ms
+0.7 ms."""
 
 
 def run_hub(
