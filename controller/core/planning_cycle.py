@@ -116,7 +116,7 @@ class PlanningCycle:
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted, self.baseline_levels = None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
-            return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude(problem, "no plan", why)]
+            return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._repaired, self._solving_source = problem, None, demand_source
         self._began_at = now
         limits = replace(self.limits, max_moves=self._config.max_moves)
@@ -142,7 +142,7 @@ class PlanningCycle:
             self._rests_until = now + min(now - self._began_at, MOST_REST_S)
         if isinstance(answer, NoPlan):
             self._solving = None
-            return self._conclude(problem, "no plan", answer.reason)
+            return self._conclude("no plan", answer.reason)
         lost = fabric.links is not self._links and any(
             link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path
         )
@@ -159,12 +159,12 @@ class PlanningCycle:
         self.demand_source = self._solving_source
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
-            return self._conclude(problem, "kept", f"the strategy is {strategy}: nothing is installed")
+            return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._adopt(judged)
         self.adopted = self._routes.routes == answer.routes
-        return self._conclude(problem, "adopted" if decision.adopt else "kept", decision.reason)
+        return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
     def take_comparison(self, message: Compared) -> None:
         """Taken for the newest plan only."""
@@ -191,10 +191,9 @@ class PlanningCycle:
         self.levels, self.phase_levels = judged.plan.job_level, judged.phase_levels
         self._levels_due = False
 
-    def _conclude(self, problem: Problem, outcome: str, reason: str) -> list[Command]:
+    def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1
-        if self.unplanned:
-            self.unplanned -= {flow.job_id for flow in problem.flows}
+        self.unplanned = frozenset(job_id for job_id in self.unplanned if job_id not in self.jobs)
         self.reason = f"{outcome}: {reason}"
         waiters, self._waiters = self._waiters, []
         return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import pytest
 
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
-from controller.jobs.spec import JobId
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations, UpdateJob
+from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import Planned
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
@@ -127,6 +127,21 @@ def test_after_a_plan_the_loop_has_as_long_for_itself_as_the_plan_took_but_not_w
     path = next(route[0].path for route in fabric.status.jobs[JOB0].routes.values() if route and route[0].path)
     fabric.cut(path[0].dpid, path[0].port)
     assert len(fabric.asked) == asked + 2, "at once"
+
+
+@pytest.mark.parametrize("changed", ["updated", "taken over"])
+def test_a_job_that_becomes_an_observed_one_before_its_first_plan_is_counted(changed: str) -> None:
+    fabric = SlowSolver()
+    started(fabric)
+    register(fabric, 0)
+    observed = JobSpec.parse({"job_id": JOB0, "endpoints": RINGS[0], "lease_s": 600})
+    fabric.send(UpdateJob(observed) if changed == "updated" else RegisterJob(observed, take_over=True))
+    for _ in range(4):
+        fabric.run(1)
+        fabric.solve()
+    assert not fabric.loop.state.cycle.unplanned
+    assert JOB0 in fabric.loop.derived.with_rules()
+    assert len(fabric.loop.derived.pins()) > 0
 
 
 class OtherOrder(FakeFabric):
