@@ -134,6 +134,11 @@ def test_a_job_that_becomes_an_observed_one_before_its_first_plan_is_counted(cha
     fabric = SlowSolver()
     started(fabric)
     register(fabric, 0)
+    fabric.run(1)
+    fabric.solve()
+    fabric.send(DeregisterJob(JOB0))
+    register(fabric, 0)
+    assert fabric.loop.state.cycle.unplanned == {JOB0}, "its hosts are known"
     observed = JobSpec.parse({"job_id": JOB0, "endpoints": RINGS[0], "lease_s": 600})
     fabric.send(UpdateJob(observed) if changed == "updated" else RegisterJob(observed, take_over=True))
     for _ in range(4):
