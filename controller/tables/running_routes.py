@@ -153,7 +153,7 @@ class PinSet:
         return sum(map(len, self.of.values()))
 
 
-AT_ONCE = 32
+AT_ONCE = 128
 """Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
 not be held while a plan for tens of thousands of flows comes into force."""
 
