@@ -177,8 +177,10 @@ def strategy(value: pb.Strategy) -> Strategy:
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:
     path, enum = path_in_proto(pb.JobSpec, problem.path)
-    message = "choose one of " + ", ".join(names(enum)) if enum else problem.message
-    return replace(problem, path=path, message=message)
+    if enum is None:
+        return replace(problem, path=path)
+    _, given, value = problem.message.partition(" (given: ")
+    return FieldProblem(path, f"choose one of {', '.join(names(enum))}{given}{value}")
 
 
 # ---- to the wire

@@ -20,7 +20,7 @@ from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.config import SocketRole
-from controller.errors import NotAllowed, Unauthenticated
+from controller.errors import InvalidInput, NotAllowed, Unauthenticated
 from controller.status import StatusBoard
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
@@ -109,7 +109,7 @@ class Gate:
 
     def behind(self, method: str, handler: Handler, streams: bool) -> Handler:
         """The handler of the method (``/package.Service/Method``) behind this gate. It raises ``Unauthenticated``,
-        ``NotAllowed`` and ``NotFound`` before anything of the request is done."""
+        ``NotAllowed``, ``InvalidInput`` and ``NotFound`` before anything of the request is done."""
         if method.startswith(OPEN_TO_ALL):
             return handler
         rule = RULES.get(method, Rule(frozenset()))
@@ -171,11 +171,12 @@ class Gate:
     # ---- what
 
     def _check(self, rule: Rule, caller: Caller, request: Any) -> None:
-        """Raises ``NotAllowed`` and ``NotFound``."""
+        """Raises ``NotAllowed``, ``InvalidInput`` for a request without the job's id, and ``NotFound``."""
         if caller.role not in rule.roles:
             raise NotAllowed(f"the role '{caller.role}' may not call this", {"role": caller.role})
         job_id = _job_id(request)
         if rule.of_job and job_id is not None:
+            _refuse_unnamed(request, job_id)
             refuse_other_tenants(caller, job_id, self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
@@ -212,3 +213,12 @@ def _job_id(request: Any) -> str | None:
     """That the request names; None when it can name none, or could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
+
+
+def _refuse_unnamed(request: Any, job_id: str) -> None:
+    """Raises ``InvalidInput`` where the request should name a job."""
+    in_spec = hasattr(request, "spec")
+    if in_spec and not request.HasField("spec"):
+        raise InvalidInput.of("spec", "is missing")
+    if not job_id:
+        raise InvalidInput.of("spec.job_id" if in_spec else "job_id", "is missing")

@@ -74,6 +74,26 @@ def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
     assert set(violations(error)) == {"spec"}
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec={}))
     assert set(violations(error)) == {"spec.job_id", "spec.endpoints"}
+    assert violations(error)["spec.job_id"] == "is missing"
+
+
+def test_every_request_of_a_job_names_the_job(channel: grpc.Channel, jobs: Any) -> None:
+    controller: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+    for call, request, path in (
+        (jobs.GetJob, pb.GetJobRequest(), "job_id"),
+        (jobs.UpdateJob, pb.UpdateJobRequest(), "spec"),
+        (jobs.UpdateJob, pb.UpdateJobRequest(spec={"max_subflows": 2}), "spec.job_id"),
+        (jobs.DeregisterJob, pb.DeregisterJobRequest(), "job_id"),
+        (jobs.DeregisterJob, pb.DeregisterJobRequest(force=True), "job_id"),
+        (jobs.RenewLease, pb.RenewLeaseRequest(), "job_id"),
+        (jobs.ReportIterations, pb.ReportIterationsRequest(), "job_id"),
+        (jobs.ReportConnections, pb.ReportConnectionsRequest(address=H1), "job_id"),
+        (lambda request, timeout: list(jobs.WatchRoutes(request, timeout=timeout)), pb.WatchRoutesRequest(), "job_id"),
+        (controller.Explain, pb.ExplainRequest(), "job_id"),
+    ):
+        error = refused(call, request)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert violations(error) == {path: "is missing"}
 
 
 @pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])

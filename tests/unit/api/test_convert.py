@@ -257,6 +257,7 @@ def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) 
     with pytest.raises(InvalidInput, match=told) as error:
         convert.job_spec(message)
     assert paths_of(error) == [field]
+    assert str(error.value).endswith(f" (given: {value})")
 
 
 def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:
