@@ -109,6 +109,10 @@ class ConcurrentUpdate(Conflict):
     """The job was updated at the same time: the request is to be made anew from what it is now."""
 
 
+class NotAnnounced(Conflict):
+    """The job did not announce that it reports its connections."""
+
+
 class NotKnownYet(Conflict):
     """What the answer depends on is not known yet."""
 

@@ -51,6 +51,10 @@ class Registration:
     def job_id(self) -> JobId:
         return JobId(self.spec.job_id)
 
+    def repeats(self, held: Registration) -> bool:
+        """It is from the same request of a caller."""
+        return bool(self.request_id) and (self.request_id, self.tenant) == (held.request_id, held.tenant)
+
     def end(self, reason: EndReason, ended_at: float) -> JobEnd:
         """``ended_at``: seconds since 1970."""
         return JobEnd(self.job_id, self.uid, self.tenant, reason, ended_at, self.request_id)

@@ -22,6 +22,7 @@ from controller.errors import (
     Conflict,
     Exhausted,
     InvalidInput,
+    NotAnnounced,
     SignalboxError,
     WrongLeaseToken,
     no_such_job,
@@ -96,7 +97,7 @@ class JobRegistry:
         if held is None:
             return self._hold(self._acceptable(new, now, request.quota, request.links), {})
         ours = new.tenant in ("", held.registration.tenant)
-        repeated = _same_request(held.registration, new)
+        repeated = new.repeats(held.registration)
         mine = ours and (request.owner == held.uid or repeated)
         if mine and held.spec == new.spec:
             held.vitals.lease_ends_at = now + held.spec.lease_s
@@ -197,7 +198,7 @@ class JobRegistry:
     ) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
         They carry bytes both ways. ``places``: where each is in the request, for errors. Raises ``NotFound``;
-        ``WrongLeaseToken``; ``Conflict`` when the job did not announce that it reports them, and for a connection that
+        ``WrongLeaseToken``; ``NotAnnounced`` when the job did not announce that; ``Conflict`` for a connection that
         another job has reported: all of them are refused then; ``InvalidInput`` for addresses that are not the job's,
         and for too many; ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
@@ -335,7 +336,7 @@ class JobRegistry:
     def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
         """The job with these connections, which are its own then. Raises as ``report_connections``."""
         if not job.spec.reports_connections:
-            raise Conflict(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
+            raise NotAnnounced(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         self._refuse_taken(job, new, places)
@@ -379,11 +380,6 @@ class JobRegistry:
             "jobs that report their connections may share pairs",
             {**about, "src": src, "dst": dst},
         )
-
-
-def _same_request(held: Registration, new: Registration) -> bool:
-    """A repetition of the request that has made the registration."""
-    return bool(new.request_id) and (held.request_id, held.tenant) == (new.request_id, new.tenant)
 
 
 def _taken(job_id: JobId, ours: bool, mine: bool) -> AlreadyExists:

@@ -213,7 +213,7 @@ def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.M
 
 def test_every_refusal_has_its_reason(jobs: Any) -> None:
     spec = message()
-    jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
+    registered = jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
     for method, request, code, why in (
         (jobs.RegisterJob, pb.RegisterJobRequest(), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
         (jobs.GetJob, pb.GetJobRequest(job_id="nobody"), grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
@@ -228,6 +228,12 @@ def test_every_refusal_has_its_reason(jobs: Any) -> None:
             pb.RegisterJobRequest(spec=message(job_id="other")),
             grpc.StatusCode.FAILED_PRECONDITION,
             "CONFLICT",
+        ),
+        (
+            jobs.ReportConnections,
+            pb.ReportConnectionsRequest(job_id="ring", address=H1, lease_token=registered.lease_token),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "CONNECTIONS_NOT_ANNOUNCED",
         ),
         (
             jobs.ReportIterations,

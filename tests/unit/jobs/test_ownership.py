@@ -227,7 +227,7 @@ def test_a_registration_that_goes_on_is_renewed_by_its_request(registry: JobRegi
 def test_an_owner_whose_id_another_has_now_learns_both(registry: JobRegistry, job: Job) -> None:
     registry.expire(60.0, WALL)
     registry.register(RegisterJob(spec()), 61.0)
-    with pytest.raises(NotFound, match="ran out; register it again .*; another registration has its id now") as error:
+    with pytest.raises(NotFound, match=r"ran out; register it again .*; another registration has its id now") as error:
         registry.renew(A, job.uid, 62.0)
     assert error.value.reason is Gone.LEASE_RAN_OUT
 
