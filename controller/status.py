@@ -166,8 +166,8 @@ class Status:
     alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
 
     @property
-    def network_efficiency(self) -> float:
-        """Over the jobs whose level is known."""
+    def network_efficiency(self) -> float | None:
+        """Over the jobs whose level is known; None without any."""
         return network_efficiency(job.level for job in self.jobs.values() if job.level)
 
 
