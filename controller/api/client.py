@@ -179,11 +179,12 @@ class Client:
         response: pb.UpdateJobResponse = self._call(self._jobs.UpdateJob, request)
         return response.job
 
-    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False) -> None:
-        """End a job; again with the same token is no error. ``force``: without the token. Raises ``NotFound`` and
-        ``WrongLeaseToken``."""
+    def deregister_job(self, job_id: str, lease_token: str | None = None, force: bool = False, uid: str = "") -> None:
+        """End a job; again with the same token, or ``uid``, is no error. ``force``: without the token, then ``uid``
+        names the registration, empty for whichever has the id. Raises ``NotFound`` and ``WrongLeaseToken``."""
         token = self._token(job_id, lease_token)
-        self._call(self._jobs.DeregisterJob, pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force))
+        request = pb.DeregisterJobRequest(job_id=job_id, lease_token=token, force=force, uid=uid)
+        self._call(self._jobs.DeregisterJob, request)
 
     def renew_lease(self, job_id: str, lease_token: str | None = None) -> float:
         """Returns the seconds left. Raises ``NotFound`` when the job has ended; the error's ``reason`` says how; and
@@ -216,10 +217,12 @@ class Client:
     # Watches go on until they are closed; ``resuming`` opens them again after the controller could not be reached.
 
     def watch_routes(
-        self, job_id: JobId | str, resume_token: str = ""
+        self, job_id: JobId | str, resume_token: str = "", uid: str = ""
     ) -> Generator[pb.WatchRoutesResponse, None, None]:
-        """The job's routes now and whenever they change. Raises ``NotFound`` when the job goes."""
-        return self._watch(self._jobs.WatchRoutes, pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token))
+        """The job's routes now and whenever they change. ``uid``: of the registration, empty for that of the token, or
+        the one that has the id. Raises ``NotFound`` with how it ended when the registration is over."""
+        request = pb.WatchRoutesRequest(job_id=job_id, resume_token=resume_token, uid=uid)
+        return self._watch(self._jobs.WatchRoutes, request)
 
     def watch_jobs(self, resume_token: str = "") -> Generator[pb.WatchJobsResponse, None, None]:
         """All jobs, then those that change or end."""
