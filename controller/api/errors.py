@@ -91,8 +91,10 @@ def status_of(error: BaseException) -> status_pb2.Status:
     code, reason = _kind(error)
     text = "internal error; the controller's log has it"
     if isinstance(error, InvalidInput):
-        error = InvalidInput(_shown(error.problems))
-    if isinstance(error, SignalboxError):
+        found, error = len(error.problems), InvalidInput(_shown(error.problems))
+        left_out = found - len(error.problems)
+        text = f"{error}; and {left_out} more" if left_out else str(error)
+    elif isinstance(error, SignalboxError):
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
     name = error.reason.value if isinstance(error, NotFound) else reason_name(reason)
     about = {key: _ascii(value)[:MAX_ABOUT_CHARS] for key, value in getattr(error, "about", {}).items()}
@@ -137,7 +139,7 @@ def _packed(detail: Message) -> any_pb2.Any:
 
 
 def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
-    """The first problems, as many as fit into a status, at least one; then how many are left out."""
+    """The first problems, as many as fit into a status, at least one."""
     shown: list[FieldProblem] = []
     size = 0
     for problem in problems[:MAX_PROBLEMS]:
@@ -146,8 +148,6 @@ def _shown(problems: tuple[FieldProblem, ...]) -> tuple[FieldProblem, ...]:
         if shown and size > MAX_MESSAGE_BYTES:
             break
         shown.append(short)
-    if len(shown) < len(problems):
-        shown.append(FieldProblem("", f"and {len(problems) - len(shown)} more"))
     return tuple(shown)
 
 
