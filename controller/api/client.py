@@ -49,10 +49,14 @@ _RETRY = {
                 "backoffMultiplier": 3,
                 "retryableStatusCodes": ["UNAVAILABLE"],
             },
-        }
+        },
+        {"name": [{"service": "grpc.health.v1.Health"}]},
     ]
 }
-"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times."""
+"""gRPC A6: a call that UNAVAILABLE ended is sent again, up to three times; but not the one of ``_cause``."""
+
+PROBE_S = 0.2
+"""For that one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class Client:
         self._tokens: dict[str, str] = {}
         self._request_ids: dict[str, str] = {}
         self._jobs: Any = pb_grpc.JobServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self._probe: Any = self._channel.unary_unary("/grpc.health.v1.Health/Check")
         self._controller: Any = pb_grpc.ControllerServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
@@ -300,4 +305,19 @@ class Client:
         try:
             return method(request, timeout=max(self._timeout_s, at_least_s), metadata=self._metadata)
         except grpc.RpcError as error:
-            raise_ours(error, self._address)
+            raise_ours(self._cause(error), self._address)
+
+    def _cause(self, error: grpc.RpcError) -> grpc.RpcError:
+        """A call whose time is over while it is sent again does not say why it failed before: another call does, while
+        there is no connection."""
+        if _ended_with(grpc.StatusCode.DEADLINE_EXCEEDED, error):
+            try:
+                self._probe(b"", timeout=PROBE_S)
+            except grpc.RpcError as found:
+                return found if _ended_with(grpc.StatusCode.UNAVAILABLE, found) else error
+        return error
+
+
+def _ended_with(code: grpc.StatusCode, error: Any) -> bool:
+    """By gRPC on this side: the controller sends details."""
+    return error.code() is code and not error.trailing_metadata()
