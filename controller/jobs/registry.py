@@ -27,7 +27,7 @@ from controller.errors import (
     WrongLeaseToken,
     no_such_job,
 )
-from controller.jobs.collectives import virtual_links
+from controller.jobs.collectives import VirtualLinks, virtual_links
 from controller.jobs.ends import EndReason, Ends, JobEnd
 from controller.jobs.job import Job, Reported, Vitals
 from controller.jobs.leases import Leases
@@ -35,7 +35,6 @@ from controller.jobs.messages import (
     NO_QUOTA,
     Connected,
     IterationTime,
-    Links,
     Quota,
     RegisterJob,
     Registration,
@@ -130,7 +129,7 @@ class JobRegistry:
         owner: str | None,
         merged_with: JobSpec | None = None,
         quota: Quota = NO_QUOTA,
-        links: Links | None = None,
+        links: VirtualLinks | None = None,
     ) -> Job:
         """Give a job another spec. Its lease goes on, and connections that it has reported between addresses that stay
         are kept; measured times are not: they are of the spec before. ``merged_with``: the spec that it must have now.
@@ -250,7 +249,7 @@ class JobRegistry:
             raise no_such_job(job_id) from None
 
     def _acceptable(
-        self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: Links | None = None
+        self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: VirtualLinks | None = None
     ) -> Job:
         """The job of a registration whose id is free. Raises as ``register``."""
         if len(self.jobs) >= self._max_jobs:
@@ -263,12 +262,11 @@ class JobRegistry:
         return job
 
     @staticmethod
-    def _job(registration: Registration, vitals: Vitals, links: Links | None = None) -> Job:
+    def _job(registration: Registration, vitals: Vitals, links: VirtualLinks | None = None) -> Job:
         """Raises ``InvalidInput``."""
         spec = registration.spec
         links = virtual_links(spec) if links is None else links
-        pairs = frozenset((link.src_ip, link.dst_ip) for link in links)
-        return Job(registration, links, pairs, vitals, Dividing.of(spec))
+        return Job(registration, links, vitals, Dividing.of(spec))
 
     def _put(self, job: Job) -> Job:
         self.jobs = updated(self.jobs, {job.id: job})
@@ -291,7 +289,9 @@ class JobRegistry:
         self.ends.take_back(known.job.uid)
         self._hold(known.job, known.reports)
 
-    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota, links: Links | None) -> Job:
+    def _replace(
+        self, held: Job, registration: Registration, vitals: Vitals, quota: Quota, links: VirtualLinks | None
+    ) -> Job:
         """Put the same job in its place, with another spec or owner."""
         spec, reports = registration.spec, self._connections.of(held.id)
         if spec == held.spec:
@@ -368,8 +368,8 @@ class JobRegistry:
     def _refuse_conflict(self, job: Job) -> None:
         if job.dividing.owner:
             return
-        known = self._announced_by.keys() & job.pairs
-        taken = sorted(pair for pair in known if self._announced_by[pair] != job.id)
+        mine, announced_by = job.id, self._announced_by
+        taken = sorted(pair for pair in announced_by.keys() & job.pairs if announced_by[pair] != mine)
         if not taken:
             return
         src, dst = taken[0]
