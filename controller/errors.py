@@ -113,6 +113,10 @@ class ConcurrentUpdate(Conflict):
     """The job was updated at the same time: the request is to be made anew from what it is now."""
 
 
+class Superseded(Conflict):
+    """Another request asked for something else before this one was carried out to its end."""
+
+
 class NotAnnounced(Conflict):
     """The job did not announce that it reports its connections."""
 

@@ -27,6 +27,7 @@ from controller.errors import (
     NotFound,
     NotKnownYet,
     SignalboxError,
+    Superseded,
     Unauthenticated,
     Unavailable,
     WrongLeaseToken,
@@ -36,6 +37,7 @@ _BY_REASON: dict[str, type[SignalboxError]] = {
     "WRONG_LEASE_TOKEN": WrongLeaseToken,
     "CONNECTIONS_NOT_ANNOUNCED": NotAnnounced,
     "NOT_KNOWN_YET": NotKnownYet,
+    "SUPERSEDED": Superseded,
 }
 """Where a status stands for several errors."""
 

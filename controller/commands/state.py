@@ -68,7 +68,7 @@ def _fields(record: tuple[Key, str], measured: tuple[Key, str] | None, version: 
     except InvalidInput as error:
         return found | {"problem": str(error)}
     (links,) = saved.measured.values() or (links,)
-    return found | {"virtual_links": len({(link.src_ip, link.dst_ip) for link in links})}
+    return found | {"virtual_links": len(links.pairs)}
 
 
 def _table(jobs: Iterable[Mapping[str, Any]]) -> RenderableType:

@@ -23,6 +23,7 @@ from controller.errors import (
     InvalidInput,
     NotFound,
     SignalboxError,
+    Superseded,
     Unavailable,
 )
 
@@ -86,6 +87,12 @@ def test_any_problems_fit_into_trailers(problems: list[FieldProblem]) -> None:
     assert status.message.isascii()
     shown = details_of(status)["BadRequest"].field_violations
     assert 1 <= len(shown) <= errors.MAX_PROBLEMS
+
+
+def test_who_is_superseded_may_ask_again() -> None:
+    status = errors.status_of(Superseded("superseded: ecmp was set"))
+    assert status.code == grpc.StatusCode.ABORTED.value[0]
+    assert details_of(status)["ErrorInfo"].reason == "SUPERSEDED"
 
 
 def test_the_message_says_how_many_problems_are_left_out_and_each_violation_has_a_field() -> None:

@@ -14,7 +14,7 @@ from controller.cli import main
 from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.errors import InvalidInput
-from controller.jobs.collectives import VirtualLink
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import FORMAT, changes
 from controller.jobs.spec import JobId, JobSpec
@@ -120,7 +120,7 @@ def test_virtual_links_are_the_pairs_that_the_api_counts(signalbox: Run, tmp_pat
         }
     )
     observed = JobSpec.parse({"job_id": "observed", "endpoints": ["10.0.0.3", "10.0.0.4"]})
-    measured = {JobId("observed"): (VirtualLink("10.0.0.3", "10.0.0.4", 0, 1000),)}
+    measured = {JobId("observed"): VirtualLinks([VirtualLink("10.0.0.3", "10.0.0.4", 0, 1000)])}
     jobs = registered(Registration(both), Registration(observed))
     store = StateStore(tmp_path)
     store.load()

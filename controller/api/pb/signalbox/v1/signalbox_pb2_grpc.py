@@ -600,7 +600,7 @@ class ControllerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetStrategy(self, request, context):
-        """Returns when the switches confirmed the rules of the new strategy.
+        """Returns when the switches confirmed the rules of the new strategy. ABORTED when another call sets one before that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
