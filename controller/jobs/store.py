@@ -91,6 +91,11 @@ class StateStore:
             self._lock = _lock(self.directory, wait)
         return self._lock is not None or self.directory is None
 
+    @property
+    def is_claimed(self) -> bool:
+        """By this process."""
+        return self._lock is not None
+
     def owner(self) -> str:
         """The process id of the controller that claimed the directory last."""
         try:

@@ -54,11 +54,19 @@ def test_everything_is_reported_at_once(tmp_path: Path) -> None:
 def test_a_quota_for_nobody_is_told_and_allowed(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)
-    tokens.write_text('[[tenant]]\nname = "bleu"\nmax_jobs = 1\n')
+    quota = '[[tenant]]\nname = "bleu"\nmax_jobs = 1\n'
+    tokens.write_text(quota + '[[certificate]]\nname = "scheduler"\nrole = "operator"\n')
     config = Config.model_validate({"api": {"tokens": tokens}})
     preflight.check(config)
     (said,) = preflight.doubts(config)
     assert said == f"{tokens}: the quota for 'bleu' is nobody's: no token or certificate has this tenant"
+
+
+def test_tokens_that_give_a_role_to_no_one_are_refused(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.touch(0o600)
+    found = problems(api={"tokens": tokens})
+    assert found[f"api.tokens: {tokens}"].startswith("gives a role to no one")
 
 
 def test_what_opens_the_api_is_checked_with_its_files(tmp_path: Path) -> None:
