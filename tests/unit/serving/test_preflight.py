@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.lease_tokens import LeaseTokens
 from controller.config import Config, JobsConfig
 from controller.errors import InvalidInput
 from controller.jobs.messages import Registration, SavedState
@@ -124,7 +125,17 @@ def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_c
     jobs = registered(*(Registration(ring_job(job_id, ["10.0.0.1", "10.0.0.2"])) for job_id in "a"))
     store.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
     assert done.result(10) == 1
+    with pytest.raises(InvalidInput, match=r"lease\.key is missing, and jobs are registered"):
+        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    key = tmp_path / "state" / "lease.key"
+    assert not key.exists()
+    LeaseTokens.of(tmp_path / "state")
     preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    right = key.read_bytes()
+    key.write_bytes(bytes([right[0] ^ 1]) + right[1:])
+    with pytest.raises(InvalidInput, match=r"lease\.key is damaged"):
+        preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    key.write_bytes(right)
     with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
         preflight.check_saved(Config(state_dir=tmp_path / "state", jobs=JobsConfig(max_virtual_links=1)))
     store.close()
