@@ -44,7 +44,7 @@ class Role(StrEnum):
     READER = "reader"
 
 
-ROLES = "'operator', 'tenant' or 'reader'"
+ROLES = ", ".join(f"'{role}'" for role in Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,9 @@ class _Identity(_Table):
     @classmethod
     def _known(cls, given: object) -> object:
         if isinstance(given, str) and given not in list(Role) and _WORD.fullmatch(given):
-            raise PydanticCustomError("role", "must be {roles} (given: '{given}')", {"roles": ROLES, "given": given})
+            raise PydanticCustomError(
+                "role", "must be one of {roles} (given: '{given}')", {"roles": ROLES, "given": given}
+            )
         return given
 
     @model_validator(mode="after")

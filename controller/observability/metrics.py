@@ -96,11 +96,12 @@ def _links(fabric: Fabric) -> dict[LinkId, tuple[LinkLabels, float]]:
 
 @dataclass(slots=True, eq=False)
 class _Client:
-    """A connection and its thread. ``asked``: its request is complete."""
+    """A connection and its thread. ``asked``: its request is complete. ``ended``: by the server."""
 
     sock: socket.socket
     since: float
     asked: bool = False
+    ended: bool = False
 
 
 class _Server(ThreadingWSGIServer):
@@ -148,13 +149,15 @@ class _Server(ThreadingWSGIServer):
 
     def _shakes_hands(self, client: _Client, context: ssl.SSLContext, address: Any) -> bool:
         """One that fails is counted and logged. Raises ``OSError`` for a client that says nothing, as those that only
-        look whether somebody listens."""
+        look whether somebody listens, and for one that was ended meanwhile."""
         if not client.sock.recv(1, socket.MSG_PEEK):
             raise ConnectionResetError("the client has said nothing")
         try:
             client.sock = context.wrap_socket(client.sock, server_side=True, do_handshake_on_connect=False)
             client.sock.do_handshake()
         except OSError as error:
+            if client.ended:
+                raise
             with self._lock:
                 self.board.metrics_refused = {"tls": self.board.metrics_refused["tls"] + 1}
             limited_log.warning("metrics client refused", reason="tls", peer=_name(address), why=_why(error))
@@ -196,10 +199,13 @@ def _why(error: OSError) -> str:
     if verify_message := getattr(error, "verify_message", None):
         return f"the client's certificate is refused: {verify_message}"
     reason = getattr(error, "reason", None) or str(error)
+    if isinstance(error, ssl.SSLEOFError | ConnectionError) or "_ALERT_" in reason:
+        return f"the client ended the handshake: {reason}"
     return _WHY.get(reason, f"the handshake failed: {reason}")
 
 
 def _break_off(client: _Client) -> None:
+    client.ended = True
     with suppress(OSError):
         client.sock.shutdown(socket.SHUT_RDWR)
 

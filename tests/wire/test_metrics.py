@@ -142,6 +142,7 @@ def test_who_fails_to_shake_hands_is_counted_and_logged_with_why(board: StatusBo
     why = refused(lambda port: get_over_tls(port, authority, other.sign("prometheus")))["why"]
     assert why.startswith("the client's certificate is refused: ")
     why = refused(lambda port: get_over_tls(port, other, authority.sign("prometheus")))["why"]
+    assert why.startswith("the client ended the handshake: ")
     assert "UNKNOWN_CA" in why
 
 

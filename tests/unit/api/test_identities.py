@@ -137,7 +137,7 @@ def test_a_file_that_gives_a_role_to_no_one_is_refused_with_what_would_be_right(
 def test_a_role_that_there_is_not_is_told_with_those_that_there_are(file: Path, role: str) -> None:
     file.write_text(f'[[certificate]]\nname = "a"\nrole = "{role}"\n')
     assert problems(file) == [
-        f"FILE: certificate[0].role: must be 'operator', 'tenant' or 'reader' (given: '{role}')",
+        f"FILE: certificate[0].role: must be one of 'operator', 'tenant', 'reader' (given: '{role}')",
     ]
 
 
