@@ -32,9 +32,10 @@ from controller.shared_map import SharedMap, differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin, counted
+from controller.tables.pins import Pins, PinSet
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import LostLinks, Pins, PinSet, possible_links
+from controller.tables.running_routes import LostLinks, possible_links
 
 Inputs = TypeVarTuple("Inputs")
 Value = TypeVar("Value")
@@ -69,6 +70,7 @@ class Derived:
     ``counted_links``: per rule that counts the links that its packets may use; ``follows_uses``: it costs only what
     other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
+    ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``).
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -113,9 +115,11 @@ class Derived:
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
         self.routed_lost_links = Row(LostLinks(), lambda: (s.routes.routes, s.fabric.links))
+        self.levels = Row(          _without,            lambda: (s.cycle.levels, s.wanted.pins.fallen))
+        self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels, s.wanted.pins.fallen))
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
-                                                                  s.cycle.levels, s.cycle.phase_levels))
+                                                                  self.levels(), self.phase_levels()))
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (s.demand.demands,))
         self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.missing(),))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
@@ -280,6 +284,10 @@ class UncountedLinks:
         self._known = {pair: known[pair] for pair in uncounted & known.keys()}
         self._known.update(zip(new, ({what: of} for what, of in found.items()), strict=True))
         return dict(chain.from_iterable(uses.items() for uses in self._known.values()))
+
+
+def _without(of_job: Mapping[JobId, Value], jobs: frozenset[JobId]) -> Mapping[JobId, Value]:
+    return {job_id: value for job_id, value in of_job.items() if job_id not in jobs} if jobs else of_job
 
 
 def _ports(switches: Mapping[Dpid, Switch]) -> frozenset[PortRef]:

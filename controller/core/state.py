@@ -26,8 +26,9 @@ from controller.jobs.measured_demand import MeasuredDemand
 from controller.jobs.messages import SavedState
 from controller.jobs.registry import JobRegistry
 from controller.tables.counters import CounterIntake
+from controller.tables.pins import PinSet
 from controller.tables.rules import RuleSet
-from controller.tables.running_routes import PinSet, RunningRoutes
+from controller.tables.running_routes import RunningRoutes
 from controller.tables.switch_sync import SwitchSync
 
 UNKNOWN_PORT_BPS = 10e9
@@ -79,6 +80,11 @@ class State:
     def fabric(self) -> Fabric:
         """The current snapshot of the topology."""
         return self.topology.fabric
+
+    @property
+    def plan_installed(self) -> bool:
+        """The newest plan is what runs."""
+        return self.cycle.adopted and not self.wanted.pins.fallen
 
     def want(
         self, pins: PinSet, rules: Mapping[Dpid, RuleSet], counted_links: Callable[[], UsesOf], now: float

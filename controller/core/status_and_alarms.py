@@ -54,7 +54,7 @@ def status(
         jobs_ended=s.jobs.ends.totals,
         demands=s.demand.demands,
         plan=s.cycle.plan,
-        plan_installed=s.cycle.adopted,
+        plan_installed=s.plan_installed,
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
         baseline_levels=s.cycle.baseline_levels,
@@ -229,7 +229,7 @@ def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
 def raised_alarms(s: State, now: float) -> Iterator[Alarm]:
     """What is wrong now beside jobs, each kind at most once per subject."""
     plan = s.cycle.plan
-    if s.cycle.adopted and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
+    if s.plan_installed and plan and plan.ecmp and plan.max_level > plan.ecmp.mean * (1 + LEVEL_TOLERANCE):
         yield Alarm(AlarmKind.PLAN_WORSE_THAN_ECMP, "plan", {"level": plan.max_level, "ecmp": plan.ecmp.mean})
     if plan and plan.unrouted:
         yield Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan", {"flows": plan.unrouted})
