@@ -18,6 +18,7 @@ from controller.config import Config
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
+from controller.core.told import Told, Unsaved
 from controller.fabric.background import background
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
@@ -29,7 +30,7 @@ from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.shared_map import SharedMap, differing, updated
-from controller.status import Status
+from controller.status import JobStatus, Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import Pins, PinSet
@@ -71,6 +72,7 @@ class Derived:
     other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``).
+    ``unsaved``: the jobs whose latest change is not on disk; of those what was told before it is told (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -124,16 +126,23 @@ class Derived:
         self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.missing(),))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
+        self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
+        told_jobs, told_demands = Told[JobStatus](), Told[JobDemand]()
+        told_demand_alarms, told_host_alarms = Told[Alarm](), Told[Alarm]()
+        self.told_jobs = Row(       told_jobs,           lambda: (self.job_statuses(), self.unsaved()))
+        self.told_demands = Row(    told_demands,        lambda: (s.demand.demands, self.unsaved()))
+        self.told_demand_alarms = Row(told_demand_alarms, lambda: (self.demand_alarms(), self.unsaved()))
+        self.told_host_alarms = Row(told_host_alarms,    lambda: (self.host_alarms(), self.unsaved()))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
             {alarm.key: alarm for alarm in raised_alarms(s, now)},
-            self.demand_alarms(),
-            self.host_alarms(),
+            self.told_demand_alarms(),
+            self.told_host_alarms(),
         )
         self.status: Callable[[Mapping[AlarmKey, Alarm]], Status] = lambda alarms: status(
-            s, self.job_statuses(), self.background(), alarms
+            s, self.told_jobs(), self.told_demands(), self.background(), alarms
         )
 
 

@@ -40,19 +40,23 @@ _LLDP_KINDS = {
 
 
 def status(
-    s: State, jobs: Mapping[JobId, JobStatus], background_bps: Mapping[LinkId, float], alarms: Mapping[AlarmKey, Alarm]
+    s: State,
+    jobs: Mapping[JobId, JobStatus],
+    demands: Mapping[JobId, JobDemand],
+    background_bps: Mapping[LinkId, float],
+    alarms: Mapping[AlarmKey, Alarm],
 ) -> Status:
-    """Everything that others may see, as of now."""
+    """Everything that others may see, as of now. ``jobs``, ``demands``, ``alarms``: of jobs as they are on disk."""
     return Status(
         fabric=s.fabric,
-        strategy=s.strategy,
+        strategy=s.saved_strategy,
         adopting=s.phases.adopting,
         switches=_switches(s.sync, s.fabric),
         links=s.load.figures(s.fabric, background_bps),
         jobs=jobs,
         job_ends=s.jobs.ends.certain,
         jobs_ended=s.jobs.ends.totals,
-        demands=s.demand.demands,
+        demands=demands,
         plan=s.cycle.plan,
         plan_installed=s.plan_installed,
         plan_reason=s.cycle.reason,
