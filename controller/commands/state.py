@@ -34,6 +34,7 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
     with closing(StateStore(state_dir)) as store:
         records, revision, version = store.written()
     jobs = [_fields(key, text, version) for key, text in records if key.kind is Kind.JOB]
+    jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or ""))
     show({"revision": revision, "format": version, "jobs": jobs}, lambda: _table(jobs), as_json)
 
 

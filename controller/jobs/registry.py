@@ -83,8 +83,8 @@ class JobRegistry:
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
-        repeats its request; or end that one and begin anew, if the caller takes it over. Connections that were reported
-        between addresses that stay are kept.
+        repeats its request; or end that one and begin anew, if the caller takes it over. What that one has reported of
+        its connections is forgotten: a program that is started anew has other ports.
 
         Raises ``NotFound`` for a repetition of the request of a registration that has ended: it may come late, and
         begins nothing. ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has
@@ -104,7 +104,7 @@ class JobRegistry:
             return held
         if not request.take_over or not ours or repeated:
             raise _taken(held.id, ours, mine)
-        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links, {})
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
         return job
 
@@ -144,7 +144,8 @@ class JobRegistry:
             raise ConcurrentUpdate(text, {"jobId": job.id})
         if spec == job.spec:
             return job
-        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links)
+        reports = among(spec.addresses, self._connections.of(job.id)) if spec.reports_connections else {}
+        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links, reports)
         self.reset_measured(job.id)
         return self.jobs[job.id]
 
@@ -291,17 +292,24 @@ class JobRegistry:
         self.ends.take_back(known.job.uid)
         self._hold(known.job, known.reports)
 
-    def _replace(self, held: Job, registration: Registration, vitals: Vitals, quota: Quota, links: Links | None) -> Job:
-        """Put the same job in its place, with another spec or owner."""
-        spec, reports = registration.spec, self._connections.of(held.id)
+    def _replace(
+        self,
+        held: Job,
+        registration: Registration,
+        vitals: Vitals,
+        quota: Quota,
+        links: Links | None,
+        reports: Reports,
+    ) -> Job:
+        """Put the same job in its place, with another spec or owner, and with these connections."""
+        spec = registration.spec
         if spec == held.spec:
-            job = replace(held, registration=registration, vitals=vitals)
+            job = _with_connections(replace(held, registration=registration, vitals=vitals), reports)
         else:
-            reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
             links = virtual_links(spec) if links is None else links
             new = self._job(registration, vitals, held.virtual_links if links == held.virtual_links else links)
-            job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
+            job = _with_connections(new, reports)
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
         self._let_go(held)
@@ -340,7 +348,7 @@ class JobRegistry:
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         self._refuse_taken(job, new, places)
-        with_reports = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+        with_reports = _with_connections(job, reports)
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
         self._connections.put(job.id, reports)
         return with_reports
@@ -380,6 +388,10 @@ class JobRegistry:
             "jobs that report their connections may share pairs",
             {**about, "src": src, "dst": dst},
         )
+
+
+def _with_connections(job: Job, reports: Reports) -> Job:
+    return replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
 
 
 def _taken(job_id: JobId, ours: bool, mine: bool) -> AlreadyExists:
