@@ -33,12 +33,11 @@ from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
-from controller.jobs.collectives import link_count, virtual_links
+from controller.jobs.collectives import VirtualLinks, link_count, virtual_links
 from controller.jobs.demand import DemandSource
 from controller.jobs.ends import EndReason, not_found
 from controller.jobs.messages import (
     DeregisterJob,
-    Links,
     RegisterJob,
     RenewLease,
     ReportConnections,
@@ -181,13 +180,13 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         with not_counted():
             return await self._long_work.run_if_long(request.ByteSize() // BYTES_OF_PART, convert)
 
-    async def _links(self, spec: JobSpec) -> Links:
+    async def _links(self, spec: JobSpec) -> VirtualLinks:
         """Made here, so that the control loop need not. A job of many counts as many calls of its client: the loop has
         to look at each."""
         count = link_count(spec)
         COST.get()(count / LINKS_OF_CALL)
         with not_counted():
-            return await self._long_work.run_if_long(count, lambda: virtual_links(spec))
+            return await self._long_work.run_if_long(count, lambda: virtual_links(spec).worked_out())
 
     async def _ask(self, message: Request) -> Any:
         """Put the message and wait for its reply. When the caller goes or the time of the call is over, what changes

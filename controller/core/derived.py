@@ -23,9 +23,10 @@ from controller.fabric.background import background
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.job import Job
-from controller.jobs.messages import Links, Registration
+from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
@@ -204,7 +205,7 @@ def _registration(_: JobId, job: Job) -> Registration:
     return job.registration
 
 
-def _measured(_: JobId, demand: JobDemand) -> Links | None:
+def _measured(_: JobId, demand: JobDemand) -> VirtualLinks | None:
     """What the job is planned for, if that is not in its spec."""
     return demand.virtual_links if demand.source is DemandSource.MEASURED else None
 

@@ -169,11 +169,11 @@ class _Routed(NamedTuple):
 
 
 def _routed(job: Job, pending: bool, hosts: Mapping[str, Host], confirmed: Mapping[FlowId, Route]) -> _Routed:
-    owner, pairs = job.dividing.owner, sorted(job.pairs)
+    owner, pairs = job.dividing.owner, job.virtual_links.in_phases
     routes: Mapping[FlowId, Route | None] = (
         {FlowId(*pair, owner): route_of(job.dividing, pair, confirmed) for pair in pairs}
         if confirmed
-        else dict.fromkeys(FlowId(*pair, owner) for pair in pairs)
+        else dict.fromkeys([FlowId(src, dst, owner) for src, dst in pairs])
     )
     state = "pending" if pending else _routed_state(hosts, routes)
     return _Routed(state, prediction_withheld(job), routes)

@@ -53,12 +53,13 @@ class Announcements:
 
     def _remove(self, job: Announcing, pairs: Set[Pair]) -> None:
         self.version += 1
+        mine, shares = job.id, bool(job.dividing.owner)
         for pair in pairs:
-            if not job.dividing.owner:
-                if self._alone.get(pair) == job.id:
+            if not shares:
+                if self._alone.get(pair) == mine:
                     del self._alone[pair]
             elif len(self._sharing[pair]) > 1:
-                del self._sharing[pair][job.id]
+                del self._sharing[pair][mine]
             else:
                 del self._sharing[pair]
 

@@ -91,6 +91,11 @@ class StateStore:
             self._lock = _lock(self.directory, wait)
         return self._lock is not None or self.directory is None
 
+    @property
+    def is_claimed(self) -> bool:
+        """By this process."""
+        return self._lock is not None
+
     def owner(self) -> str:
         """The process id of the controller that claimed the directory last."""
         try:
@@ -131,10 +136,13 @@ class StateStore:
             return SavedState()
         for _ in range(LOOKS - 1):
             try:
-                return _saved_in(self.directory)[0]
+                self._loaded = _saved_in(self.directory)
+                break
             except InvalidInput:
                 time.sleep(LOOK_AGAIN_S)
-        return _saved_in(self.directory)[0]
+        else:
+            self._loaded = _saved_in(self.directory)
+        return self._loaded[0]
 
     @property
     def has_owners(self) -> bool:

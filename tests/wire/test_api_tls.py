@@ -238,7 +238,8 @@ def test_a_client_without_a_valid_certificate_gets_no_connection(
 def test_authorities_can_be_replaced_while_the_server_runs(secured: Secured) -> None:
     settings = {**secured.settings, "ca_certificates": secured.ours.certificate}
     with running_api(**settings) as api:
-        api.server.prepare(ApiConfig(**{**settings, "ca_certificates": secured.other.certificate}))()
+        other = ApiConfig(**{**settings, "ca_certificates": secured.other.certificate})
+        api.server.files.prepare_certificates(other)()
         assert status(api.addresses[0], secured.credentials(secured.other.sign("anyone")))
         with pytest.raises(Unreachable):
             status(api.addresses[0], secured.credentials(secured.ours.sign("anyone")))

@@ -10,6 +10,7 @@ import pytest
 from controller.fabric.recent_uses import Counted
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, LinkId, Path, PortNo, PortRef
+from controller.jobs.collectives import VirtualLinks
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
@@ -149,10 +150,16 @@ def test_routes_that_a_job_has_claimed_go_with_it() -> None:
 # ---- pins
 
 
+def one_way_of(job: Job) -> Job:
+    """The job without all flows but one."""
+    links = VirtualLinks(link for link in job.virtual_links if (link.src_ip, link.dst_ip) == FLOW.pair)
+    return replace(job, virtual_links=links)
+
+
 def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     """Lost in their direction only: the flow itself stays. They fail over, and return to their cables."""
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
-    one_way = replace(JobRegistry(10).register(RegisterJob(spec), 0.0), pairs=frozenset([FLOW.pair]))
+    one_way = one_way_of(JobRegistry(10).register(RegisterJob(spec), 0.0))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
     before = derive(FABRIC, by_id(one_way), routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}
@@ -164,7 +171,7 @@ def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
 
 def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None:
     """The last cable of the path ends at another port of the same switch."""
-    one_way = replace(job_of("job", 1), pairs=frozenset([FLOW.pair]))
+    one_way = one_way_of(job_of("job", 1))
     up, down = FIRST
     port = PortRef(Dpid(2), PortNo(77))
     there = FABRIC.links[down]
@@ -179,7 +186,7 @@ def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None
 def test_a_job_without_pairs_loses_its_pins_also_when_links_change_at_the_same_time() -> None:
     derive, job = Pins(), job_of("job", 1)
     assert len(derive(FABRIC, by_id(job), {FLOW: whole(FIRST)}, ()))
-    observed = replace(job, pairs=frozenset(), virtual_links=())
+    observed = replace(job, virtual_links=VirtualLinks())
     assert not len(derive(without(SECOND[1]), by_id(observed), {}, ()))
 
 
