@@ -36,6 +36,7 @@ def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
         records, revision, version = store.written()
     measured = {key.key: (key, text) for key, text in records if key.kind is Kind.MEASURED}
     jobs = [_fields((key, text), measured.get(key.key), version) for key, text in records if key.kind is Kind.JOB]
+    jobs.sort(key=lambda job: (job["register_time"] is None, job["register_time"] or ""))
     show({"revision": revision, "format": version, "jobs": jobs}, lambda: _table(jobs), as_json)
 
 

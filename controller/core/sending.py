@@ -28,8 +28,8 @@ from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
 from controller.shared_map import differing, unequal, updated
 from controller.tables.pinned_table import Pin
+from controller.tables.pins import PinSet
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
-from controller.tables.running_routes import PinSet
 from controller.tables.switch_sync import SwitchSync
 
 ARP_ANSWER_AFTER_S = 0.5

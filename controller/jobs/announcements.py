@@ -73,7 +73,7 @@ class Announcements:
         return self._alone.get(pair) or next(iter(self._sharing.get(pair, ())), None)
 
     def holder(self, pair: Pair) -> JobId | None:
-        """Which job has the rule for all packets of a pair (``tables.running_routes``): the ``first``, else the one
+        """Which job has the rule for all packets of a pair (``tables.pins``): the ``first``, else the one
         whose acknowledgements it has."""
         src, dst = pair
         return self.first(pair) or self.first((dst, src))

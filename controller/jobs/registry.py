@@ -47,10 +47,10 @@ from controller.jobs.reported_connections import (
     ReportedConnections,
     Reports,
     among,
-    by_pair,
     by_source,
     misfits,
     path_of,
+    with_connections,
 )
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing, Pair
@@ -82,8 +82,8 @@ class JobRegistry:
 
     def register(self, request: RegisterJob, now: float) -> Job:
         """Accept a job; or renew the lease of the one that has its id and spec already, if the caller is its owner or
-        repeats its request; or end that one and begin anew, if the caller takes it over. Connections that were reported
-        between addresses that stay are kept.
+        repeats its request; or end that one and begin anew, if the caller takes it over. What that one has reported of
+        its connections is forgotten: a program that is started anew has other ports.
 
         Raises ``NotFound`` for a repetition of the request of a registration that has ended: it may come late, and
         begins nothing. ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has
@@ -103,7 +103,7 @@ class JobRegistry:
             return held
         if not request.take_over or not ours or repeated:
             raise _taken(held.id, ours, mine)
-        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
+        job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links, {})
         self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
         return job
 
@@ -143,7 +143,8 @@ class JobRegistry:
             raise ConcurrentUpdate(text, {"jobId": job.id})
         if spec == job.spec:
             return job
-        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links)
+        reports = among(spec.addresses, self._connections.of(job.id)) if spec.reports_connections else {}
+        self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links, reports)
         self.reset_measured(job.id)
         return self.jobs[job.id]
 
@@ -290,18 +291,17 @@ class JobRegistry:
         self._hold(known.job, known.reports)
 
     def _replace(
-        self, held: Job, registration: Registration, vitals: Vitals, quota: Quota, links: VirtualLinks | None
+        self, held: Job, new: Registration, vitals: Vitals, quota: Quota, links: VirtualLinks | None, reports: Reports
     ) -> Job:
-        """Put the same job in its place, with another spec or owner."""
-        spec, reports = registration.spec, self._connections.of(held.id)
+        """Put the same job in its place, with another spec or owner, and with these connections."""
+        spec = new.spec
         if spec == held.spec:
-            job = replace(held, registration=registration, vitals=vitals)
+            job = with_connections(replace(held, registration=new, vitals=vitals), reports)
         else:
-            reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
             links = virtual_links(spec) if links is None else links
-            new = self._job(registration, vitals, held.virtual_links if links == held.virtual_links else links)
-            job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
+            links = held.virtual_links if links == held.virtual_links else links
+            job = with_connections(self._job(new, vitals, links), reports)
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
         self._let_go(held)
@@ -340,7 +340,7 @@ class JobRegistry:
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         self._refuse_taken(job, new, places)
-        with_reports = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
+        with_reports = with_connections(job, reports)
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
         self._connections.put(job.id, reports)
         return with_reports
