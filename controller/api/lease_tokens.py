@@ -112,8 +112,9 @@ def _checked(secret: bytes) -> bytes:
 
 def _instructions(path: Path, why: str) -> str:
     return (
-        f"{path} {why}. Nothing was changed. Restore it from a copy. To go on without it, make a new one, and have the "
-        f"owners take their jobs over: (umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
+        f"{path} {why}. Nothing was changed. Restore it from a copy. To go on without it, make a new one as "
+        "the controller's user, and have the owners take their jobs over: "
+        f"(umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
     )
 
 

@@ -293,9 +293,9 @@ def _ecmp(level: Fields | None) -> str:
 
 
 def _others(schemes: Sequence[Fields]) -> str:
-    """ECMP has a separate line."""
-    others = (f"{word(each['scheme'])} {each['level']:.3f}" for each in schemes if each["scheme"] != "ecmp")
-    return ", ".join(others) or "not compared"
+    """ECMP has a separate line. Names are those of ``--strategy``."""
+    levels = {(each["scheme"] or "-").replace("_", "-"): each["level"] for each in schemes}
+    return ", ".join(f"{name} {level:.3f}" for name, level in levels.items() if name != "ecmp") or "not compared"
 
 
 def _route_columns(split: bool) -> Sequence[str]:

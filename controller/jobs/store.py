@@ -27,6 +27,7 @@ from controller.jobs.messages import SavedState
 from controller.jobs.records import FORMAT, Changes, Key, Kind, Unreadable, decode, first_format
 from controller.jobs.state_database import (
     OLDEST,
+    NewerFormat,
     Written,
     beside,
     empty_log,
@@ -286,6 +287,11 @@ def _put_by(path: Path) -> None:
 
 
 def _instructions(directory: Path, error: Exception) -> str:
+    if isinstance(error, NewerFormat):
+        return (
+            f"the state in {directory} is of a newer version: {error}. Nothing was changed. Start the version that "
+            "wrote it, or restore the backup from before the upgrade"
+        )
     drop = f", or forget single jobs (signalbox state drop --state-dir {directory} JOB)"
     return (
         f"the state in {directory} cannot be read: {error}. Nothing was changed. Restore the directory from a copy"

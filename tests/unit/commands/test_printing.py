@@ -104,6 +104,13 @@ def test_a_job_that_is_learnt_is_said_to_be_learnt_once() -> None:
         assert line == ["ring", "ecmp", "0", "0", "0", *said, "-", "-", "-", "0", "60", "s"]
 
 
+def test_published_schemes_have_the_names_of_the_option_strategy() -> None:
+    levels = {"ecmp": 2.0, "edge_coloring": 1.0, None: 1.5}
+    schemes = [{"scheme": scheme, "level": level} for scheme, level in levels.items()]
+    assert printing._others(schemes) == "edge-coloring 1.000, - 1.500"
+    assert printing._others([]) == "not compared"
+
+
 def test_names_of_jobs_give_a_terminal_no_orders() -> None:
     """Set the title, clear the screen, fill the clipboard: what is between ESC ] and BEL, or follows CSI."""
     assert escape("a\x1b]0;owned\x07b\x9b2J\u202e[red]") == "a\ufffd]0;owned\ufffdb\ufffd2J\ufffd\\[red]"

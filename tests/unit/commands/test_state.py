@@ -14,9 +14,10 @@ from controller.cli import main
 from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.errors import InvalidInput
+from controller.jobs.collectives import VirtualLink, VirtualLinks
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import FORMAT, changes
-from controller.jobs.spec import JobSpec
+from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.state_database import checksum, opened, sealed
 from controller.jobs.store import FILE, StateStore
 from tests.support.by_id import registered
@@ -114,6 +115,29 @@ def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signa
     assert second == {"job_id": "second", **dict.fromkeys(("tenant", "register_time", "ranks", "virtual_links"))}
     status, out, _ = signalbox("list", "--state-dir", state)
     assert (status, "lease_s: must be at least 1.0" in out) == (0, True)
+
+
+def test_virtual_links_are_the_pairs_that_the_api_counts(signalbox: Run, tmp_path: Path) -> None:
+    ips = ["10.0.0.1", "10.0.0.2"]
+    both = JobSpec.parse(
+        {
+            "job_id": "both",
+            "endpoints": ips,
+            "groups": [{"name": "dp", "ranks": [0, 1]}],
+            "collectives": [{"algorithm": "ring_all_gather", "groups": ["dp"], "bytes_per_iteration": 1000}],
+            "transfers": [{"src": 0, "dst": 1, "bytes_per_iteration": 1000, "phase": 1}],
+        }
+    )
+    observed = JobSpec.parse({"job_id": "observed", "endpoints": ["10.0.0.3", "10.0.0.4"]})
+    measured = {JobId("observed"): VirtualLinks([VirtualLink("10.0.0.3", "10.0.0.4", 0, 1000)])}
+    jobs = registered(Registration(both), Registration(observed))
+    store = StateStore(tmp_path)
+    store.load()
+    store.begin()
+    store.commit(changes(SavedState(), SavedState(jobs, measured=measured)), lambda _: None)
+    store.close()
+    _, out, _ = signalbox("list", "--state-dir", tmp_path, "--json")
+    assert {job["job_id"]: job["virtual_links"] for job in json.loads(out)["jobs"]} == {"both": 2, "observed": 1}
 
 
 def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Run, state: Path) -> None:
