@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from controller.config import Config
 from controller.core import state
+from controller.core.commits import KnownJobs
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once
 from controller.core.intake import Intake
@@ -33,6 +34,7 @@ class ControlLoop:
     def __init__(self, config: Config, saved: SavedState, declared: Iterable[DeclaredHost], now: float) -> None:
         self.state = state.initial(config, saved, declared, now)
         self.derived = Derived(config, self.state)
+        self.state.commits.known = KnownJobs(self.derived.jobs(), self.state.demand.demands)
         self._intake = Intake(config, self.state, self.derived)
         self._alarm_times = AlarmTimes()
         self._pending = at_once(Work.RULES)
@@ -148,7 +150,7 @@ class ControlLoop:
             return []
         of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
         state = SavedState(self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs)
-        return list(s.commits.begin(state, now))
+        return list(s.commits.begin(state, KnownJobs(self.derived.jobs(), s.demand.demands), now))
 
     def _rules_due(self, now: float) -> bool:
         return self._pending.has_due(Work.RULES, now)

@@ -271,6 +271,8 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
         job_id, force = request.job_id, request.force
+        if request.uid and not force:
+            raise InvalidInput.of("uid", "is for force only: otherwise the lease token says which registration it is")
         owner = await self._named(job_id, request.uid) if force else self._owner(job_id, request.lease_token)
         deregister = DeregisterJob(JobId(job_id), owner, force and owner is None, CALLER.get().tenant)
         await self._ask(deregister)

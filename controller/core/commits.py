@@ -7,14 +7,17 @@ are taken back, the newest first, and refused. Nothing waits for the disk but th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from controller.core.messages import Reply
 from controller.errors import Unavailable
+from controller.jobs.demand import JobDemand
+from controller.jobs.job import Job
 from controller.jobs.messages import SavedState, SaveState
 from controller.jobs.records import changes
+from controller.jobs.spec import JobId
 
 RETRY_S = 5.0
 """After a commit has failed the next one is tried so much later, and with each request."""
@@ -23,23 +26,33 @@ SLOW_S = 2.0
 """A commit that takes longer is reported."""
 
 
+class KnownJobs(NamedTuple):
+    """What was known of jobs at one moment."""
+
+    jobs: Mapping[JobId, Job] = {}
+    demands: Mapping[JobId, JobDemand] = {}
+
+
 class _Held(NamedTuple):
     reply: Future[Any] | None
     value: object
-    undo: Callable[[], None]
-    then: Callable[[], None]
+    undo: Callable[[float], object]
+    then: Callable[[float], object]
 
 
 class Commits:
-    """``on_disk``: as the store has it. ``revision``: of that. ``failures``: of commits so far; ``why``: the last one
-    failed, empty when it did not. ``now`` is monotonic seconds."""
+    """``on_disk``: as the store has it; ``known``: of its jobs, when it was given to the store. ``revision``: of that.
+    ``failures``: of commits so far; ``why``: the last one failed, empty when it did not. ``now`` is monotonic
+    seconds."""
 
     def __init__(self, saved: SavedState) -> None:
         self.on_disk = saved
+        self.known = KnownJobs()
         self.revision = saved.revision
         self.failures = 0
         self.why = ""
         self._given: SavedState | None = None
+        self._given_known = self.known
         self._given_at = 0.0
         self._retry_at = 0.0
         self._under_way: list[_Held] = []
@@ -59,21 +72,21 @@ class Commits:
         self,
         reply: Future[Any] | None,
         value: object,
-        undo: Callable[[], None],
-        then: Callable[[], None] = lambda: None,
+        undo: Callable[[float], object],
+        then: Callable[[float], object] = lambda _: None,
     ) -> None:
-        """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it. Without ``reply`` others
-        reply."""
+        """A request was carried out: ``then`` and reply when it is on disk, else ``undo`` it, given now. Without
+        ``reply`` others reply."""
         self._next.append(_Held(reply, value, undo, then))
 
-    def begin(self, state: SavedState, now: float) -> list[SaveState | Reply]:
+    def begin(self, state: SavedState, known: KnownJobs, now: float) -> list[SaveState | Reply]:
         """Write what differs from what is on disk; after a failure also nothing, which shows whether the disk is back.
         Not to be called while ``busy``."""
         changed = changes(self.on_disk, state)
         self._under_way, self._next = self._next, []
         if not changed and not self.why:
-            return list(self._answered())
-        self._given, self._given_at = state, now
+            return list(self._answered(now))
+        self._given, self._given_known, self._given_at = state, known, now
         return [SaveState(state, changed)]
 
     @property
@@ -81,11 +94,12 @@ class Commits:
         """A commit is under way."""
         return self._given is not None
 
-    def done(self, revision: int) -> list[Reply]:
+    def done(self, revision: int, now: float) -> list[Reply]:
         """The commit under way is on disk."""
         assert self._given is not None
         self.on_disk, self._given, self.revision, self.why = self._given, None, revision, ""
-        return self._answered()
+        self.known = self._given_known
+        return self._answered(now)
 
     def failed(self, why: str, now: float) -> list[Reply]:
         """It is not."""
@@ -94,7 +108,7 @@ class Commits:
         self._retry_at = now + RETRY_S
         held, self._under_way, self._next = [*self._under_way, *self._next], [], []
         for request in reversed(held):
-            request.undo()
+            request.undo(now)
         return [Reply(request.reply, self.error) for request in held if request.reply]
 
     @property
@@ -113,8 +127,8 @@ class Commits:
         waited = now - self._given_at if self.busy else 0.0
         return f"the disk has not answered for {waited:.0f} s" if waited > SLOW_S else ""
 
-    def _answered(self) -> list[Reply]:
+    def _answered(self, now: float) -> list[Reply]:
         held, self._under_way = self._under_way, []
         for request in held:
-            request.then()
+            request.then(now)
         return [Reply(request.reply, request.value) for request in held if request.reply]

@@ -18,7 +18,7 @@ from controller.config import Config
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
 from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
-from controller.core.told import Told, Unsaved
+from controller.core.told import Unsaved, told, told_missing
 from controller.fabric.background import background
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
@@ -31,7 +31,7 @@ from controller.jobs.spec import JobId
 from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
 from controller.shared_map import SharedMap, differing, updated
-from controller.status import JobStatus, Status
+from controller.status import Status
 from controller.tables.control_table import adopting_rules
 from controller.tables.pinned_table import Pin, counted
 from controller.tables.pins import Pins, PinSet
@@ -73,7 +73,8 @@ class Derived:
     other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``levels``, ``phase_levels``: of the jobs all of whose running routes stand (``tables.pins``).
-    ``unsaved``: the jobs whose latest change is not on disk; of those what was told before it is told (``core.told``).
+    ``unsaved``: the jobs whose latest change is not on disk; ``told_jobs``, ``told_demands``, ``told_missing``: of
+    those as before it (``core.told``).
     ``alarms`` are without their times; ``status`` takes them dated."""
 
     def __init__(self, config: Config, s: State) -> None:
@@ -120,30 +121,29 @@ class Derived:
         self.routed_lost_links = Row(LostLinks(), lambda: (s.routes.routes, s.fabric.links))
         self.levels = Row(          _without,            lambda: (s.cycle.levels, s.wanted.pins.fallen))
         self.phase_levels = Row(    _without,            lambda: (s.cycle.phase_levels, s.wanted.pins.fallen))
-        self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
-                                                                  s.sending.routes, s.sending.generation,
-                                                                  self.levels(), self.phase_levels()))
-        self.demand_alarms = Row(   per_key(demand_alarm), lambda: (s.demand.demands,))
-        self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.missing(),))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
         self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         self.unsaved = Row(         Unsaved(s.jobs.ends), lambda: (s.commits.on_disk.jobs, self.registrations()))
-        told_jobs, told_demands = Told[JobStatus](), Told[JobDemand]()
-        told_demand_alarms, told_host_alarms = Told[Alarm](), Told[Alarm]()
-        self.told_jobs = Row(       told_jobs,           lambda: (self.job_statuses(), self.unsaved()))
-        self.told_demands = Row(    told_demands,        lambda: (s.demand.demands, self.unsaved()))
-        self.told_demand_alarms = Row(told_demand_alarms, lambda: (self.demand_alarms(), self.unsaved()))
-        self.told_host_alarms = Row(told_host_alarms,    lambda: (self.host_alarms(), self.unsaved()))
+        self.told_jobs = Row(       told,                lambda: (self.jobs(), s.commits.known.jobs, self.unsaved()))
+        self.told_demands = Row(    told,                lambda: (s.demand.demands, s.commits.known.demands,
+                                                                  self.unsaved()))
+        self.told_missing = Row(    told_missing,        lambda: (self.missing(), self.told_jobs(), self.unsaved(),
+                                                                  s.fabric.hosts))
+        self.job_statuses = Row(    JobStatuses(),       lambda: (self.told_jobs(), self.told_missing(), s.fabric.hosts,
+                                                                  s.sending.routes, s.sending.generation,
+                                                                  self.levels(), self.phase_levels()))
+        self.demand_alarms = Row(   per_key(demand_alarm), lambda: (self.told_demands(),))
+        self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.told_missing(),))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
         self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
             {alarm.key: alarm for alarm in raised_alarms(s, now)},
-            self.told_demand_alarms(),
-            self.told_host_alarms(),
+            self.demand_alarms(),
+            self.host_alarms(),
         )
         self.status: Callable[[Mapping[AlarmKey, Alarm]], Status] = lambda alarms: status(
-            s, self.told_jobs(), self.told_demands(), self.background(), alarms
+            s, self.job_statuses(), self.told_demands(), self.background(), alarms
         )
 
 

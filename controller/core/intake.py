@@ -12,7 +12,7 @@ from functools import partial
 from controller.config import Config, Strategy
 from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands, when_quiet
-from controller.core.messages import Message, Reply, Tick
+from controller.core.messages import Message, Tick
 from controller.core.phases import Input
 from controller.core.requests import Requests
 from controller.core.state import State
@@ -62,7 +62,7 @@ class Intake:
                 self._state.cycle.take_levels(message)
                 return NOTHING
             case StateSaved(revision):
-                return commands(*self._state.commits.done(revision))
+                return commands(*self._state.commits.done(revision, now))
             case StateNotSaved(why):
                 return self._requests.not_saved(why, now)
             case Tick(at):
@@ -71,7 +71,7 @@ class Intake:
                 try:
                     return self._requests.take(message, now)
                 except SignalboxError as error:
-                    return commands(Reply(message.reply, error, after_status=False))
+                    return self._requests.refuse(message, error)
             case _:
                 return self._network(message, now)
 
@@ -187,7 +187,7 @@ class Intake:
         if s.sync.retrying:
             effects |= at_once(Work.STAGE)
         s.topology.advance(now)
-        expired = s.jobs.expire(now, at)
+        expired = s.jobs.expire(now, at, self._derived.unsaved())
         if expired:
             self._requests.release_routes(now)
             effects |= self._changed(now) | at_once(Work.SAVE)

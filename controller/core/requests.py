@@ -15,6 +15,7 @@ from controller.core.derived import Derived
 from controller.core.effects import NOTHING, Effects, Work, at_once, commands
 from controller.core.messages import Reply
 from controller.core.state import State
+from controller.errors import InvalidInput, SignalboxError
 from controller.jobs.ends import JobEnd
 from controller.jobs.messages import (
     DeregisterJob,
@@ -70,6 +71,14 @@ class Requests:
                 network = Network(self._derived.problem(), s.fabric, intact, s.cycle.limits, FabricNames(intact))
                 return commands(Analyse(analysis_request(message, network, self._derived.jobs()), message.reply))
 
+    def refuse(self, message: Request, error: SignalboxError) -> Effects:
+        """What may have been refused for a change that is not on disk waits for that: it may be taken back."""
+        commits = self._state.commits
+        if isinstance(error, InvalidInput) or not commits.holding:
+            return commands(Reply(message.reply, error, after_status=False))
+        commits.hold(message.reply, error, lambda _: None)
+        return at_once(Work.SAVE)
+
     def not_saved(self, why: str, now: float) -> Effects:
         """A commit has failed: what waited for it is undone and refused."""
         s, strategy, held = self._state, self._state.strategy, self._state.commits.holding
@@ -96,12 +105,12 @@ class Requests:
         held = before.job
         if held and held.uid != job.uid:
             taken_over = s.jobs.ends.of(held.id, held.uid)
-            when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over)
+            when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, taken_over, job.uid)
             if held.spec == spec and held.dividing == job.dividing:
                 return when_saved
             self.release_routes(now)
             return self._changed(now) | when_saved
-        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before)
+        when_saved = self._reply_when_saved(message.reply, job.uid, job.id, before, begun=job.uid)
         if held:
             return when_saved
         s.demand.follow(s.jobs.jobs, now)
@@ -147,21 +156,31 @@ class Requests:
         return self._changed(now) | when_saved
 
     def _reply_when_saved(
-        self, reply: Future[Any], value: object, job_id: JobId, before: Known, end: JobEnd | None = None
+        self,
+        reply: Future[Any],
+        value: object,
+        job_id: JobId,
+        before: Known,
+        end: JobEnd | None = None,
+        begun: str = "",
     ) -> Effects:
         """Also to what changes nothing: what it confirms may still wait for the disk. ``before``: the job before it.
-        ``end``: of a registration, certain when it is on disk."""
+        ``end``: of a registration, certain when it is on disk. ``begun``: the uid of the one that began."""
         s = self._state
-        undo = partial(s.jobs.restore, job_id, before)
-        if end is None:
-            s.commits.hold(reply, value, undo)
-        else:
-            s.commits.hold(reply, value, undo, partial(s.jobs.ends.confirm, end))
+
+        def then(now: float) -> None:
+            if end:
+                s.jobs.ends.confirm(end)
+            if begun:
+                s.jobs.begin_lease(job_id, begun, now)
+
+        s.commits.hold(reply, value, partial(s.jobs.restore, job_id, before), then)
         return at_once(Work.SAVE)
 
     def _set_strategy(self, message: SetStrategy, now: float) -> Effects:
         s = self._state
-        s.commits.hold(None, None, partial(setattr, s, "strategy", s.strategy))
+        before = s.strategy
+        s.commits.hold(None, None, lambda _: setattr(s, "strategy", before))
         s.strategy = message.strategy
         if message.strategy is Strategy.ECMP:
             s.cycle.supersede()  # no plan will be taken

@@ -99,7 +99,7 @@ NO_PHASES: Mapping[int, float] = {}
 
 class JobStatuses:
     """Derives the status of every job. Looks at jobs that have changed, at those whose hosts have, and at those whose
-    confirmed routes have got another generation."""
+    confirmed routes have got another generation. Other pairs make one more generation."""
 
     def __init__(self) -> None:
         self._changed = Changed[JobId]()
@@ -107,6 +107,7 @@ class JobStatuses:
         self._levels: Mapping[JobId, float] = {}
         self._phase_levels: Mapping[JobId, Mapping[int, float]] = {}
         self._routes: dict[JobId, _Routed] = {}
+        self._other_pairs: Counter[JobId] = Counter()
         self._times: dict[JobId, Mapping[int, float]] = {}
         self._statuses: Mapping[JobId, JobStatus] = SharedMap()
 
@@ -128,18 +129,24 @@ class JobStatuses:
             anew |= {job_id for job_id, job in jobs.items() if not other.isdisjoint(job.addresses)}
         for job_id in anew:
             job = jobs[job_id]
+            known = self._routes.get(job_id)
             self._routes[job_id] = _routed(job, job_id in missing, hosts, confirmed.get(job_id, NO_ROUTES))
+            self._other_pairs[job_id] += known is not None and known.routes.keys() != self._routes[job_id].routes.keys()
             self._times[job_id] = {} if job_id in missing else _ideal_times_s(job, hosts)
         statuses = {
             job_id: _job_status(
                 *(jobs[job_id], missing.get(job_id, ()), self._routes[job_id], self._times[job_id]),
-                *(generation.get(job_id, 0), levels.get(job_id, 0.0), phase_levels.get(job_id, NO_PHASES)),
+                *(
+                    generation.get(job_id, 0) + self._other_pairs[job_id],
+                    levels.get(job_id, 0.0),
+                    phase_levels.get(job_id, NO_PHASES),
+                ),
             )
             for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
         }
         for job_id in gone:
-            self._routes.pop(job_id, None)
-            self._times.pop(job_id, None)
+            for of_job in (self._routes, self._times, self._other_pairs):
+                of_job.pop(job_id, None)
         self._statuses = updated(self._statuses, {**dict.fromkeys(gone), **statuses})
         return self._statuses
 

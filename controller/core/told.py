@@ -3,18 +3,21 @@
 A request changes a job at once, and is taken back when its commit fails. Rules and plans follow from it meanwhile,
 which is safe: ECMP lies under every pin, and what is taken back is planned anew. What is told (to callers and watchers,
 to the log, as metrics and alarms) is not taken back, so it waits. Only lease ends do not: they happen whatever the
-disk does.
+disk does. What the network does is told as it is: of a job whose change is not on disk, with the spec of before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+from controller.fabric.topology import Host
 from controller.jobs.ends import EndReason, Ends
+from controller.jobs.job import Job
 from controller.jobs.messages import Registration
 from controller.jobs.spec import JobId
-from controller.shared_map import SharedMap, differing, updated
+from controller.planning.problem import missing_hosts
+from controller.shared_map import differing, updated
 
 Value = TypeVar("Value")
 
@@ -40,14 +43,20 @@ class Unsaved:
         return end is not None and end.reason is EndReason.LEASE_RAN_OUT
 
 
-class Told(Generic[Value]):
-    """Keeps what was told of each job while its latest change is not on disk."""
+def told(
+    now: Mapping[JobId, Value], saved: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]
+) -> Mapping[JobId, Value]:
+    """``now``: of all jobs. ``saved``: when what is on disk was given to the store. ``unsaved``: see ``Unsaved``."""
+    kept = {job_id: saved.get(job_id) if holds else None for job_id, holds in unsaved.items()}
+    return updated(now, {job_id: value for job_id, value in kept.items() if now.get(job_id) is not value})
 
-    def __init__(self) -> None:
-        self._told: Mapping[JobId, Value] = SharedMap()
 
-    def __call__(self, now: Mapping[JobId, Value], unsaved: Mapping[JobId, bool]) -> Mapping[JobId, Value]:
-        """``now``: of all jobs. ``unsaved``: see ``Unsaved``."""
-        kept = {job_id: self._told.get(job_id) if holds else None for job_id, holds in unsaved.items()}
-        self._told = updated(now, {job_id: value for job_id, value in kept.items() if now.get(job_id) is not value})
-        return self._told
+def told_missing(
+    now: Mapping[JobId, tuple[str, ...]],
+    jobs: Mapping[JobId, Job],
+    unsaved: Mapping[JobId, bool],
+    hosts: Mapping[str, Host],
+) -> Mapping[JobId, tuple[str, ...]]:
+    """Addresses of hosts that are not known, of the ``jobs`` as they are told. ``now``: of those that there are."""
+    of_told = {job_id: missing_hosts(hosts, jobs[job_id].addresses) if job_id in jobs else () for job_id in unsaved}
+    return updated(now, {job_id: ips or None for job_id, ips in of_told.items() if now.get(job_id, ()) != ips})

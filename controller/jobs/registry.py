@@ -12,7 +12,7 @@ job, or the mapping of all jobs, another identity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -173,6 +173,12 @@ class JobRegistry:
         job.vitals.lease_ends_at = now + job.spec.lease_s
         return job.spec.lease_s
 
+    def begin_lease(self, job_id: JobId, uid: str, now: float) -> None:
+        """From the answer on that the registration was made, if it goes on: a disk may take longer than the lease."""
+        job = self.jobs.get(job_id)
+        if job and job.uid == uid:
+            job.vitals.lease_ends_at = now + job.spec.lease_s
+
     def report(
         self, job_id: JobId, owner: str | None, iterations: Iterable[IterationTime]
     ) -> tuple[IterationTime, ...]:
@@ -216,10 +222,16 @@ class JobRegistry:
         vitals = self._get(job_id).vitals
         vitals.reported = vitals.reported._replace(recent_communication_s=())
 
-    def expire(self, now: float, ended_at: float) -> tuple[JobId, ...]:
+    def expire(self, now: float, ended_at: float, unsaved: Container[JobId] = ()) -> tuple[JobId, ...]:
         """Forget the jobs whose lease has ended; returns which, sorted. Looks only at leases that would have ended by
-        now without a heartbeat. ``ended_at``: now in seconds since 1970."""
-        ended = self._leases.over(self.jobs, now)
+        now without a heartbeat. ``ended_at``: now in seconds since 1970. ``unsaved``: jobs with a change that may be
+        taken back; their leases begin anew."""
+        over = self._leases.over(self.jobs, now)
+        for job in over:
+            if job.id in unsaved:
+                job.vitals.lease_ends_at = now + job.spec.lease_s
+                self._leases.look_at(job, self.jobs)
+        ended = [job for job in over if job.id not in unsaved]
         if ended:
             self._remove(ended)
             ends = [job.registration.end(EndReason.LEASE_RAN_OUT, ended_at) for job in ended]
@@ -277,9 +289,9 @@ class JobRegistry:
         """All that is known of a job, or that there is none."""
         return Known(self.jobs.get(job_id), self._connections.of(job_id))
 
-    def restore(self, job_id: JobId, known: Known) -> None:
+    def restore(self, job_id: JobId, known: Known, now: float = 0.0) -> None:
         """Undo what was done to the job since then, and to no other job that this one excludes. A job whose lease ran
-        out since then stays gone."""
+        out since then stays gone. Of others the lease begins anew: their owners may not have been heard meanwhile."""
         if job_id in self.jobs:
             self._remove([self.jobs[job_id]])
         if known.job is None:
@@ -288,6 +300,8 @@ class JobRegistry:
         if end and end.reason is EndReason.LEASE_RAN_OUT:
             return
         self.ends.take_back(known.job.uid)
+        vitals = known.job.vitals
+        vitals.lease_ends_at = max(vitals.lease_ends_at, now + known.job.spec.lease_s)
         self._hold(known.job, known.reports)
 
     def _replace(

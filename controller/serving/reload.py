@@ -90,45 +90,41 @@ class Reload:
         while received.wait():
             self.once()
 
-    def once(self) -> None:
-        """Takes over all or nothing."""
+    def once(self, partly: bool = False) -> None:
+        """Takes over all or nothing; ``partly``: whatever of it is not wrong."""
         try:
             with self._lock:
-                self._once()
+                self._once(partly)
         except Exception:
             self._refused(True)
             log.exception("reloading failed; what was not taken over stays as it was")
 
-    def _once(self) -> None:
+    def _once(self, partly: bool) -> None:
+        wanted, wrong = self._config, dict[FieldProblem, None]()
         try:
             wanted = configuration.load(self._file) if self._file else self._config
-            config = changeable(self._config, wanted)
-            take_over = _all_prepared(self._prepare, config)
         except InvalidInput as error:
-            self._refused(True)
-            log.error("not reloaded: nothing has changed", problems=[str(problem) for problem in error.problems])
-            return
+            wrong |= dict.fromkeys(error.problems)
+        config = changeable(self._config, wanted)
+        take_over: list[TakeOver] = []
+        for prepare in self._prepare:
+            try:
+                take_over.append(prepare(config))
+            except InvalidInput as error:
+                wrong |= dict.fromkeys(error.problems)
+        self._refused(bool(wrong))
+        if wrong:
+            what = "not all is reloaded: what is wrong is as it was" if partly else "not reloaded: nothing has changed"
+            log.error(what, problems=[str(problem) for problem in wrong])
+            if not partly:
+                return
         changed: dict[str, object] = {}
         for take in take_over:
             changed |= take() or {}
         self._config = config
-        self._refused(False)
         log.info("reloaded", file=str(self._file), **changed)
         if restart := sorted(_differing(config.model_dump(), wanted.model_dump())):
             log.warning("changed in the file, but needs a restart", keys=restart)
-
-
-def _all_prepared(prepare: Iterable[Prepare], config: Config) -> list[TakeOver]:
-    """Raises ``InvalidInput`` with what every one of them finds wrong."""
-    take_over: list[TakeOver] = []
-    problems: list[FieldProblem] = []
-    for one in prepare:
-        try:
-            take_over.append(one(config))
-        except InvalidInput as error:
-            problems += error.problems
-    InvalidInput.refuse(dict.fromkeys(problems))
-    return take_over
 
 
 def changeable(running: Config, wanted: Config) -> Config:

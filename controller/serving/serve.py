@@ -100,7 +100,7 @@ def _serve(
             with loaded.waiting(store):
                 if not standby.wait_for_turn(store):
                     return 0
-                reload.once()  # what is wrong by now does not count: then all is as it was read before
+                reload.once(partly=True)  # what is wrong by now is as it was read before
         _run(config, planning_worker, store, board, loaded)
     return 0
 

@@ -21,6 +21,7 @@ from tests.support.wire.certificates import Authority
 
 DEADLINE_S = 60.0
 REFUSED = 'event="not reloaded: nothing has changed"'
+PARTLY = 'event="not all is reloaded: what is wrong is as it was"'
 
 
 class Pair:
@@ -145,7 +146,7 @@ def test_a_standby_takes_over_with_what_it_has_loaded_when_all_files_are_broken_
     (pair.standby.folder / "signalbox.toml").write_text("no_such_key = 1")
     assert "no_such_key" in pair.hang_up(REFUSED)
     said = pair.take_over("old")
-    assert said.index('"taking over"') < said.index(REFUSED) < said.index("event=ready")
+    assert said.index('"taking over"') < said.index(PARTLY) < said.index("event=ready")
     assert pair.metric("signalbox_reload_refused") == "1.0"
 
 
@@ -156,7 +157,7 @@ def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(p
     for what in ("tokens=1", "tokens_before=1", "added=\"['token new']\"", "withdrawn=\"['token old']\""):
         assert what in line
     pair.tokens.write_text("")
-    assert REFUSED in pair.take_over("new")
+    assert PARTLY in pair.take_over("new")
     with pytest.raises(Unauthenticated):
         pair.status("old")
     assert pair.metric("signalbox_standby") == "0.0"
@@ -164,6 +165,7 @@ def test_a_standby_answers_sighup_and_takes_over_with_the_newest_that_was_good(p
 
 def test_a_token_that_was_withdrawn_without_a_signal_does_not_count_after_the_take_over(pair: Pair) -> None:
     pair.accept("new")
-    assert "event=reloaded" in pair.take_over("new")
+    pair.inventory.write_text("[[host")
+    assert PARTLY in pair.take_over("new"), "of the inventory alone"
     with pytest.raises(Unauthenticated):
         pair.status("old")

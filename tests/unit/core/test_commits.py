@@ -9,11 +9,12 @@ import pytest
 from controller.alarms import AlarmKind
 from controller.config import Config, FabricConfig, Strategy
 from controller.core.messages import Message, Reply
-from controller.errors import Unavailable
+from controller.errors import NotFound, Unavailable
 from controller.jobs.messages import (
     Connected,
     DeregisterJob,
     RegisterJob,
+    RenewLease,
     ReportConnections,
     StateNotSaved,
     StateSaved,
@@ -314,8 +315,8 @@ def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(publishe
         published.send(change())
         published.run(0.5)
         told = published.status.jobs[JobId("held")]
-        assert (told.uid, told.spec, told.state) == (held.uid, held.spec, "pinned")
-        assert not published.logged()
+        assert (told.uid, told.spec) == (held.uid, held.spec)
+        assert {what for what, _ in published.logged()} <= {"job"}, "what becomes of its routes"
         published.fail()
         told = published.status.jobs[JobId("held")]
         assert (told.uid, told.spec) == (held.uid, held.spec)
@@ -323,6 +324,72 @@ def test_ends_updates_and_take_overs_that_are_taken_back_are_never_told(publishe
         assert sum(published.status.jobs_ended.values()) == 0
     published.run(1)
     assert published.status.jobs[JobId("held")].state == "pinned"
+
+
+def test_what_was_acknowledged_is_told_while_the_next_change_of_the_job_waits(published: Published) -> None:
+    """Whoever has the OK to the first one reads it, not what was there before."""
+    first, second = (ring_job("held", hosts, lease_s=600) for hosts in (HOSTS[:3], HOSTS[1:]))
+    published.send(UpdateJob(first))
+    published.send(UpdateJob(second))
+    published.answer()
+    assert answers(published)
+    told = published.status.jobs[JobId("held")]
+    assert (told.spec, {flow.src_ip for flow in told.routes}) == (first, set(HOSTS[:3]))
+    published.fail()
+    assert published.status.jobs[JobId("held")].spec == first
+
+
+def test_what_the_network_does_is_told_while_a_change_of_the_job_waits(published: Published) -> None:
+    held = published.status.jobs[JobId("held")]
+    cut = next(path[0] for route in held.routes.values() for path, _ in route or () if path)
+    published.send(UpdateJob(ring_job("held", HOSTS, lease_s=60)))
+    published.cut(cut.dpid, cut.port)
+    published.run(2)
+    told = published.status.jobs[JobId("held")]
+    assert told.spec == held.spec
+    assert told.state == "pinned"
+    assert cut not in {link for route in told.routes.values() for path, _ in route or () for link in path}
+
+
+def test_other_pairs_are_another_generation_of_routes_also_while_none_is_pinned(published: Published) -> None:
+    published.send(RegisterJob(ring_job("job", [HOSTS[0], "10.9.9.9"], lease_s=600)))
+    published.answer()
+    before = published.status.jobs[JobId("job")].routes_generation
+    published.send(UpdateJob(ring_job("job", [HOSTS[1], "10.9.9.9"], lease_s=600)))
+    published.answer()
+    assert published.status.jobs[JobId("job")].routes_generation > before
+
+
+def test_a_refusal_that_follows_from_a_change_that_is_not_on_disk_waits_for_it(published: Published) -> None:
+    """Who has been told that the registration is over ends."""
+    owner = uid(published, "held")
+    for fails in (True, False):
+        published.send(RegisterJob(ring_job("held", HOSTS[:3], lease_s=600), owner=owner, take_over=True))
+        published.send(RenewLease(JobId("held"), owner))
+        published.run(1)
+        assert not answers(published)
+        if fails:
+            published.fail()
+            assert [type(value) for value in answers(published)] == [Unavailable, Unavailable]
+            published.disk_error = ""
+            published.run(6)
+            while published.waiting:
+                published.answer()
+        else:
+            published.answer()
+            assert {type(value) for value in answers(published)} == {str, NotFound}
+
+
+def test_a_lease_does_not_run_out_while_what_began_it_is_not_on_disk(published: Published) -> None:
+    published.send(RegisterJob(ring_job("new", [HOSTS[0], HOSTS[2]], lease_s=5)))
+    published.run(12)
+    assert sum(published.status.jobs_ended.values()) == 0
+    published.answer()
+    assert JobId("new") in published.status.jobs
+    published.run(4)
+    assert JobId("new") in published.status.jobs, "its owner has had no time to renew it"
+    published.run(2)
+    assert JobId("new") not in published.status.jobs
 
 
 def test_a_strategy_that_is_set_back_is_never_told(published: Published) -> None:

@@ -43,6 +43,25 @@ def test_tls_authorities_and_tokens_are_neither_introduced_nor_dropped() -> None
     assert changeable(config(metrics=TLS), mutual) == config(metrics=TLS)
 
 
+def test_who_takes_over_reloads_what_is_not_wrong(tmp_path: Path) -> None:
+    """A token that was withdrawn must not count again because another file is broken."""
+    file = tmp_path / "signalbox.toml"
+    taken: list[str] = []
+    refused: list[bool] = []
+
+    def refuse(_: Config) -> Any:
+        raise InvalidInput.of("fabric.inventory", "is no TOML")
+
+    for text, level in (("[log]\nlevel = 'debug'\n", "debug"), ("[[log", "info")):
+        file.write_text(text)
+        with capture_logs() as lines:
+            reload = Reload(file, config(), [refuse, lambda new: lambda: taken.append(new.log.level)], refused.append)
+            reload.once(partly=True)
+        assert taken.pop() == level
+        assert "fabric.inventory: is no TOML" in str(lines)
+    assert refused == [True, True]
+
+
 def test_when_one_owner_refuses_no_other_takes_anything_over(tmp_path: Path) -> None:
     file = tmp_path / "signalbox.toml"
     file.write_text("[log]\nlevel = 'debug'\n")
