@@ -121,8 +121,8 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "signalbox_reload_refused",
-        "1 when the latest SIGHUP changed nothing, because something was wrong; a take-over then kept what had been read "
-        "before. The log says what.",
+        "1 when the latest SIGHUP changed nothing, because something was wrong; a take-over then kept what had been "
+        "read before. The log says what.",
         lambda snapshot: [((), snapshot.board.reload_refused)],
     ),
     Family(
