@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Group, RenderableType
-from rich.markup import escape
 
 from benchmarks.judge.adapter import answer, instance_of
-from benchmarks.judge.command import Line, Within, tables
+from benchmarks.judge.command import Line, Within, report
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import Instance
 from benchmarks.judge.records import Record, Records
@@ -36,7 +34,6 @@ VARIANTS = (PLAIN, SCALED, BACKGROUND)
 _GENERATED = 18
 _NONE = 1e-6
 _LITTLE = 1e-3
-_MOST_SHOWN = 20
 
 
 class Case(NamedTuple):
@@ -78,7 +75,8 @@ def main(
 
     left = records.fill(cases, judged_here, seconds)
     found = [records.known[name] for name in cases if name in records.known]
-    show(summary(found, left), lambda: report(found, left), as_json)
+    data = summary(found, left)
+    show(data, lambda: report(data, "gaps by number of pieces", ("wrong", "worst")), as_json)
 
 
 def _settings(folder: Path | None) -> tuple[Setting, ...]:
@@ -148,7 +146,7 @@ def judged(case: Case, setting: Setting, limits: PlanLimits) -> Record:
     }
 
 
-def summary(found: Iterable[Record], left: int) -> dict[str, Any]:
+def summary(found: Sequence[Record], left: int) -> dict[str, Any]:
     rows: dict[tuple[str, str], list[Record]] = {}
     for record in found:
         rows.setdefault((record["variant"], record["failure"]), []).append(record)
@@ -162,7 +160,7 @@ def summary(found: Iterable[Record], left: int) -> dict[str, Any]:
         key=lambda of: -of[0]["gap"],
     )
     return {
-        "cases": len({record["name"] for record in found}),
+        "judged": len(found),
         "left": left,
         "rows": [_line(*row, records) for row, records in rows.items()],
         "wrong": [
@@ -190,11 +188,3 @@ def _line(variant: str, failure: str, records: list[Record]) -> Line:
         line[f"{pieces}: worst"] = f"{max(gaps):.2%}"
     times = sorted(plan["cpu_s"] for record in records for plan in record["plans"][1:])
     return line | {"median s": f"{times[len(times) // 2]:.2f}", "longest s": f"{times[-1]:.2f}"}
-
-
-def report(found: list[Record], left: int) -> RenderableType:
-    data = summary(found, left)
-    lines = [f"{data['cases']} cases judged, {left} left"]
-    for what in ("wrong", "worst"):
-        lines += [f"{what}: {len(data[what])}", *data[what][:_MOST_SHOWN]]
-    return Group(*tables(data["rows"]), *map(escape, lines))

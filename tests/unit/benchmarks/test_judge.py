@@ -251,9 +251,9 @@ def test_a_run_goes_on_where_the_one_before_it_ended(benchmark: Benchmark, tmp_p
     status, out = benchmark("judge", "--first", 6, "--instances", 2, "--out", file, "--json")
     assert status == 0
     found = json.loads(out)
-    assert (found["instances"], found["left"], found["refuted"]) == (2, 0, [])
+    assert (found["judged"], found["left"], found["refuted"]) == (2, 0, [])
     assert [json.loads(line)["name"] for line in file.read_text().splitlines()] == ["leaf-spine 6", "three tiers 7"]
-    assert "2 instances judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 2, "--out", file)[1]
+    assert "2 judged, 0 left" in benchmark("judge", "--first", 6, "--instances", 2, "--out", file)[1]
 
 
 def test_an_instance_is_printed_as_data(benchmark: Benchmark) -> None:
@@ -310,6 +310,6 @@ def test_the_command_for_workloads(benchmark: Benchmark, tmp_path: Path) -> None
     status, text = benchmark("workloads", *options, "--json")
     assert status == 0
     found = json.loads(text)
-    assert (found["cases"], found["left"], found["wrong"], found["worst"]) == (1, 0, [], [])
-    assert "1 cases judged, 0 left" in benchmark("workloads", *options)[1]
+    assert (found["judged"], found["left"], found["wrong"], found["worst"]) == (1, 0, [], [])
+    assert "1 judged, 0 left" in benchmark("workloads", *options)[1]
     assert benchmark("workloads", "--variants", "other")[0] == 2
