@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import chain
 
 from benchmarks.judge import instances
@@ -28,6 +29,7 @@ MAX_PATHS = Config().planning.max_paths
 
 
 def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Answer:
+    """What the planner says, with up to so many pieces per flow."""
     problem = problem_of(instance, pieces)
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     found = plan(problem, limits)
@@ -57,6 +59,17 @@ def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Ans
 
 
 def problem_of(instance: instances.Instance, pieces: int) -> Problem:
+    fabric, background = _fabric(instance)
+    sent: defaultdict[int, list[VirtualLink]] = defaultdict(list)
+    for send in instance.sends:
+        sent[send.job].append(VirtualLink(address(send.src), address(send.dst), send.phase, send.size))
+    jobs = [WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, pieces) for job, own in sorted(sent.items())]
+    return take_snapshot(1, fabric, jobs, background, {}, MAX_PATHS)
+
+
+@lru_cache(maxsize=1)
+def _fabric(instance: instances.Instance) -> tuple[Fabric, dict[LinkId, float]]:
+    """And the other traffic on its links, bit/s."""
     background: dict[LinkId, float] = {}
     ports: defaultdict[int, dict[PortNo, Port]] = defaultdict(dict)
 
@@ -78,11 +91,7 @@ def problem_of(instance: instances.Instance, pieces: int) -> Problem:
         hosts[host.ip] = host
         background |= {host.uplink: float(of.taken_out), host.downlink: float(of.taken_in)}
     switches = {Dpid(n + 1): Switch(Dpid(n + 1), f"s{n}", ports[n]) for n in range(instance.switches)}
-    sent: defaultdict[int, list[VirtualLink]] = defaultdict(list)
-    for send in instance.sends:
-        sent[send.job].append(VirtualLink(address(send.src), address(send.dst), send.phase, send.size))
-    jobs = [WorkloadJob(JobId(str(job)), tuple(own), (), 0.0, 0.0, 0.0, pieces) for job, own in sorted(sent.items())]
-    return take_snapshot(1, Fabric(1, switches, links, hosts), jobs, background, {}, MAX_PATHS)
+    return Fabric(1, switches, links, hosts), background
 
 
 def address(host: int) -> str:

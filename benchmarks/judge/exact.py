@@ -10,11 +10,13 @@ In: an ``Instance``. Out: an ``Exact``.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from benchmarks.judge.instances import Instance
 
@@ -24,32 +26,47 @@ Path = tuple[int, ...]
 Routing = Sequence[Sequence[tuple[Path, Fraction]]]
 """Per flow its pieces: a path and a share."""
 
+_Rate = TypeVar("_Rate", int, Fraction | int)
+
 _ROUNDING = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """``demand``: per phase, bit/s. ``nics``: the links out of the source and into the destination."""
+    """``demand``: per phase, in the instance's unit. ``nics``: the links out of the source and into the destination."""
 
     job: int
     src: int
     dst: int
     ends: tuple[int, int]
     nics: tuple[int, int]
-    demand: Mapping[int, Fraction]
+    demand: Mapping[int, int]
 
 
 class Exact:
-    """``flows``: in the order in which the instance first names them."""
+    """``flows``: in the order in which the instance first names them. ``capacity``: of every link, then of every NIC
+    out and in; in the largest part of a bit/s of which all demands are multiples."""
 
     def __init__(self, instance: Instance) -> None:
         cables, hosts = instance.cables, instance.hosts
         self.ends = [end for cable in cables for end in ((cable.a, cable.b), (cable.b, cable.a))]
-        self.capacity = [rest for c in cables for rest in (Fraction(c.bps - c.taken_ab), Fraction(c.bps - c.taken_ba))]
-        self._first_nic = len(self.capacity)
-        for host in hosts:
-            self.capacity += [Fraction(host.bps - host.taken_out), Fraction(host.bps - host.taken_in)]
-        self.flows = self._flows(instance)
+        bps = [rest for c in cables for rest in (c.bps - c.taken_ab, c.bps - c.taken_ba)]
+        self._first_nic = len(bps)
+        bps += [rest for host in hosts for rest in (host.bps - host.taken_out, host.bps - host.taken_in)]
+        demands = _demands(instance)
+        parts = math.lcm(*(rate.denominator for phases in demands.values() for rate in phases.values()))
+        self.capacity = [parts * rate for rate in bps]
+        self.flows = tuple(
+            Flow(
+                job,
+                src,
+                dst,
+                (hosts[src].switch, hosts[dst].switch),
+                (self._first_nic + 2 * src, self._first_nic + 2 * dst + 1),
+                {phase: int(parts * rate) for phase, rate in phases.items()},
+            )
+            for (job, src, dst), phases in demands.items()
+        )
         self.jobs = sorted({flow.job for flow in self.flows})
         self._out: defaultdict[int, list[int]] = defaultdict(list)
         self._into: defaultdict[int, list[int]] = defaultdict(list)
@@ -59,46 +76,23 @@ class Exact:
         self._distance: dict[int, dict[int, int]] = {}
         self._paths: dict[tuple[int, int], tuple[Path, ...]] = {}
 
-    def _flows(self, instance: Instance) -> tuple[Flow, ...]:
-        through: defaultdict[tuple[int, int, int, str], int] = defaultdict(int)
-        sizes: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        for job, src, dst, phase, size in instance.sends:
-            through[job, phase, src, "out"] += 8 * size
-            through[job, phase, dst, "in"] += 8 * size
-            sizes[job, src, dst][phase] += 8 * size
-        t0_s: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
-        for (job, phase, host, _), bits in through.items():
-            t0_s[job, phase] = max(t0_s[job, phase], Fraction(bits, instance.hosts[host].bps))
-        return tuple(
-            Flow(
-                job,
-                src,
-                dst,
-                (instance.hosts[src].switch, instance.hosts[dst].switch),
-                (self._first_nic + 2 * src, self._first_nic + 2 * dst + 1),
-                {phase: bits / t0_s[job, phase] for phase, bits in sorted(phases.items())},
-            )
-            for (job, src, dst), phases in sizes.items()
-        )
-
     # ---- routings
 
     def levels(self, routing: Routing) -> dict[int, Fraction]:
         """Of every job."""
-        bps: defaultdict[int, defaultdict[tuple[int, int], Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+        on_link: defaultdict[int, defaultdict[tuple[int, int], Fraction | int]] = defaultdict(lambda: defaultdict(int))
         for flow, pieces in zip(self.flows, routing, strict=True):
             for phase, demand in flow.demand.items():
                 for link in flow.nics:
-                    bps[link][flow.job, phase] += demand
+                    on_link[link][flow.job, phase] += demand
                 for path, share in pieces:
+                    part = demand if share == 1 else share * demand
                     for link in path:
-                        bps[link][flow.job, phase] += share * demand
+                        on_link[link][flow.job, phase] += part
         found = dict.fromkeys(self.jobs, Fraction(1))
-        for link, phases in bps.items():
-            peaks: defaultdict[int, Fraction] = defaultdict(Fraction)
-            for (job, _), rate in phases.items():
-                peaks[job] = max(peaks[job], rate)
-            load = sum(peaks.values(), Fraction()) / self.capacity[link]
+        for link, phases in on_link.items():
+            peaks = _peaks(phases)
+            load = Fraction(sum(peaks.values())) / self.capacity[link]
             for job in peaks:
                 found[job] = max(found[job], load)
         return found
@@ -168,59 +162,79 @@ class Exact:
     def cut_level(self) -> Fraction:
         """No routing has a smaller worst level: all bytes that leave a switch with hosts cross its links, and all that
         enter it."""
-        return max([self.nic_level, *(sum(bps, Fraction()) / capacity for bps, capacity in self._cuts())])
+        phases: defaultdict[tuple[str, int], defaultdict[tuple[int, int], int]] = defaultdict(lambda: defaultdict(int))
+        for flow, cut in self._crossings():
+            for phase, rate in flow.demand.items():
+                phases[cut][flow.job, phase] += rate
+        found = self.nic_level
+        for cut, of_cut in phases.items():
+            capacity = sum(self.capacity[link] for link in self._around(*cut))
+            found = max(found, Fraction(sum(_peaks(of_cut).values()), capacity))
+        return found
 
     @cached_property
     def whole_cut_level(self) -> Fraction:
-        """No routing of whole flows has a smaller worst level. Where m flows of at least d bit/s, in one phase of each
-        job, cross a cut, some link is loaded at least with the m-th smallest of the numbers k * d / capacity."""
+        """No routing of whole flows has a smaller worst level: see ``_fullest``, with one phase of each job."""
+        first = {
+            job: min(phase for flow in self.flows if flow.job == job for phase in flow.demand) for job in self.jobs
+        }
+        rates: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for flow, cut in self._crossings():
+            if first[flow.job] in flow.demand:
+                rates[cut].append(flow.demand[first[flow.job]])
         found = self.cut_level
-        for bps, links in self._cut_flows():
-            ordered = sorted(bps, reverse=True)
-            for size in set(ordered):
-                count = sum(rate >= size for rate in ordered)
-                fluid = count * size / sum(self.capacity[link] for link in links)
-                held = [int(fluid * self.capacity[link] / size) for link in links]
-                steps = sorted(
-                    (
-                        k * size / self.capacity[link]
-                        for link, least in zip(links, held, strict=True)
-                        for k in range(least + 1, least + 2 + count - sum(held))
-                    ),
-                )
-                missing = count - sum(held)
-                full = max(k * size / self.capacity[link] for link, k in zip(links, held, strict=True))
-                found = max(found, steps[missing - 1] if missing else full)
+        for cut, of_cut in rates.items():
+            capacities = tuple(sorted(self.capacity[link] for link in self._around(*cut)))
+            for size in set(of_cut):
+                found = max(found, _fullest(sum(rate >= size for rate in of_cut), size, capacities))
         return found
 
-    def _cuts(self) -> Iterator[tuple[list[Fraction], Fraction]]:
-        """Per cut the largest phase of every job, and the capacity."""
-        peaks: defaultdict[tuple[str, int], defaultdict[tuple[int, int], Fraction]] = defaultdict(
-            lambda: defaultdict(Fraction)
-        )
-        for flow in self._crossing():
-            for phase, rate in flow.demand.items():
-                for place in (("out", flow.ends[0]), ("in", flow.ends[1])):
-                    peaks[place][flow.job, phase] += rate
-        for place, phases in peaks.items():
-            largest: defaultdict[int, Fraction] = defaultdict(Fraction)
-            for (job, _), rate in phases.items():
-                largest[job] = max(largest[job], rate)
-            yield list(largest.values()), sum((self.capacity[link] for link in self._around(*place)), Fraction())
-
-    def _cut_flows(self) -> Iterator[tuple[list[Fraction], list[int]]]:
-        """Per cut the flows of the first phase of each job, bit/s, and the links."""
-        rates: defaultdict[tuple[str, int], list[Fraction]] = defaultdict(list)
-        first = {job: min(p for flow in self.flows if flow.job == job for p in flow.demand) for job in self.jobs}
-        for flow in self._crossing():
-            if first[flow.job] in flow.demand:
-                for place in (("out", flow.ends[0]), ("in", flow.ends[1])):
-                    rates[place].append(flow.demand[first[flow.job]])
-        for place, of_cut in rates.items():
-            yield of_cut, self._around(*place)
-
-    def _crossing(self) -> Iterator[Flow]:
-        return (flow for flow in self.flows if flow.ends[0] != flow.ends[1])
+    def _crossings(self) -> Iterator[tuple[Flow, tuple[str, int]]]:
+        """Every flow between two switches, with the cut around either."""
+        for flow in self.flows:
+            if flow.ends[0] != flow.ends[1]:
+                yield flow, ("out", flow.ends[0])
+                yield flow, ("in", flow.ends[1])
 
     def _around(self, way: str, switch: int) -> list[int]:
         return self._out[switch] if way == "out" else self._into[switch]
+
+
+def _demands(instance: Instance) -> dict[tuple[int, int, int], dict[int, Fraction]]:
+    """Per job, source and destination the bit/s of each phase."""
+    through: defaultdict[tuple[int, int, int, str], int] = defaultdict(int)
+    bits: defaultdict[tuple[int, int, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for job, src, dst, phase, size in instance.sends:
+        through[job, phase, src, "out"] += 8 * size
+        through[job, phase, dst, "in"] += 8 * size
+        bits[job, src, dst][phase] += 8 * size
+    t0_s: defaultdict[tuple[int, int], Fraction] = defaultdict(Fraction)
+    for (job, phase, host, _), amount in through.items():
+        t0_s[job, phase] = max(t0_s[job, phase], Fraction(amount, instance.hosts[host].bps))
+    return {
+        (job, src, dst): {phase: amount / t0_s[job, phase] for phase, amount in sorted(phases.items())}
+        for (job, src, dst), phases in bits.items()
+    }
+
+
+def _peaks(phases: Mapping[tuple[int, int], _Rate]) -> dict[int, _Rate]:
+    """Per job the largest of its phases."""
+    peaks: dict[int, _Rate] = {}
+    for (job, _), rate in phases.items():
+        peaks[job] = max(peaks.get(job, rate), rate)
+    return peaks
+
+
+@lru_cache(maxsize=4096)
+def _fullest(count: int, size: int, capacities: tuple[int, ...]) -> Fraction:
+    """So many whole flows of at least this size load one of the links at least with this: the count-th smallest of all
+    k * size / capacity."""
+    held = [count * capacity // sum(capacities) for capacity in capacities]
+    full = max(Fraction(k * size, capacity) for k, capacity in zip(held, capacities, strict=True))
+    missing = count - sum(held)
+    steps = sorted(
+        Fraction(k * size, capacity)
+        for least, capacity in zip(held, capacities, strict=True)
+        for k in range(least + 1, least + 1 + missing)
+    )
+    return steps[missing - 1] if missing else full

@@ -108,7 +108,7 @@ class _Model:
                 for link in path:
                     users[flow.job, link].append(boolean)
                     for phase, bps in flow.demand.items():
-                        terms[link][flow.job, phase].append(float(bps / exact.capacity[link]) * amount)
+                        terms[link][flow.job, phase].append(bps / exact.capacity[link] * amount)
         for link, phases in terms.items():
             of_job: defaultdict[int, list[Any]] = defaultdict(list)
             for (job, _), loads in phases.items():
