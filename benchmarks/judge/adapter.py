@@ -6,12 +6,12 @@ jobs. Out: an ``Instance``.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import chain
+from time import perf_counter, process_time
 
 from benchmarks.judge import instances
 from benchmarks.judge.verdicts import Answer
@@ -26,14 +26,21 @@ from controller.planning.problem import PlanLimits, Problem, take_snapshot
 
 MAX_PATHS = Config().planning.max_paths
 """Candidates per pair of switches: as many as a running controller takes."""
+_TRIES = 5
+_UNDISTURBED = 0.8
+"""Part of the time in which the process must have had the processor."""
 
 
 def answer(instance: instances.Instance, pieces: int, limits: PlanLimits) -> Answer:
-    """What the planner says, with up to so many pieces per flow."""
-    problem = problem_of(instance, pieces)
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    found = plan(problem, limits)
-    wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
+    """What the planner says, with up to so many pieces per flow. On a busy machine it gets less done in its time: where
+    that may have decided, it is asked again."""
+    for _ in range(_TRIES):
+        problem = problem_of(instance, pieces)
+        wall_s, cpu_s = perf_counter(), process_time()
+        found = plan(problem, limits)
+        wall_s, cpu_s = perf_counter() - wall_s, process_time() - cpu_s
+        if wall_s < limits.time_limit_s / 2 or cpu_s > _UNDISTURBED * wall_s:
+            break
     if isinstance(found, NoPlan):
         return Answer(pieces, (), {}, 1.0, 1.0, 1.0, 0, f"none: {found.reason}", "", wall_s, cpu_s)
     number = _link_numbers(instance)

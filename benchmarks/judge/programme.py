@@ -7,8 +7,11 @@ called worse than it is because of rounding; that there is none is as exact as H
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -150,7 +153,8 @@ class _Model:
             if self._worst.lower_bound > float(below):
                 return Found(None, True)
         self._model.minimize(self._worst)
-        result = mathopt.solve(self._model, mathopt.SolverType.HIGHS, params=self._parameters)
+        with _without_output():
+            result = mathopt.solve(self._model, mathopt.SolverType.HIGHS, params=self._parameters)
         reason = result.termination.reason
         if result.has_primal_feasible_solution():
             return Found(self._routing(result.variable_values()), reason == mathopt.TerminationReason.OPTIMAL)
@@ -175,3 +179,17 @@ class _Model:
             for flow in of.flows:
                 routing[flow] = [(path, part / total) for path, part in parts]
         return routing
+
+
+@contextmanager
+def _without_output() -> Iterator[None]:
+    """HiGHS prints lines for its own developers, past Python, which would be among the JSON."""
+    sys.stdout.flush()
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import main
-from benchmarks.judge import programme, workloads
+from benchmarks.judge import adapter, programme, workloads
 from benchmarks.judge.adapter import answer, problem_of
 from benchmarks.judge.exact import Exact, Routing
 from benchmarks.judge.instances import KINDS, MOST_FLOWS, Cable, Host, Instance, Send, from_json, generate
@@ -207,6 +207,16 @@ def test_plans_of_each_kind_of_fabric_are_confirmed(seed: int) -> None:
         assert not verdict.faults
         assert verdict.decided
         assert pieces > 1 or verdict.gap == 0
+
+
+def test_a_plan_for_which_the_machine_had_no_time_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first two attempts take 10 s, of which the process had one second; the third has the processor to itself."""
+    limits = PlanLimits(time_limit_s=2, ecmp_draws=0)
+    wall_s, cpu_s = iter([0.0, 10.0, 20.0, 30.0, 40.0, 50.0]), iter([0.0, 1.0, 2.0, 3.0, 4.0, 14.0])
+    monkeypatch.setattr(adapter, "process_time", lambda: next(cpu_s))
+    monkeypatch.setattr(adapter, "perf_counter", lambda: next(wall_s))
+    found = answer(generate(6), 1, limits)
+    assert (found.wall_s, found.cpu_s) == (10.0, 10.0)
 
 
 def test_an_instance_is_the_same_for_the_same_seed_and_survives_json() -> None:
