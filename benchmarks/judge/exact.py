@@ -154,9 +154,9 @@ class Exact:
     # ---- lower bounds without a solver
 
     @cached_property
-    def nic_level(self) -> Fraction:
-        """The least worst level that the NICs allow, at least 1."""
-        return max(self.levels([[((), Fraction(1))] for _ in self.flows]).values(), default=Fraction(1))
+    def nic_levels(self) -> dict[int, Fraction]:
+        """Of every job: no routing has a smaller one, because of the NICs."""
+        return self.levels([[((), Fraction(1))] for _ in self.flows])
 
     @cached_property
     def cut_level(self) -> Fraction:
@@ -166,7 +166,7 @@ class Exact:
         for flow, cut in self._crossings():
             for phase, rate in flow.demand.items():
                 phases[cut][flow.job, phase] += rate
-        found = self.nic_level
+        found = max(self.nic_levels.values(), default=Fraction(1))
         for cut, of_cut in phases.items():
             capacity = sum(self.capacity[link] for link in self._around(*cut))
             found = max(found, Fraction(sum(_peaks(of_cut).values()), capacity))

@@ -64,7 +64,7 @@ class _Model:
         )
         self._model = mathopt.Model()
         self._classes = self._classified(pieces)
-        self._worst = self._model.add_variable(lb=1.0 if vector else float(exact.nic_level))
+        self._worst = self._model.add_variable(lb=1.0 if vector else float(max(exact.nic_levels.values())))
         self._share: list[list[Any]] = []
         """Per class and path how many of the flows are on it."""
         self._there: list[list[Any]] = []
@@ -137,9 +137,9 @@ class _Model:
     def _levels(self) -> dict[int, Any]:
         """A variable per job. At most m of them are above entry m of the vector; the next entry is the worst."""
         model, exact = self._model, self._exact
-        nics = exact.levels([[((), Fraction(1))] for _ in exact.flows])
         highest = self._vector[0]
-        level = {job: model.add_variable(lb=min(float(nics[job]), highest), ub=highest) for job in exact.jobs}
+        least = {job: min(float(level), highest) for job, level in exact.nic_levels.items()}
+        level = {job: model.add_variable(lb=lowest, ub=highest) for job, lowest in least.items()}
         for index, entry in enumerate([*self._vector[1:], self._worst], start=1):
             above = [model.add_binary_variable() for _ in exact.jobs]
             model.add_linear_constraint(mathopt.fast_sum(above) <= index)

@@ -192,9 +192,10 @@ class Judge:
             verdict.refuted.append(f"worst level {float(vector[0]):.9g} proven, a routing has {verdict.optimum:.9g}")
             return
         deadline = time.monotonic() + self._solve_s
+        least = sorted(self._exact.nic_levels.values(), reverse=True)
         for index in range(1, answer.levels_proven):
-            if vector[index] <= 1 + _ROUNDING:
-                return
+            if vector[index] <= least[index] * (1 + _ROUNDING):
+                continue
             below = vector[index] * (1 - 2 * SAME)
             left_s = max(1.0, deadline - time.monotonic())
             found = programme.better(self._exact, answer.pieces, vector[:index], below, left_s)
