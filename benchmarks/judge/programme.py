@@ -1,5 +1,5 @@
-"""The least levels that any routing has: mixed-integer and linear programmes, solved by HiGHS. Imports nothing of the
-controller.
+"""The least levels that any routing has: mixed-integer and linear programmes, solved by HiGHS, or by SCIP where HiGHS
+fails. Imports nothing of the controller.
 
 In: an ``Exact``. Out: a better routing, or that there is none. A routing is to be weighed in fractions, so nothing is
 called worse than it is because of rounding; that there is none is as exact as HiGHS is (1e-6).
@@ -153,12 +153,21 @@ class _Model:
             if self._worst.lower_bound > float(below):
                 return Found(None, True)
         self._model.minimize(self._worst)
-        with _without_output():
-            result = mathopt.solve(self._model, mathopt.SolverType.HIGHS, params=self._parameters)
+        result = self._solved(mathopt.SolverType.HIGHS) or self._solved(mathopt.SolverType.GSCIP)
+        if result is None:
+            return Found(None, False)
         reason = result.termination.reason
         if result.has_primal_feasible_solution():
             return Found(self._routing(result.variable_values()), reason == mathopt.TerminationReason.OPTIMAL)
         return Found(None, reason == mathopt.TerminationReason.INFEASIBLE)
+
+    def _solved(self, solver: mathopt.SolverType) -> mathopt.SolveResult | None:
+        """None when the solver fails; OR-Tools itself fails with ``AttributeError`` when it wants to say so."""
+        with _without_output():
+            try:
+                return mathopt.solve(self._model, solver, params=self._parameters)
+            except (AttributeError, RuntimeError):
+                return None
 
     def _routing(self, values: Mapping[Any, float]) -> Routing:
         routing: list[Sequence[tuple[Path, Fraction]]] = [()] * len(self._exact.flows)

@@ -11,8 +11,10 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ortools.math_opt.python import mathopt
 
 from benchmarks.__main__ import main
 from benchmarks.judge import adapter, programme, workloads
@@ -89,6 +91,22 @@ def test_pieces_that_are_too_few_for_the_fluid_optimum() -> None:
     exact = Exact(Instance("one", 5, cables, (Host(0, 300), Host(1, 300)), (Send(0, 0, 1, 0, 9),)))
     levels = [float(least(exact, pieces)) for pieces in (1, 2, 3, None)]
     assert levels == pytest.approx([3.0, 1.5, 1.0, 1.0])
+
+
+def test_where_one_solver_fails_the_other_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With their first question HiGHS and then both fail."""
+    exact, failing = Exact(two_leaves(2, across([0, 0, 0]))), [mathopt.SolverType.HIGHS]
+    really = mathopt.solve
+
+    def solve(model: mathopt.Model, solver: mathopt.SolverType, **others: Any) -> mathopt.SolveResult:
+        if solver in failing:
+            raise AttributeError
+        return really(model, solver, **others)
+
+    monkeypatch.setattr("ortools.math_opt.python.mathopt.solve", solve)
+    assert float(least(exact, 2)) == pytest.approx(1.5)
+    failing.append(mathopt.SolverType.GSCIP)
+    assert programme.better(exact, 2, (), Fraction(2), SOLVE_S) == (None, False)
 
 
 def test_phases_of_one_job_share_a_link_in_turn() -> None:
