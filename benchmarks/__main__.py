@@ -14,6 +14,8 @@ from controller.errors import InvalidInput, SignalboxError
 
 MODULES = {
     "plan": "benchmarks.plan.command",
+    "judge": "benchmarks.judge.command",
+    "workloads": "benchmarks.judge.workloads",
     "fabric": "benchmarks.fabric.command",
     "rules": "benchmarks.rules",
     "counters": "benchmarks.counters",
