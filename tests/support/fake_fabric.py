@@ -39,9 +39,10 @@ from controller.jobs.messages import (
     UpdateJob,
 )
 from controller.jobs.spec import JobId, JobSpec
-from controller.planning.messages import Planned, SolvePlan, WorkOutLevels
-from controller.planning.planner import plan, repair_first
+from controller.planning.messages import SolvePlan, WorkOutLevels
+from controller.planning.planner import repair_first
 from controller.planning.problem import FlowId
+from controller.planning.target import solved
 from controller.planning.verdict import levels
 from controller.scenarios.topologies import EMULATED, Topology, leaf_spine
 from controller.status import Status
@@ -160,7 +161,7 @@ class FakeFabric:
                 return [
                     *([running] if running else []),
                     *([repaired] if repaired else []),
-                    Planned(plan(request.problem, request.limits)),
+                    solved(request),
                 ]
             case WorkOutLevels(problem, draws):
                 running = levels(problem, draws)
