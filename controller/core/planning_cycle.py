@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import Any
 
 from controller.config import PlanningConfig, Strategy
@@ -111,8 +110,7 @@ class PlanningCycle:
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
             return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude(problem, "no plan", why)]
         self._solving, self._repaired, self._solving_source = problem, None, demand_source
-        limits = replace(self.limits, max_moves=self._config.max_moves)
-        return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes, self.target)]
+        return [SolvePlan(problem, self.limits, self._config.min_gain, self._routes.routes, self.target)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
@@ -121,8 +119,9 @@ class PlanningCycle:
 
     @property
     def limits(self) -> PlanLimits:
-        """For any number of moves."""
-        return PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
+        """Of every cycle."""
+        config = self._config
+        return PlanLimits(config.time_limit_s, config.max_moves, config.ecmp_draws)
 
     def take(self, planned: Planned, strategy: Strategy, fabric: Fabric) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""

@@ -27,7 +27,7 @@ from controller.planning import greedy
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.messages import Planned, SolvePlan
-from controller.planning.plan import NoPlan, Plan, Target, draft
+from controller.planning.plan import NoPlan, Plan, Target, answered, draft
 from controller.planning.planner import Routings, judged, plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows.search import relieve
@@ -75,6 +75,29 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> T
     if isinstance(found, NoPlan) or found.moves <= limits.max_moves:
         return Towards(found)
     return _Way(problem, limits, found).begin()
+
+
+class Outlook(NamedTuple):
+    """``plan``: what is reached in the end. ``first``: after one cycle. ``cycles``: that it takes at most, None when no
+    moves within the cap lead on."""
+
+    plan: Plan
+    first: Plan
+    cycles: int | None
+
+
+def outlook(problem: Problem, limits: PlanLimits, where: str = "") -> Outlook:
+    """What cycles under these limits would do. Raises ``SignalboxError`` when there is no plan; ``where`` is a part of
+    its text."""
+    if limits.max_moves == 0:
+        found = answered(plan(problem, replace(limits, max_moves=None)), where)
+        return Outlook(found, found, None if found.moves else 0)
+    towards = plan_towards(problem, limits, None)
+    first, target = answered(towards.plan, where), towards.target
+    if target is None:
+        return Outlook(first, first, min(1, first.moves))
+    cycles = 1 + math.ceil(target.moves / (limits.max_moves or 1))
+    return Outlook(target.plan, first, None if target.blocked else cycles)
 
 
 def same_inputs(a: Problem, b: Problem) -> bool:

@@ -16,7 +16,7 @@ from controller.planning.plan import Plan, Target
 from controller.planning.plan_check import check
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
-from controller.planning.target import plan_towards, same_inputs, solved
+from controller.planning.target import outlook, plan_towards, same_inputs, solved
 from controller.status import Status
 from tests.support.planning.fabrics import better, fabric_of, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.random_problems import problems as whole_problems
@@ -120,6 +120,12 @@ def test_a_blocked_target_names_who_has_to_move_and_is_not_searched_for_again() 
     together = solved(replace(request, limits=replace(request.limits, max_moves=3)))
     assert together.verdict
     assert (together.verdict.decision.adopt, together.verdict.plan.max_level, together.target) == (True, 1.0, None)
+
+
+@pytest.mark.parametrize(("cap", "first", "cycles"), [(3, 1.0, 1), (1, 1.25, None), (0, 1.0, None)])
+def test_what_cycles_would_do_is_known_before_they_begin(cap: int, first: float, cycles: int | None) -> None:
+    found = outlook(in_turn(), replace(LIMITS, max_moves=cap))
+    assert (found.plan.max_level, found.first.max_level, found.cycles) == (1.0, first, cycles)
 
 
 def test_a_target_is_for_one_problem() -> None:
