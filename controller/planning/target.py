@@ -28,7 +28,7 @@ from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
-from controller.planning.planner import Routings, judged, plan, repair
+from controller.planning.planner import Routings, aligned_cutting, judged, plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows.search import relieve
 from controller.planning.transition import Stuck, smallest_group, step
@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 
 _SHARE = 0.5
 """Of the time limit: for a leap, and for a step."""
+_PARTS = (1.0, 0.85, 0.7, 0.5)
+"""Of the cap, for the first part of a leap: the rest is for moves towards the target."""
 
 
 def solved(request: SolvePlan) -> Planned:
@@ -74,7 +76,22 @@ def plan_towards(problem: Problem, limits: PlanLimits, held: Target | None) -> T
     found = plan(problem, replace(limits, max_moves=None))
     if isinstance(found, NoPlan) or found.moves <= limits.max_moves:
         return Towards(found)
-    return _Way(problem, limits, found).begin()
+    return _Way(problem, limits, _by_lanes(problem, limits, found)).begin()
+
+
+def _by_lanes(problem: Problem, limits: PlanLimits, found: Plan) -> Plan:
+    """A plan in closed form that is as good and takes no more cycles, or the one that was found: where the same few
+    lanes change for all leaves, steps are seldom blocked."""
+    routes = aligned_cutting(problem, None)
+    if routes is None or not limits.max_moves:
+        return found
+    by_lanes = draft(problem, "aligned-cutting", routes)
+    cycles, others = math.ceil(by_lanes.moves / limits.max_moves), math.ceil(found.moves / limits.max_moves)
+    if cycles > others or first_difference(by_lanes.vector, found.sorted_levels) is not None:
+        return found
+    free = replace(limits, max_moves=None, ecmp_draws=0)
+    answer = judged(problem, free, lambda bounds: Routings([by_lanes], bounds))
+    return found if isinstance(answer, NoPlan) else answer
 
 
 class Outlook(NamedTuple):
@@ -139,7 +156,7 @@ class _Way:
 
     def go_on(self, held: Target) -> Towards | None:
         """None when the target is no better than what runs, or no step leads to it: then another one may."""
-        if held.blocked:
+        if held.blocked and held.smallest:
             return Towards(self._judged(self._running), held)
         if not self._better(self._goal, self._running):
             return None
@@ -165,26 +182,41 @@ class _Way:
         return self._left(routes) == 0
 
     def _leap(self) -> Routes | None:
-        """None when there is none."""
-        routes = self._within_cap()
-        moves = self._problem.moves(routes)
-        if not moves:
-            return None
-        moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
-        more = self._step(routes, self._cap - moves, moved)
-        if not isinstance(more, Stuck):
-            routes = more
-        return routes
+        """With which the target takes no more cycles than without, at best; None when there is none."""
+        cycles = math.ceil(self._aim.moves / self._cap)
+        found: Routes | None = None
+        for most in self._sizes():
+            routes = self._within(most)
+            moves = self._problem.moves(routes)
+            if not moves:
+                break
+            found = found or routes
+            if self._left(routes) - (self._cap - moves) <= self._cap * (cycles - 1):
+                found = routes
+                break
+        return None if found is None else self._filled(found)
 
-    def _within_cap(self) -> Routes:
-        """The best routes that are found, the running ones if none are."""
-        if all(flow.max_subflows == 1 for flow in self._problem.flows):
-            found = plan(self._problem, replace(self._part, ecmp_draws=0))
-            routes = self._running if isinstance(found, NoPlan) else found.routes
-        else:
-            bounds = level_bounds(self._problem)
-            routes = relieve(self._problem, self._part, bounds, self._aim.routes) or self._running
-        return {flow: in_place(route, self._running.get(flow)) for flow, route in routes.items()}
+    def _sizes(self) -> list[int]:
+        """Caps to try; only the closed form is quick enough for several."""
+        parts = _PARTS if aligned_cutting(self._problem, None) else _PARTS[:1]
+        return [max(1, int(part * self._cap)) for part in parts]
+
+    def _filled(self, routes: Routes) -> Routes:
+        """With what is left of the cap used for moves towards the target."""
+        moved = frozenset(flow for flow, route in routes.items() if route != self._running.get(flow))
+        more = self._step(routes, self._cap - self._problem.moves(routes), moved)
+        return routes if isinstance(more, Stuck) else more
+
+    def _within(self, most: int) -> Routes:
+        """The best routes with so many moves that are found, the running ones if none are."""
+        problem, limits = self._problem, replace(self._part, max_moves=most, ecmp_draws=0)
+        routes: Routes | None = aligned_cutting(problem, most)
+        if routes is None and all(flow.max_subflows == 1 for flow in problem.flows):
+            found = plan(problem, limits)
+            routes = None if isinstance(found, NoPlan) else found.routes
+        elif routes is None:
+            routes = relieve(problem, limits, level_bounds(problem), self._aim.routes)
+        return {flow: in_place(route, self._running.get(flow)) for flow, route in (routes or self._running).items()}
 
     def _left(self, routes: Routes) -> int:
         return sum(routes.get(flow) != route for flow, route in self._goal.items())

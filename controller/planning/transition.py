@@ -6,14 +6,15 @@ that were chosen, or the smallest group of moves that has to be made at once.
 A 0-1 programme for CP-SAT: flow f takes its new route where x_f = 1, so the load of every link is linear in x. The
 sorted levels after the moves are not lexicographically greater than before: either for each level t of the vector no
 more jobs are above t than before, or this holds down to some level t and fewer jobs than before are at t or above (the
-*pivot*). Only the ``_MOST_PIVOTS`` largest levels can be pivots; jobs below them keep to their own levels when there is
-none. A job is above t when a link that it uses is; which links it uses depends on x where flows leave or come.
+*pivot*). Only the largest levels, ``_MOST_PIVOTS`` at most, can be pivots; jobs below them keep to their own levels
+when there is none. A job is above t when a link that it uses is; which links it uses depends on x where flows leave or
+come.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -25,6 +26,10 @@ from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route
 from controller.planning.solver import cp_model, solver_within
 
 _MOST_PIVOTS = 4
+_MOST_ROWS = 400
+"""Pivots times jobs; one pivot at least."""
+_MOST_MOVES = 4_000
+"""In one model: building a larger one takes longer than a cycle should."""
 _STRICT = 2 * LEVEL_TOLERANCE
 """A level that is smaller by this (relative) is smaller for every comparison of plans."""
 _UNITS = 10_000_000
@@ -55,7 +60,7 @@ def step(
     solver, status = _solved(model, limits)
     chosen = model.chosen(solver) if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else []
     if not chosen:
-        return Stuck(status == cp_model.OPTIMAL)
+        return Stuck(status == cp_model.OPTIMAL and model.complete)
     return {**start, **{flow: target[flow] for flow in chosen}}
 
 
@@ -66,7 +71,7 @@ def smallest_group(problem: Problem, start: Routes, target: Routes, limits: Plan
     solver, status = _solved(model, limits)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Group(tuple(model.moves), smallest=False)
-    return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL)
+    return Group(tuple(model.chosen(solver)), status == cp_model.OPTIMAL and model.complete)
 
 
 def _solved(model: _Model, limits: PlanLimits) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus]:
@@ -124,19 +129,24 @@ class _Link:
 
 
 class _Model:
-    """``moves``: x_f of every flow whose route changes."""
+    """``moves``: x_f of every flow whose route changes, or of some of them where it is not ``complete``."""
 
     def __init__(self, problem: Problem, start: Routes, target: Routes) -> None:
         self.cp = cp_model.CpModel()
         self._problem = problem
         self._start = start
-        self.moves: dict[FlowId, Any] = {
-            flow.id: self.cp.new_bool_var("")
-            for flow in problem.flows
-            if flow.id in start and start[flow.id] != target.get(flow.id, start[flow.id])
-        }
+        changing = [flow for flow in problem.flows if flow.id in start and flow.id in target]
+        changing = [flow for flow in changing if start[flow.id] != target[flow.id]]
+        self.complete = len(changing) <= _MOST_MOVES
+        if not self.complete:
+            changing = _from_the_fullest(problem, start, changing)
+        self.moves: dict[FlowId, Any] = {flow.id: self.cp.new_bool_var("") for flow in changing}
         self._levels = job_levels(problem, start)
         self._links = self._changing_links(target)
+        self._links_of: defaultdict[JobId, list[_Link]] = defaultdict(list)
+        for link in self._links.values():
+            for job in link.users:
+                self._links_of[job].append(link)
         self._above_of: dict[float, dict[JobId, Any]] = {}
         self._pivots = self._not_worse()
 
@@ -208,7 +218,7 @@ class _Model:
         levels = sorted(self._levels.values(), reverse=True)
         pivots: list[Any] = []
         last = 1.0
-        for level in _distinct(levels)[:_MOST_PIVOTS]:
+        for level in _distinct(levels)[: max(1, min(_MOST_PIVOTS, _MOST_ROWS // max(1, len(levels))))]:
             above = [job for job in levels if job > level * (1 + LEVEL_TOLERANCE)]
             earlier = [pivot.negated() for pivot in pivots]
             self.cp.add(sum(self._above(level).values()) <= len(above)).only_enforce_if(earlier)
@@ -240,7 +250,7 @@ class _Model:
     def _keep_below(self, level: float, job: JobId, conditions: Sequence[Any]) -> bool:
         """Under these conditions the job's links are no fuller. Whether any could be."""
         constrained = False
-        for link in self._links_of(job):
+        for link in self._links_of[job]:
             limit = round(_UNITS * level) + link.rounding
             if link.most <= limit:
                 continue
@@ -250,8 +260,15 @@ class _Model:
                 self.cp.add(link.load <= limit).only_enforce_if([*conditions, *when])
         return constrained
 
-    def _links_of(self, job: JobId) -> Iterator[_Link]:
-        return (link for link in self._links.values() if job in link.users)
+
+def _from_the_fullest(problem: Problem, start: Routes, flows: Sequence[Flow]) -> list[Flow]:
+    """As many of the flows as a model may have, those that leave the fullest links first."""
+    load = {link: sum(of_jobs.values()) for link, of_jobs in job_loads(problem, start).items()}
+
+    def fullest(flow: Flow) -> float:
+        return max((load.get(link, 0.0) for path, _ in start[flow.id] for link in path), default=0.0)
+
+    return sorted(flows, key=fullest, reverse=True)[:_MOST_MOVES]
 
 
 def _shares(before: Route, after: Route) -> list[tuple[LinkId, float, float]]:
