@@ -21,6 +21,7 @@ MODULES = {
     "counters": "benchmarks.counters",
     "failures": "benchmarks.live.failures",
     "moves": "benchmarks.live.moves",
+    "target": "benchmarks.live.target",
     "flow-cache": "benchmarks.live.flow_cache",
     "fuzz-openflow": "benchmarks.openflow.fuzz",
     "simulation": "benchmarks.simulation",

@@ -57,6 +57,7 @@ def status(
         plan_installed=s.cycle.adopted,
         plan_reason=s.cycle.reason,
         plan_demand_source=s.cycle.demand_source,
+        target=s.cycle.target,
         baseline_levels=s.cycle.baseline_levels,
         pins=s.sending.pins,
         moved_flows_total=s.cycle.moved_flows_total,

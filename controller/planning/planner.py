@@ -2,7 +2,8 @@
 optimal, then the independent check; the best valid routing is the plan.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
-2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
+2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal;
+   *aligned-cutting*: the same from the running routes, with few moves.
 3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
@@ -23,6 +24,7 @@ import numpy as np
 import structlog
 
 from controller.planning import greedy
+from controller.planning.aligned_cutting import cut_aligned
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import color_evenly, find_lanes, split_evenly
 from controller.planning.ecmp import ecmp_level
@@ -144,6 +146,8 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     if kept is None or not _optimal(kept, bounds.vector):
         exact = _closed_form(problem, bounds)
         drafts += [draft(problem, *exact)] if exact else []
+        aligned = aligned_cutting(problem, limits.max_moves) if kept else None
+        drafts += [draft(problem, "aligned-cutting", aligned)] if aligned else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
         drafts.append(draft(problem, "greedy", greedy.assign(problem, keep_current=False)))
@@ -159,6 +163,18 @@ def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
     return draft(problem, "running" if unchanged else "greedy", routes)
+
+
+def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
+    """Routes of flows that may all be split, with few moves from the running ones, where the fabric allows the closed
+    form. ``most``: flows that may move."""
+    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
+    pieces = min((flow.max_subflows for flow in crossing), default=1)
+    lanes = find_lanes(problem) if pieces > 1 and _alike(crossing) else None
+    routes = cut_aligned(problem, crossing, lanes, pieces, most) if lanes else None
+    if routes is None:
+        return None
+    return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
 
 
 def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:

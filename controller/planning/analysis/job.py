@@ -25,9 +25,8 @@ from controller.planning.analysis.results import (
 from controller.planning.bounds import Cuts, level_bounds
 from controller.planning.ecmp import ecmp_job_levels
 from controller.planning.efficiency import LEVEL_TOLERANCE, job_levels, job_loads
-from controller.planning.plan import answered
-from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, Routes
+from controller.planning.target import outlook
 
 SPLIT_INTO = 8
 """Pieces that a flow may have when the gain of splitting is computed."""
@@ -101,7 +100,7 @@ def _splittable(problem: Problem) -> Problem:
 
 def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundRoutes | None:
     """None when no flow of the job has a path."""
-    answer = answered(plan(problem, replace(limits, ecmp_draws=0)))
+    answer, first, cycles = outlook(problem, replace(limits, ecmp_draws=0))
     if job_id not in answer.job_level:
         return None
     level = answer.job_level[job_id]
@@ -114,6 +113,8 @@ def _found_routes(problem: Problem, job_id: JobId, limits: PlanLimits) -> FoundR
         best_for_all=above <= answer.levels_proven,
         moves=answer.moves,
         most_pieces=max(map(len, answer.routes.values()), default=1),
+        first_level=first.job_level[job_id],
+        cycles=cycles,
     )
 
 

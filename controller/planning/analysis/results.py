@@ -84,7 +84,9 @@ class LeafCut:
 @dataclass(frozen=True, slots=True)
 class FoundRoutes:
     """Routes that the planner found. ``level``: of the job; ``worst_level``: of the worst job; ``worst_bound``: of
-    that. ``best_for_all``: proven that the job's level could only be smaller if that of another job were larger."""
+    that. ``best_for_all``: proven that the job's level could only be smaller if that of another job were larger.
+    ``first_level``: of the job after one planning cycle. ``cycles``: that the moves take at most, None when no moves
+    within ``planning.max_moves`` lead there."""
 
     level: float
     worst_level: float
@@ -93,6 +95,8 @@ class FoundRoutes:
     best_for_all: bool
     moves: int
     most_pieces: int
+    first_level: float
+    cycles: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,8 @@ class Outcome:
     flows that lose their last path. ``rerouted``: fewest and most flows, over the failures of the case, that are pinned
     to what fails and have other paths. ``ecmp``: when all flows are hashed. ``repaired_level``: worst level after the
     repair, before anything is planned. ``level``: after planning. These three are None when only the bound is known.
-    ``moved``: other flows that the plan for the example moves.
+    ``moved``: other flows that the plan for the example moves. ``first_level``: after one planning cycle; ``cycles``:
+    that its moves take at most, None when no moves within ``planning.max_moves`` lead there.
     """
 
     case: Case
@@ -168,6 +173,8 @@ class Outcome:
     repaired_level: float | None = None
     level: float | None = None
     moved: int = 0
+    first_level: float | None = None
+    cycles: int | None = 0
 
     @property
     def proven(self) -> bool:

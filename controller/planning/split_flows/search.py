@@ -56,6 +56,12 @@ def solve(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Solution | No
     return None if routes is None else Solution(routes, search.proven)
 
 
+def relieve(problem: Problem, limits: PlanLimits, bounds: Bounds, aim: Routes) -> Routes | None:
+    """The routes with the least full links found within the cap on moves, None when there was not enough time.
+    ``aim``: the best known without a cap."""
+    return _Search(problem, limits, bounds).relieved(aim)
+
+
 class _Fluid:
     """A view of the problem in which jobs aim at these levels and keep off these links; its spreads begin from the
     routes ``before``."""
@@ -128,6 +134,15 @@ class _Search:
             return self._within_cap(aim, self._max_moves)
         return routes
 
+    def relieved(self, aim: Routes) -> Routes | None:
+        """See ``relieve``. A link may be as full as the levels of its jobs allow, or as it has to be."""
+        levels = job_levels(self._problem, aim)
+        fluid = _Fluid(self._problem, self._before, levels)
+        amounts = fluid.of.amounts(aim)
+        allowed = np.minimum(fluid.of.least_level(), max(levels.values())) * fluid.of.capacity
+        room = np.maximum(allowed, fluid.link_loads(amounts))
+        return self._within_cap(_Aim(fluid, room, amounts), self._max_moves or 0)
+
     def _divided(self, fluid: _Fluid, amounts: Floats, room: Floats) -> Routes:
         return Divider(self._problem, fluid.of, self._before, self._clock).divide(amounts, room)
 
@@ -137,6 +152,7 @@ class _Search:
         """The more room there is on links, the fewer flows need to move: bisects between the room aimed at and the
         loads of the routes before."""
         found = None
+        found_levels: tuple[float, ...] = (math.inf,)
         least, enough = 1.0, aim.fluid.fullness(aim.room)
         for _ in range(_BISECTIONS):
             middle = math.sqrt(least * enough)
@@ -144,10 +160,12 @@ class _Search:
             if spread is None:
                 break
             routes = self._divided(aim.fluid, spread.amounts, aim.room * middle)
-            if self._problem.moves(routes) <= max_moves:
-                found, enough = routes, middle
-            else:
+            if self._problem.moves(routes) > max_moves:
                 least = middle
+                continue
+            enough, levels = middle, tuple(sorted(job_levels(self._problem, routes).values(), reverse=True))
+            if levels < found_levels:  # when time is over, more moves may give larger levels
+                found, found_levels = routes, levels
         return found
 
     # ---- levels
