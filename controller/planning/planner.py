@@ -2,7 +2,8 @@
 optimal, then the independent check; the best valid routing is the plan.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
-2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal.
+2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal, on two
+   tiers or three.
 3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.planning import greedy
+from controller.planning import greedy, three_tiers
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import color_evenly, find_lanes, split_evenly
 from controller.planning.ecmp import ecmp_level
@@ -163,18 +164,19 @@ def _running(problem: Problem) -> Draft:
 
 def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
-    lanes = find_lanes(problem)
-    if lanes is None:
-        return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
-    pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
+    pieces = min([flow.max_subflows for flow in crossing], default=1)
+    cuts = pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing)
+    if lanes := find_lanes(problem):
+        routes = split_evenly(crossing, lanes, pieces) if cuts else color_evenly(crossing, lanes)
+    elif tiers := problem.tiers:
+        split = three_tiers.split_evenly(problem, crossing, tiers, pieces) if cuts else None
+        cuts, routes = split is not None, split or three_tiers.color_evenly(problem, crossing, tiers)
     else:
-        name, routes = "edge-coloring", color_evenly(crossing, lanes)
+        return None
     if len(crossing) < len(problem.flows):
         routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return name, routes
+    return "interval-cutting" if cuts else "edge-coloring", routes
 
 
 def _alike(flows: Sequence[Flow]) -> bool:

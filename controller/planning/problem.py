@@ -28,6 +28,7 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId, Transport
 from controller.jobs.subflows import Dividing
 from controller.memo import Changed, MemoPerKey
+from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import differing
 
 Ints = NDArray[np.int64]
@@ -126,6 +127,12 @@ class Problem:
     def numbers(self) -> Numbers:
         """Raises ``KeyError`` with a link of a host that has no capacity."""
         return Numbers(self)
+
+    @cached_property
+    def tiers(self) -> Tiers | None:
+        """Of the leaves that flows leave or enter."""
+        crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf]
+        return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""
