@@ -15,6 +15,7 @@ from controller.errors import InvalidInput, SignalboxError
 MODULES = {
     "plan": "benchmarks.plan.command",
     "fabric": "benchmarks.fabric.command",
+    "fat-trees": "benchmarks.fat_trees",
     "rules": "benchmarks.rules",
     "counters": "benchmarks.counters",
     "failures": "benchmarks.live.failures",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
 
@@ -129,11 +130,9 @@ class CandidatePaths:
         self.far_end: dict[LinkId, Dpid] = {link_id: link.dst.dpid for link_id, link in fabric.links.items()}
         self._out: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
         self._into: defaultdict[Dpid, list[LinkId]] = defaultdict(list)
-        self._direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
         for link_id in sorted(fabric.links):
             self._out[link_id.dpid].append(link_id)
             self._into[self.far_end[link_id]].append(link_id)
-            self._direct[link_id.dpid, self.far_end[link_id]].append(link_id)
         self._next = {dpid: frozenset(self.far_end[link] for link in links) for dpid, links in self._out.items()}
         self._previous = {dpid: frozenset(link.dpid for link in links) for dpid, links in self._into.items()}
         self._second: dict[Dpid, frozenset[Dpid]] = {}
@@ -141,6 +140,14 @@ class CandidatePaths:
         self._distances: dict[tuple[Dpid, Dpid], int | None] = {}
         self._found: dict[tuple[Dpid, Dpid], tuple[Path, ...]] = {}
         self._searched: dict[Dpid, Towards] = {}
+
+    @cached_property
+    def _direct(self) -> Mapping[tuple[Dpid, Dpid], Sequence[LinkId]]:
+        direct: defaultdict[tuple[Dpid, Dpid], list[LinkId]] = defaultdict(list)
+        for links in self._out.values():
+            for link in links:
+                direct[link.dpid, self.far_end[link]].append(link)
+        return direct
 
     def without(self, links: Collection[LinkId]) -> CandidatePaths:
         """The candidate paths of the same fabric without these links."""
@@ -189,7 +196,9 @@ class CandidatePaths:
     def is_shortest(self, length: int, src: Dpid, dst: Dpid) -> bool:
         """Whether a path of so many links that leads from ``src`` to ``dst`` is a shortest one."""
         if length == 2 and src != dst:
-            return (src, dst) not in self._direct
+            return dst not in self._next.get(src, ())
+        if length == 4 and src != dst:
+            return self._near(src, dst) is None
         return length == self.distance(src, dst)
 
     def connected(self, src: Dpid, dst: Dpid) -> bool:
@@ -218,17 +227,19 @@ class CandidatePaths:
     def _measure(self, src: Dpid, dst: Dpid) -> int | None:
         if src == dst:
             return 0
-        if (src, dst) in self._direct:
-            return 1
-        before = self._previous.get(dst, frozenset())
-        if not self._next.get(src, frozenset()).isdisjoint(before):
-            return 2
-        second = self._two_on(src)
-        if not second.isdisjoint(before):
-            return 3
-        if not second.isdisjoint(self._two_back(dst)):
+        near = self._near(src, dst)
+        if near is None and not self._two_on(src).isdisjoint(self._two_back(dst)):
             return 4
-        return self._towards(dst).distance.get(src)
+        return near or self._towards(dst).distance.get(src)
+
+    def _near(self, src: Dpid, dst: Dpid) -> int | None:
+        """The distance of different switches, where it is at most 3."""
+        on, before = self._next.get(src, frozenset()), self._previous.get(dst, frozenset())
+        if dst in on:
+            return 1
+        if not on.isdisjoint(before):
+            return 2
+        return None if self._two_on(src).isdisjoint(before) else 3
 
     def _two_on(self, src: Dpid) -> frozenset[Dpid]:
         """The switches that two links lead to, one after the other."""

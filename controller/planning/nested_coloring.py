@@ -8,7 +8,7 @@ ceil(edges / colours) of a colour. With as many colours as the largest innermost
   one side and of the other make up paths and even cycles. Along these the edges are put alternately into one half and
   the other, so the halves of every set differ by at most one edge (as in Euler splits: Gabow, "Using Euler partitions
   to edge color bipartite multigraphs", 1976).
-- Edges without a colour get one that is even in the innermost sets.
+- Where no edge has a colour, the first ones are even in the innermost sets; else they are the rarest there.
 - As long as a set has too many of a colour, all edges of it and of the set's rarest colour are halved. The sum of
   squares of the numbers of edges per set and colour falls each time, and so this ends (de Werra, "Equitable colorations
   of graphs", 1971). A path or cycle keeps the colours of most of its edges where that is possible.
@@ -31,12 +31,10 @@ Nest = Sequence[Sequence[int]]
 def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int]) -> list[int]:
     """A colour in [0, ``colors``) per edge. ``current``: the colours to keep where that is possible, -1 for none."""
     coloring = list(current)
-    fresh = [edge for edge, color in enumerate(current) if color < 0]
-    left, right = sides[0][0], sides[1][0]
-    for edge, color in zip(
-        fresh, balanced_coloring([(left[edge], right[edge]) for edge in fresh], colors), strict=True
-    ):
-        coloring[edge] = color
+    if max(current, default=-1) < 0:
+        coloring = balanced_coloring(list(zip(sides[0][0], sides[1][0], strict=True)), colors)
+    else:
+        _fill(coloring, sides, colors)
     levels = [np.array(level, np.int64) for side in sides for level in side]
     while pair := next(filter(None, (_uneven(np.array(coloring, np.int64), level, colors) for level in levels)), None):
         edges = [edge for edge, color in enumerate(coloring) if color in pair]
@@ -45,6 +43,17 @@ def nested_coloring(sides: tuple[Nest, Nest], colors: int, current: Sequence[int
         for edge, half in _halves(edges, sides, second, kept).items():
             coloring[edge] = pair[half]
     return coloring
+
+
+def _fill(coloring: list[int], sides: tuple[Nest, Nest], colors: int) -> None:
+    """Gives the edges that have no colour the rarest one of their innermost sets."""
+    counts = [defaultdict[int, list[int]](lambda: [0] * colors) for _ in sides]
+    for edge in sorted(range(len(coloring)), key=lambda edge: coloring[edge] < 0):
+        left, right = (of_set[side[0][edge]] for of_set, side in zip(counts, sides, strict=True))
+        if coloring[edge] < 0:
+            coloring[edge] = min(range(colors), key=lambda color: left[color] + right[color])
+        left[coloring[edge]] += 1
+        right[coloring[edge]] += 1
 
 
 def _uneven(coloring: Ints, level: Ints, colors: int) -> tuple[int, int] | None:

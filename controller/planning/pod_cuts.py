@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+import numpy as np
+
 from controller.fabric.topology import Dpid, LinkId
 from controller.planning.problem import Problem
 from controller.planning.tiers import Tiers
@@ -63,6 +65,10 @@ def _cuts(
     narrower = len(around) > len(tiers.plane)
     to_cores = [(sum([capacity_bps[link] for link in lanes[pod]]), lanes[pod]) for lanes in core]
     to_planes: list[tuple[float, list[LinkId]]] = [(0.0, []) for _ in core]
+    all_bps = np.zeros(len(core))
+    np.add.at(all_bps, list(tiers.plane) * len(leaves), [capacity_bps[link] for leaf in leaves for link in edge[leaf]])
+    if not narrower and (all_bps <= [bps for bps, _ in to_cores]).all():
+        return
     for count, leaf in enumerate(leaves, 1):
         for plane, link in zip(tiers.plane, edge[leaf], strict=True):
             bps, links = to_planes[plane]

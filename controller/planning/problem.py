@@ -317,12 +317,13 @@ def capacities(
     links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
 ) -> dict[LinkId, float]:
     """Per directed link, host links too, what announced traffic may use (bit/s)."""
-    nominal = {link.id: link.capacity_bps for link in links.values()}
+    bps = {link_id: link.capacity_bps for link_id, link in links.items()}
     for host in hosts.values():
-        nominal[host.uplink] = nominal[host.downlink] = host.nic_bps
-    return {
-        link: max(MIN_CAPACITY_FRACTION * bps, bps - background_bps.get(link, 0.0)) for link, bps in nominal.items()
-    }
+        bps[host.uplink] = bps[host.downlink] = host.nic_bps
+    for link, background in background_bps.items():
+        if link in bps:
+            bps[link] = max(MIN_CAPACITY_FRACTION * bps[link], bps[link] - background)
+    return bps
 
 
 class Flows:

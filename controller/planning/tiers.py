@@ -50,33 +50,30 @@ def find_tiers(paths: CandidatePaths, leaves: Iterable[Dpid]) -> Tiers | None:
     if not planes:
         return None
     plane_of = {agg: plane for plane, aggs in enumerate(planes.values()) for agg in aggs}
-    up = {
-        leaf: _edge_lanes(plane_of, ((paths.far_end[link], link) for link in paths.links_from(leaf))) for leaf in pods
-    }
-    down = {leaf: _edge_lanes(plane_of, ((link.dpid, link) for link in paths.links_into(leaf))) for leaf in pods}
-    lanes = {tuple([plane for plane, _ in of_leaf]) for of_leaf in (*up.values(), *down.values())}
+    lanes: set[tuple[int, ...]] = set()
+
+    def outward(switch: Dpid, number: Mapping[Dpid, int]) -> Links:
+        return by_number((number.get(paths.far_end[link], -1), link) for link in paths.links_from(switch))
+
+    def inward(switch: Dpid, number: Mapping[Dpid, int]) -> Links:
+        return by_number((number.get(link.dpid, -1), link) for link in paths.links_into(switch))
+
+    def by_number(links: Iterable[tuple[int, LinkId]]) -> Links:
+        """Of the switches that have one."""
+        ordered = sorted(link for link in links if link[0] >= 0)
+        lanes.add(tuple([number for number, _ in ordered]))
+        return tuple([link for _, link in ordered])
+
+    up, down = ({leaf: way(leaf, plane_of) for leaf in pods} for way in (outward, inward))
     if len(lanes) > 1:
         return None
-    cables = [(dict.fromkeys(cores), aggs) for cores, aggs in planes.items()]
-    between = paths.links_between
-    number = {aggs: pod for pod, aggs in enumerate(dict.fromkeys(pods.values()))}
-    return Tiers(
-        pod={leaf: number[aggs] for leaf, aggs in pods.items()},
-        plane=lanes.pop(),
-        up={leaf: tuple([link for _, link in of_leaf]) for leaf, of_leaf in up.items()},
-        down={leaf: tuple([link for _, link in of_leaf]) for leaf, of_leaf in down.items()},
-        core_up=[
-            [tuple([lane for core in cores for lane in between(agg, core)]) for agg in aggs] for cores, aggs in cables
-        ],
-        core_down=[
-            [tuple([lane for core in cores for lane in between(core, agg)]) for agg in aggs] for cores, aggs in cables
-        ],
+    plane = lanes.pop()
+    core_up, core_down = (
+        [[way(agg, dict(zip(cores, cores, strict=True))) for agg in aggs] for cores, aggs in planes.items()]
+        for way in (outward, inward)
     )
-
-
-def _edge_lanes(plane_of: Mapping[Dpid, int], links: Iterable[tuple[Dpid, LinkId]]) -> list[tuple[int, LinkId]]:
-    """The links by plane, without those to an aggregation switch that has no cores."""
-    return sorted((plane_of[agg], link) for agg, link in links if agg in plane_of)
+    number = {aggs: pod for pod, aggs in enumerate(dict.fromkeys(pods.values()))}
+    return Tiers({leaf: number[aggs] for leaf, aggs in pods.items()}, plane, up, down, core_up, core_down)
 
 
 def _pods(paths: CandidatePaths, leaves: Sequence[Dpid]) -> dict[Dpid, Switches]:
