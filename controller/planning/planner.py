@@ -171,7 +171,7 @@ def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Ro
         routes = split_evenly(crossing, lanes, pieces) if cuts else color_evenly(crossing, lanes)
     elif tiers := problem.tiers:
         split = three_tiers.split_evenly(problem, crossing, tiers, pieces) if cuts else None
-        cuts, routes = split is not None, split or three_tiers.color_evenly(problem, crossing, tiers)
+        cuts, routes = split is not None, split or three_tiers.color_evenly(problem, crossing, tiers, bounds.worst)
     else:
         return None
     if len(crossing) < len(problem.flows):

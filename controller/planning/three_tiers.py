@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from controller.fabric.topology import Path
 from controller.planning.nested_coloring import nested_coloring
+from controller.planning.plane_choice import Room, choose
 from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow
 from controller.planning.tiers import Tiers
 
@@ -47,9 +48,13 @@ class _Ends:
         self.leaf = [number[flow.src_leaf] for flow in flows], [number[flow.dst_leaf] for flow in flows]
         self.pod = [tiers.pod[flow.src_leaf] for flow in flows], [tiers.pod[flow.dst_leaf] for flow in flows]
 
-    def color(self, colors: int, current: Sequence[int]) -> list[int]:
-        """Evenly in leaves and pods."""
-        return nested_coloring(((self.leaf[0], self.pod[0]), (self.leaf[1], self.pod[1])), colors, current)
+    def color(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
+        """These flows, evenly in leaves and pods."""
+        src, dst = (
+            ([leaf[flow] for flow in flows], [pod[flow] for flow in flows])
+            for leaf, pod in zip(self.leaf, self.pod, strict=True)
+        )
+        return nested_coloring((src, dst), colors, current)
 
     def color_pods(self, flows: Sequence[int], colors: int, current: Sequence[int]) -> list[int]:
         """These flows, evenly in pods."""
@@ -73,39 +78,68 @@ class _Ends:
 # ---- whole flows
 
 
-def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers) -> dict[FlowId, Route]:
-    """Routes of whole flows between leaves. Flows that run stay on their lanes as far as the colouring allows it."""
+def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: float) -> dict[FlowId, Route]:
+    """Routes of whole flows between leaves. Flows that run stay on their lanes as far as the colouring allows it.
+    ``worst``: the level to aim at."""
     ends = _Ends(flows, tiers)
     running = _running(flows, tiers)
-    count = _edge_lanes(problem, tiers, ends)
-    edge = ends.color(count, [lanes.edge if lanes.edge < count else -1 for lanes in running])
+    edge, core = [-1] * len(flows), [-1] * len(flows)
     of_plane: defaultdict[int, list[int]] = defaultdict(list)
+    for those, lanes in _groups(problem, flows, tiers, ends, [of.edge for of in running], worst):
+        current = [running[flow].edge - lanes[0] if running[flow].edge in lanes else -1 for flow in those]
+        for flow, color in zip(those, ends.color(those, len(lanes), current), strict=True):
+            edge[flow] = lanes[color]
     for flow in ends.between_pods(range(len(flows))):
         of_plane[tiers.plane[edge[flow]]].append(flow)
-    core = [-1] * len(flows)
     for plane, those in of_plane.items():
         stays = [tiers.plane[running[flow].edge] == plane for flow in those]
         current = [running[flow].core if stay else -1 for flow, stay in zip(those, stays, strict=True)]
-        for flow, lane in zip(those, ends.color_pods(those, tiers.core_lanes[plane], current), strict=True):
-            core[flow] = lane
+        for flow, color in zip(those, ends.color_pods(those, tiers.core_lanes[plane], current), strict=True):
+            core[flow] = color
     return {
         flow.id: (Subflow(_path(tiers, flow, Lanes(*lanes)), 1.0),)
         for flow, *lanes in zip(flows, edge, core, strict=True)
     }
 
 
-def _edge_lanes(problem: Problem, tiers: Tiers, ends: _Ends) -> int:
-    """How many edge lanes to use, those of the planes with the most core lanes: as many as make the fullest link least
-    full. A plane with few cores is better left out than filled like the others."""
-    leaf, pod = ends.of_leaf(), ends.of_pod(ends.between_pods(range(len(ends.leaf[0]))))
+def _groups(
+    problem: Problem, flows: Sequence[Flow], tiers: Tiers, ends: _Ends, running: Sequence[int], worst: float
+) -> list[tuple[Sequence[int], range]]:
+    """Which flows to colour with which edge lanes: all flows with those of the planes with the most core lanes, or,
+    where planes are unequal and that does not reach the level, flows chosen for each kind of plane."""
     edge_bps, core_bps = _rates(problem, tiers)
+    count, load = _edge_lanes(tiers, ends, core_bps / edge_bps)
+    together: list[tuple[Sequence[int], range]] = [(range(len(flows)), range(count))]
+    demands = {max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows}
+    kinds = [tiers.core_lanes[plane] for plane in tiers.plane]
+    if len(set(kinds)) == 1 or not 0 < max(demands) <= min(demands) * (1 + _ROUNDING):
+        return together
+    of_edge, of_core = (int(worst * bps / max(demands) + _ROUNDING) for bps in (edge_bps, core_bps))
+    if load <= of_edge:
+        return together
+    lanes = [range(kinds.index(cores), kinds.index(cores) + kinds.count(cores)) for cores in dict.fromkeys(kinds)]
+    core_lanes = [sum(tiers.core_lanes[plane] for plane in {tiers.plane[lane] for lane in of}) for of in lanes]
+    rooms = [Room(of_edge * len(of), of_core * count) for of, count in zip(lanes, core_lanes, strict=True)]
+    current = [next((number for number, of in enumerate(lanes) if lane in of), -1) for lane in running]
+    chosen = choose(ends.leaf, ends.pod, rooms, current)
+    if chosen is None:
+        return together
+    return [([flow for flow, own in enumerate(chosen) if own == number], of) for number, of in enumerate(lanes)]
+
+
+def _edge_lanes(tiers: Tiers, ends: _Ends, per_core: float) -> tuple[int, float]:
+    """How many edge lanes to use, those of the planes with the most core lanes: as many as make the fullest link least
+    full. A plane with few cores is better left out than filled like the others. And the flows on that link;
+    ``per_core``: capacity of a core lane / that of an edge lane."""
+    leaf, pod = ends.of_leaf(), ends.of_pod(ends.between_pods(range(len(ends.leaf[0]))))
     per_plane = Counter(tiers.plane)
     loads = {}
     for count in accumulate(per_plane[plane] for plane in sorted(per_plane)):
         used = range(tiers.plane[count - 1] + 1)
         of_core = max(-(-(per_plane[plane] * -(-pod // count)) // tiers.core_lanes[plane]) for plane in used)
-        loads[count] = max(-(-leaf // count) / edge_bps, of_core / core_bps)
-    return min(loads, key=lambda count: (loads[count], -count))
+        loads[count] = max(-(-leaf // count), of_core / per_core)
+    best = min(loads, key=lambda count: (loads[count], -count))
+    return best, loads[best]
 
 
 def _running(flows: Sequence[Flow], tiers: Tiers) -> list[Lanes]:
@@ -169,7 +203,7 @@ def split_evenly(
     if len(set(tiers.plane)) < len(tiers.plane):
         return None
     ends = _Ends(flows, tiers)
-    color, counts = ends.color(ends.of_leaf(), [-1] * len(flows)), []
+    color, counts = ends.color(range(len(flows)), ends.of_leaf(), [-1] * len(flows)), []
     sub = [-1] * len(flows)
     for number in range(max(color) + 1):
         between = ends.between_pods([flow for flow, own in enumerate(color) if own == number])

@@ -17,7 +17,16 @@ from controller.planning.plan import Plan
 from controller.planning.planner import plan
 from controller.planning.problem import Flow, PlanLimits, Problem
 from controller.scenarios import fabrics
-from tests.support.planning.fabrics import RATE, fabric_of, flow, pinned, problem_of, three_tier_cables, three_tiers
+from tests.support.planning.fabrics import (
+    RATE,
+    brute_force,
+    fabric_of,
+    flow,
+    pinned,
+    problem_of,
+    three_tier_cables,
+    three_tiers,
+)
 
 quick = settings(max_examples=50, deadline=None)
 Ends = Sequence[tuple[int, int]]
@@ -111,6 +120,33 @@ def test_a_plane_with_few_cores_is_left_out_where_that_is_better() -> None:
     ends = permutation(8, random.Random(1), between_pods=True)
     answer = planned(problem_of(fat_tree(8, [13, 14, 15]), flows_of(ends)))
     assert answer.max_level == answer.bound == 2
+
+
+between_pods = st.tuples(st.integers(1, 4), st.integers(1, 4)).filter(lambda ends: (ends[0] > 2) != (ends[1] > 2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(between_pods, min_size=1, max_size=5), st.sampled_from([(2, 1), (3, 1), (3, 2), (2, 2, 1), (2, 1, 1)]))
+def test_where_cores_have_failed_whole_flows_still_get_the_least_worst_level(ends: Ends, cores: Sequence[int]) -> None:
+    problem = problem_of(three_tiers(2, 2, cores), flows_of(ends))
+    vector, _ = brute_force(problem)
+    assert planned(problem).max_level == vector[0]
+
+
+def test_one_core_less_costs_nothing_where_every_pod_has_a_flow_less_than_cores() -> None:
+    """The flows of a pod that are not there have to be in the plane with three cores, of all pods at once."""
+    ends = permutation(8, random.Random(1), between_pods=True)
+    out, into = Counter[int](), Counter[int]()
+    kept = []
+    for src, dst in ends:
+        pods = (src - 1) // 4, (dst - 1) // 4
+        if out[pods[0]] < 15 and into[pods[1]] < 15:
+            kept.append((src, dst))
+            out[pods[0]] += 1
+            into[pods[1]] += 1
+    answer = planned(problem_of(fat_tree(8, [15]), flows_of(kept)))
+    assert answer.max_level == 1
+    assert answer.certificate == "optimal"
 
 
 # ---- running routes
