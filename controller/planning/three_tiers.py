@@ -30,6 +30,8 @@ from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow
 from controller.planning.tiers import Tiers
 
 _ROUNDING = 1e-9
+_NOTHING = 1e-12
+"""Of a flow."""
 _BISECTIONS = 60
 
 
@@ -268,14 +270,14 @@ class _Planes:
         planes = []
         for lanes in self.core_lanes:
             edge, core, parts = load, load * self.per_core * lanes, list[_Part]()
-            while waiting and edge > _ROUNDING:
+            while waiting and edge > _NOTHING:
                 left, color = waiting[-1]
                 need = self._core_lanes_needed(color, lanes)
                 share = min(left, edge, core / need if need else edge)
-                if share > _ROUNDING:
+                if share > _NOTHING:
                     parts.append(_Part(color, share))
                 edge, core, waiting[-1] = edge - share, core - share * need, (left - share, color)
-                if left - share > _ROUNDING:
+                if left - share > _NOTHING:
                     break
                 waiting.pop()
             planes.append(parts)
