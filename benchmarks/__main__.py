@@ -17,6 +17,7 @@ MODULES = {
     "judge": "benchmarks.judge.command",
     "workloads": "benchmarks.judge.workloads",
     "fabric": "benchmarks.fabric.command",
+    "fat-trees": "benchmarks.fat_trees",
     "rules": "benchmarks.rules",
     "counters": "benchmarks.counters",
     "failures": "benchmarks.live.failures",

@@ -2,8 +2,8 @@
 optimal, then the independent check; the best valid routing is the plan.
 
 1. *running*: the routes as they are; the greedy finds paths for flows that have none.
-2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal;
-   *aligned-cutting*: the same from the running routes, with few moves.
+2. *edge-coloring*, *interval-cutting*: exact in closed form where all leaves are alike and all flows are equal, on two
+   tiers or three; *aligned-cutting*: the same from the running routes, with few moves.
 3. *lp* where flows may be split, *local-search* and *cpsat* where all are whole: any fabric and flows, with few moves.
 
 In: one frozen ``Problem`` and ``PlanLimits``. Out: a checked ``Plan``, or ``NoPlan`` with the reason. No state is kept
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.planning import greedy
+from controller.planning import greedy, three_tiers
 from controller.planning.aligned_cutting import cut_aligned
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.closed_forms import color_evenly, find_lanes, split_evenly
@@ -179,18 +179,19 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
 
 def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
     """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
-    lanes = find_lanes(problem)
-    if lanes is None:
-        return None
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
-    pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
+    pieces = min([flow.max_subflows for flow in crossing], default=1)
+    cuts = pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing)
+    if lanes := find_lanes(problem):
+        routes = split_evenly(crossing, lanes, pieces) if cuts else color_evenly(crossing, lanes)
+    elif tiers := problem.tiers:
+        split = three_tiers.split_evenly(problem, crossing, tiers, pieces) if cuts else None
+        cuts, routes = split is not None, split or three_tiers.color_evenly(problem, crossing, tiers, bounds.worst)
     else:
-        name, routes = "edge-coloring", color_evenly(crossing, lanes)
+        return None
     if len(crossing) < len(problem.flows):
         routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return name, routes
+    return "interval-cutting" if cuts else "edge-coloring", routes
 
 
 def _alike(flows: Sequence[Flow]) -> bool:

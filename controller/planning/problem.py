@@ -27,6 +27,7 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId, Transport
 from controller.jobs.subflows import Dividing
+from controller.planning.tiers import Tiers, find_tiers
 from controller.shared_map import differing
 
 Ints = NDArray[np.int64]
@@ -125,6 +126,12 @@ class Problem:
     def numbers(self) -> Numbers:
         """Raises ``KeyError`` with a link of a host that has no capacity."""
         return Numbers(self)
+
+    @cached_property
+    def tiers(self) -> Tiers | None:
+        """Of the leaves that flows leave or enter."""
+        crossing = [flow for flow in self.flows if flow.src_leaf != flow.dst_leaf]
+        return find_tiers(self.paths, {leaf for flow in crossing for leaf in (flow.src_leaf, flow.dst_leaf)})
 
     def candidates(self, flow: Flow) -> tuple[Path, ...]:
         """The paths the flow may take; the one empty path when both ends share a switch."""
@@ -313,12 +320,13 @@ def capacities(
     links: Mapping[LinkId, Link], hosts: Mapping[str, Host], background_bps: Mapping[LinkId, float]
 ) -> dict[LinkId, float]:
     """Per directed link, host links too, what announced traffic may use (bit/s)."""
-    nominal = {link.id: link.capacity_bps for link in links.values()}
+    bps = {link_id: link.capacity_bps for link_id, link in links.items()}
     for host in hosts.values():
-        nominal[host.uplink] = nominal[host.downlink] = host.nic_bps
-    return {
-        link: max(MIN_CAPACITY_FRACTION * bps, bps - background_bps.get(link, 0.0)) for link, bps in nominal.items()
-    }
+        bps[host.uplink] = bps[host.downlink] = host.nic_bps
+    for link, background in background_bps.items():
+        if link in bps:
+            bps[link] = max(MIN_CAPACITY_FRACTION * bps[link], bps[link] - background)
+    return bps
 
 
 class Flows:

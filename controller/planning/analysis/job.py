@@ -161,21 +161,24 @@ def _tightest_cut(network: Network, cuts: Cuts, job_id: JobId) -> LeafCut | None
     fluid, whole = cuts.fluid().tolist(), cuts.whole_levels(~cuts.splits).tolist()
 
     def tightness(cut: int) -> tuple[float, bool, int, bool, int]:
-        leaf, outward, other = crossings.places[cut]
-        return round(max(fluid[cut], whole[cut]), 9), other is None, jobs[cut][job_id], outward, -leaf
+        leaf, outward, other, leaves = crossings.places[cut]
+        level = round(max(fluid[cut], whole[cut]), 9)
+        return level, other is None and not leaves, jobs[cut][job_id], outward, -leaf
 
     cut = max((cut for cut in jobs if job_id in jobs[cut]), key=tightness, default=None)
     if cut is None:
         return None
-    leaf, outward, other = crossings.places[cut]
-    paths = network.problem.paths
-    before = sum((link.src if outward else link.dst).dpid == leaf for link in network.intact.links.values())
+    leaf, outward, other, leaves = crossings.places[cut]
+    paths, name = network.problem.paths, network.names.switch(leaf)
+    switches = {link.dpid if outward else paths.far_end[link] for link in crossings.links[cut]}
+    before = sum((link.src if outward else link.dst).dpid in switches for link in network.intact.links.values())
+    left = sum(len(paths.links_from(switch) if outward else paths.links_into(switch)) for switch in switches)
     return LeafCut(
-        leaf=network.names.switch(leaf),
+        leaf=f"a group of {leaves} leaves with {name}" if leaves else name,
         other_leaf=None if other is None else network.names.switch(other),
         direction="out" if outward else "in",
         links=len(crossings.links[cut]),
-        failed=before - len(paths.links_from(leaf) if outward else paths.links_into(leaf)),
+        failed=before - left,
         fluid_level=fluid[cut],
         whole_level=whole[cut],
         jobs=tuple(JobFlows(*item) for item in jobs[cut].most_common()),

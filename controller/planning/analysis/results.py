@@ -61,7 +61,8 @@ class BusyLink:
 @dataclass(frozen=True, slots=True)
 class LeafCut:
     """Flows out of a leaf or into it, all of them or those to or from one ``other_leaf``; they share ``links`` links.
-    ``failed``: links of the leaf that have failed.
+    On three tiers also flows between some leaves of a pod and other pods; ``leaf`` says how many leaves, and names one.
+    ``failed``: links of the switches on this side of the cut that have failed.
 
     ``fluid_level``: load of the links if all these flows could be spread evenly. ``whole_level``: least load of one of
     the links, because flows that may not be split stay whole. ``jobs``: flows of each job, the most first.
