@@ -236,18 +236,36 @@ def ideal_time_s(
 
     ``nic_bps``: rate of each address's NIC, bit/s per direction. Raises ``KeyError`` for an address without one.
     """
+    return {phase: nic.seconds for phase, nic in _busiest(virtual_links, nic_bps, overhead).items()}
+
+
+class _Busiest(NamedTuple):
+    """A NIC that takes longest for what passes it in one direction."""
+
+    seconds: float
+    bits: float
+    bps: float
+
+
+def _busiest(
+    virtual_links: Iterable[VirtualLink], nic_bps: Mapping[str, float], overhead: Overhead
+) -> dict[int, _Busiest]:
+    """Per phase, ascending."""
     header, answer = overhead
-    through: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+    through: defaultdict[tuple[int, str, str], float] = defaultdict(int)
     for link in virtual_links:
-        through[link.phase, link.src_ip, "out"] += link.bytes * (1 + header)
-        through[link.phase, link.dst_ip, "in"] += link.bytes * (1 + header)
+        size = link.bytes * (1 + header) if header else link.bytes
+        through[link.phase, link.src_ip, "out"] += size
+        through[link.phase, link.dst_ip, "in"] += size
         if answer:
             through[link.phase, link.dst_ip, "out"] += link.bytes * answer
             through[link.phase, link.src_ip, "in"] += link.bytes * answer
-    slowest: dict[int, float] = {}
+    found: dict[int, _Busiest] = {}
     for (phase, ip, _), amount in sorted(through.items()):
-        slowest[phase] = max(slowest.get(phase, 0.0), 8 * amount / nic_bps[ip])
-    return slowest
+        nic = _Busiest(8 * amount / nic_bps[ip], 8 * amount, nic_bps[ip])
+        if phase not in found or nic.seconds > found[phase].seconds:
+            found[phase] = nic
+    return found
 
 
 def ideal_communication_s(
@@ -261,13 +279,20 @@ def demands(
     virtual_links: Sequence[VirtualLink], nic_bps: Mapping[str, float]
 ) -> dict[FlowId, tuple[tuple[int, float], ...]]:
     """The demand of every flow of one job: (phase, bit/s) in ascending phase order, as ``Flow.demand_bps`` wants it.
-    Raises ``KeyError`` for an address without NIC rate."""
-    t0_s = ideal_time_s(virtual_links, nic_bps)
+    Raises ``KeyError`` for an address without NIC rate.
+
+    Demands are computed as parts of what the busiest NIC carries, times its rate: a flow that has all of it demands
+    exactly that rate, and demands do not change when all bytes are multiplied by one number."""
+    busiest = _busiest(virtual_links, nic_bps, PAYLOAD_ONLY)
     bits: defaultdict[FlowId, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for link in virtual_links:
         bits[FlowId(link.src_ip, link.dst_ip)][link.phase] += 8 * link.bytes
     return {
-        flow: tuple((phase, amount / t0_s[phase]) for phase, amount in sorted(phases.items()) if amount)
+        flow: tuple(
+            (phase, amount / busiest[phase].bits * busiest[phase].bps)
+            for phase, amount in sorted(phases.items())
+            if amount
+        )
         for flow, phases in bits.items()
     }
 
