@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cmp_to_key
 from typing import NamedTuple
@@ -22,15 +22,14 @@ from typing import NamedTuple
 import numpy as np
 import structlog
 
-from controller.planning import greedy
+from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, level_bounds
-from controller.planning.closed_forms import color_evenly, find_lanes, split_evenly
 from controller.planning.ecmp import ecmp_level
 from controller.planning.level_vector import stronger
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
-from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, whole
+from controller.planning.problem import PlanLimits, Problem
 from controller.planning.split_flows import search as split_search
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
@@ -142,7 +141,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
         kept = _running(problem)
         drafts.append(kept)
     if kept is None or not _optimal(kept, bounds.vector):
-        exact = _closed_form(problem, bounds)
+        exact = closed_forms.route(problem, bounds)
         drafts += [draft(problem, *exact)] if exact else []
     best = min(drafts, key=cmp_to_key(compare)) if drafts else None
     if best is None or not levels_proven(best.vector, bounds.vector):
@@ -159,27 +158,6 @@ def _running(problem: Problem) -> Draft:
     routes = greedy.assign(problem, keep_current=True)
     unchanged = all(flow.current == routes.get(flow.id) for flow in problem.flows)
     return draft(problem, "running" if unchanged else "greedy", routes)
-
-
-def _closed_form(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
-    """(name, routes) of the planner in closed form that the fabric allows: whole flows, unless splitting gains."""
-    lanes = find_lanes(problem)
-    if lanes is None:
-        return None
-    crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
-    pieces = min([flow.max_subflows for flow in crossing])
-    if pieces > 1 and bounds.integer > bounds.fluid and _alike(crossing):
-        name, routes = "interval-cutting", split_evenly(crossing, lanes, pieces)
-    else:
-        name, routes = "edge-coloring", color_evenly(crossing, lanes)
-    if len(crossing) < len(problem.flows):
-        routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
-    return name, routes
-
-
-def _alike(flows: Sequence[Flow]) -> bool:
-    """Whether all flows have one demand."""
-    return len({max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows}) == 1
 
 
 def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
