@@ -59,18 +59,23 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] |
 
 def _cut_where_it_gains(flows: Sequence[Flow], lanes: Lanes, floor: float) -> dict[FlowId, Route] | None:
     """None where whole flows do as well, or the flows cannot be cut. ``floor``: all jobs have at least this level."""
-    demands = [max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows]
-    pieces, largest = min([flow.max_subflows for flow in flows]), max(demands)
-    if pieces == 1 or min(demands) < (1 - _NEARLY) * largest:
+    pieces, demand_bps = min([flow.max_subflows for flow in flows]), nearly_equal(flows)
+    if pieces == 1 or demand_bps is None:
         return None
     degree = max(max(Counter(ends).values()) for ends in zip(*[(f.src_leaf, f.dst_leaf) for f in flows], strict=True))
-    fit = [bps / largest for bps in lanes.bps]
+    fit = [bps / demand_bps for bps in lanes.bps]
     in_turns = -(-degree // lanes.count) / fit[min(degree, lanes.count) - 1]
     if in_turns <= floor * (1 + LEVEL_TOLERANCE):
         return None
     ends = lane_ends(degree, fit, pieces)
     longest = max((end - start) / of for start, end, of in zip([0.0, *ends], ends, reversed(fit), strict=False))
     return split_evenly(flows, lanes, ends) if longest < in_turns * (1 - LEVEL_TOLERANCE) else None
+
+
+def nearly_equal(flows: Sequence[Flow]) -> float | None:
+    """The largest demand (bit/s) of any of the flows, if no other differs much; None if one does."""
+    demands = [max([bps for _, bps in flow.demand_bps], default=0.0) for flow in flows]
+    return max(demands) if min(demands) >= (1 - _NEARLY) * max(demands) > 0 else None
 
 
 # ---- whole flows

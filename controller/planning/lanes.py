@@ -20,20 +20,29 @@ from controller.planning.problem import Flow, Problem
 
 _EQUAL = 1e-9
 
+Cable = tuple[Dpid, int]
+"""A spine, and which of the cables between it and a leaf."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
     """``up``, ``down``: of the leaves that send and of those that receive the links by lane; the path from one to
     another by lane l is its up link l and the other's down link l. ``bps``: per lane the least capacity of its links,
-    descending."""
+    descending. ``up_besides``, ``down_besides``: the leaves' other links."""
 
     up: Mapping[Dpid, tuple[LinkId, ...]]
     down: Mapping[Dpid, tuple[LinkId, ...]]
     bps: tuple[float, ...]
+    up_besides: Mapping[Dpid, Mapping[Cable, LinkId]]
+    down_besides: Mapping[Dpid, Mapping[Cable, LinkId]]
 
     @property
     def count(self) -> int:
         return len(self.bps)
+
+    @property
+    def alike(self) -> bool:
+        return self.bps[0] - self.bps[-1] <= _EQUAL * self.bps[0]
 
 
 def find_lanes(problem: Problem) -> Lanes | None:
@@ -41,14 +50,14 @@ def find_lanes(problem: Problem) -> Lanes | None:
     belongs to a lane, and all have one capacity."""
     leaves = {leaf for flow in crossing(problem) for leaf in (flow.src_leaf, flow.dst_leaf)}
     lanes = lanes_between(problem, leaves, leaves)
-    if lanes is None or lanes.bps[0] - min(lanes.bps) > _EQUAL * lanes.bps[0]:
+    if lanes is None or not lanes.alike:
         return None
     paths, capacity_bps = problem.paths, problem.capacity_bps
     around = [*map(paths.links_from, leaves), *map(paths.links_into, leaves)]
     if any(len(links) != lanes.count for links in around):
         return None
     fastest = max(capacity_bps[link] for links in around for link in links)
-    return lanes if fastest - min(lanes.bps) <= _EQUAL * fastest else None
+    return lanes if fastest - lanes.bps[-1] <= _EQUAL * fastest else None
 
 
 def crossing(problem: Problem) -> list[Flow]:
@@ -75,12 +84,15 @@ def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable
     if not order:
         return None
     up, down = ({leaf: tuple([of[lane] for lane in order]) for leaf, of in side.items()} for side in (out, into))
-    return Lanes(up, down, tuple(bps[lane] for lane in order))
+    besides = (
+        {leaf: {lane: of[lane] for lane in of.keys() - shared} for leaf, of in side.items()} for side in (out, into)
+    )
+    return Lanes(up, down, tuple(bps[lane] for lane in order), *besides)
 
 
-def _by_spine(problem: Problem, links: Sequence[tuple[Dpid, LinkId]]) -> dict[tuple[Dpid, int], LinkId]:
-    """Per (spine, number of the cable to it) the link; the fastest cables first."""
-    found: dict[tuple[Dpid, int], LinkId] = {}
+def _by_spine(problem: Problem, links: Sequence[tuple[Dpid, LinkId]]) -> dict[Cable, LinkId]:
+    """Per cable its link; of several to one spine the fastest first."""
+    found: dict[Cable, LinkId] = {}
     if len(dict(links)) == len(links):
         return {(spine, 0): link for spine, link in links}
     seen: Counter[Dpid] = Counter()

@@ -30,7 +30,7 @@ from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import search as split_search
+from controller.planning.split_flows import by_part
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
 
@@ -149,7 +149,7 @@ def _drafts(problem: Problem, limits: PlanLimits, bounds: Bounds) -> Routings:
     best = min(drafts, key=cmp_to_key(compare))
     proven = bounds.vector
     if best.moves > 0 or not _optimal(best, proven):
-        improved, proven = _solved(problem, limits, bounds, best, kept or best)
+        improved, proven = _solved(problem, limits, bounds, drafts, kept or best)
         drafts = [*improved, *drafts]
     return Routings([of for of in drafts if of.moves <= cap] or [_running(problem)], bounds, proven)
 
@@ -165,14 +165,14 @@ def _optimal(candidate: Draft, proven: tuple[float, ...]) -> bool:
 
 
 def _solved(
-    problem: Problem, limits: PlanLimits, bounds: Bounds, best: Draft, kept: Draft
+    problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: list[Draft], kept: Draft
 ) -> tuple[list[Draft], tuple[float, ...]]:
     """The routings of the planners that search, and the lower bounds that are proven. ``kept``: the routing that moves
     least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
-        return whole_search.solve(problem, limits, bounds, best, kept)
+        return whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
     try:
-        solution = split_search.solve(problem, limits, bounds)
+        solution = by_part.solve(problem, limits, bounds, drafts)
     except Exception:
         log.exception("solver failed; another planner's routing is used", generation=problem.generation)
         return [], bounds.vector
