@@ -28,7 +28,10 @@ from controller.planning.split_flows import lanes_first, search
 from controller.planning.whole_flows.cpsat import Solution
 
 _NEAR = 0.01
-"""Of a level: near enough where lanes differ a little, as they do by measured background."""
+"""Of a level: near enough where links differ a little, as they do by measured background, which is never the same
+twice; less than any plan is adopted for."""
+_ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
+"""Of the largest capacity of a link between switches: what the smallest may be below it."""
 
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Solution | None:
@@ -60,13 +63,10 @@ def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], kno
     bounds = level_bounds(part)
     drafts = [_draft(part, routes) for routes in known]
     lanes = lanes_between(part, {flow.src_leaf for flow in part.flows}, {flow.dst_leaf for flow in part.flows})
-    enough = LEVEL_TOLERANCE
-    if lanes:
-        routes = lanes_first.route(part, lanes, min(bounds.job.values()))
-        drafts += [_draft(part, routes)] if routes else []
-        enough = enough if lanes.alike else _NEAR
+    routes = lanes and lanes_first.route(part, lanes, min(bounds.job.values()))
+    drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
-    if not best.moves and all(level <= aims[job] * (1 + enough) for job, level in best.job_level.items()):
+    if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
         return Solution(best.routes, bounds.vector)
     found = search.solve(part, limits, bounds)
     if found is None:
@@ -83,11 +83,15 @@ def _apart(problem: Problem) -> list[list[Flow]]:
 
 
 def _aims(problem: Problem, bounds: Bounds) -> dict[JobId, float]:
-    """Per job the level that the cuts it crosses have when their links are equally loaded."""
+    """Per job the level that the cuts it crosses have when their links are equally loaded; ``_NEAR`` above that where
+    links differ a little."""
+    fabric_bps = np.array([problem.capacity_bps[link] for link in problem.paths.far_end])
+    unlike = 1 - float(fabric_bps.min() / fabric_bps.max())
+    near = 1 + _NEAR * (_ALIKE < unlike <= _NEARLY_ALIKE)
     cuts, jobs = bounds.cuts, problem.numbers.job_ids
     even = np.ones(len(jobs))
     np.maximum.at(even, cuts.job, cuts.fluid()[cuts.cut])
-    return {job: max(bounds.job.get(job, 1.0), level) for job, level in zip(jobs, even.tolist(), strict=True)}
+    return {job: near * max(bounds.job.get(job, 1.0), of) for job, of in zip(jobs, even.tolist(), strict=True)}
 
 
 def _touch(flows: Sequence[Flow], routes: Routes, links: set[LinkId]) -> bool:
