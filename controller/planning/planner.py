@@ -25,12 +25,11 @@ import structlog
 from controller.planning import closed_forms, greedy
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.ecmp import ecmp_level
-from controller.planning.level_vector import stronger
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import Draft, NoPlan, Plan, PlanTimes, certified, compare, draft, levels_proven
 from controller.planning.plan_check import check
 from controller.planning.problem import PlanLimits, Problem
-from controller.planning.split_flows import by_part
+from controller.planning.split_flows import freedom
 from controller.planning.verdict import verdict
 from controller.planning.whole_flows import search as whole_search
 
@@ -44,6 +43,7 @@ class Fault(Exception):
 def plan(problem: Problem, limits: PlanLimits) -> Plan | NoPlan:
     """Routes every flow that has a candidate path; the others are ``unrouted``. A problem that contradicts itself gets
     a ``NoPlan``."""
+    limits = limits.begun()
     return judged(problem, limits, lambda bounds: _drafts(problem, limits, bounds))
 
 
@@ -89,11 +89,13 @@ def judged(problem: Problem, limits: PlanLimits, route: Callable[[Bounds], Routi
     except Fault as fault:
         return NoPlan(problem.generation, str(fault))
     solved = time.perf_counter()
+    cut_short = limits.left_s <= 0
     times = PlanTimes(build_ms=1000 * (built - started), solve_ms=1000 * (solved - built), check_ms=0.0)
     answer = _first_valid(problem, limits, routings, times)
     if isinstance(answer, NoPlan):
         return answer
     checked = time.perf_counter()
+    answer = replace(answer, cut_short=cut_short)
     times = replace(times, check_ms=1000 * (checked - solved))
     if not limits.ecmp_draws:
         return replace(answer, times=times)
@@ -171,11 +173,4 @@ def _solved(
     least."""
     if all(flow.max_subflows == 1 for flow in problem.flows):
         return whole_search.solve(problem, limits, bounds, min(drafts, key=cmp_to_key(compare)), kept)
-    try:
-        solution = by_part.solve(problem, limits, bounds, drafts)
-    except Exception:
-        log.exception("solver failed; another planner's routing is used", generation=problem.generation)
-        return [], bounds.vector
-    if solution is None:
-        return [], bounds.vector
-    return [draft(problem, "lp", solution.routes)], stronger(bounds.vector, solution.proven)
+    return freedom.solve(problem, limits, bounds, drafts, kept)

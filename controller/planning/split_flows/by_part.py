@@ -9,7 +9,6 @@ In: a problem, its bounds, drafts. Out: the best routes found per part, and the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cmp_to_key
@@ -36,24 +35,23 @@ _ALIKE, _NEARLY_ALIKE = 1e-9, 0.05
 
 def solve(problem: Problem, limits: PlanLimits, bounds: Bounds, drafts: Sequence[Draft]) -> Solution | None:
     """With a cap on moves: the best routes found with at most as many. None when there were none."""
-    end = time.perf_counter() + limits.time_limit_s
     aims = _aims(problem, bounds)
     beyond = [links_beyond(problem, of.routes, aims) for of in drafts]
     routes: dict[FlowId, Route] = {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
     proven = bounds.vector
     for flows in _apart(problem):
-        free = not any(map(problem.stands, flows))
+        new = not any(map(problem.stands, flows))
         kept = [of.routes for of, links in zip(drafts, beyond, strict=True) if not _touch(flows, of.routes, links)]
-        kept = [of for of in kept if free or all(flow.current in (None, of[flow.id]) for flow in flows)]
+        kept = [of for of in kept if new or all(flow.current in (None, of[flow.id]) for flow in flows)]
         if kept:
             routes |= {flow.id: kept[0][flow.id] for flow in flows}
             continue
-        left = replace(limits, max_moves=None, time_limit_s=end - time.perf_counter())
-        found = _of_part(replace(problem, flows=tuple(flows)), left, aims, [of.routes for of in drafts])
+        free = replace(limits, max_moves=None)
+        found = _of_part(replace(problem, flows=tuple(flows)), free, aims, [of.routes for of in drafts])
         routes |= found.routes
         proven = stronger(proven, _of_all(bounds, found.proven))
     if limits.max_moves is not None and problem.moves(routes) > limits.max_moves:
-        capped = search.solve(problem, replace(limits, time_limit_s=end - time.perf_counter()), bounds)
+        capped = search.solve(problem, limits, bounds)
         return capped and Solution(capped.routes, stronger(proven, capped.proven))
     return Solution(routes, proven)
 

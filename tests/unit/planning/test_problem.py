@@ -14,6 +14,7 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.job import Job
 from controller.jobs.messages import RegisterJob
 from controller.jobs.registry import JobRegistry
+from controller.planning.demands import demands
 from controller.planning.problem import (
     MIN_CAPACITY_FRACTION,
     Flow,
@@ -22,7 +23,6 @@ from controller.planning.problem import (
     Problem,
     Subflow,
     capacities,
-    demands,
     missing_hosts,
     take_snapshot,
     whole,
