@@ -23,7 +23,7 @@ from controller.planning.lanes import crossing, lanes_between, parts
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
-from controller.planning.split_flows import lanes_first, search
+from controller.planning.split_flows import lanes_first, peeling, search
 from controller.planning.whole_flows.cpsat import Solution
 
 _NEAR = 0.01
@@ -61,8 +61,9 @@ def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], kno
     bounds = level_bounds(part)
     drafts = [_draft(part, routes) for routes in known]
     lanes = lanes_between(part, {flow.src_leaf for flow in part.flows}, {flow.dst_leaf for flow in part.flows})
-    routes = lanes and lanes_first.route(part, lanes, min(bounds.job.values()))
-    drafts += [_draft(part, routes)] if routes else []
+    if lanes:
+        routes = lanes_first.route(part, lanes, min(bounds.job.values())) or peeling.route(part, lanes, bounds.fluid)
+        drafts += [_draft(part, routes)] if routes else []
     best = min(drafts, key=cmp_to_key(compare))
     if not best.moves and all(level <= aims[job] * (1 + LEVEL_TOLERANCE) for job, level in best.job_level.items()):
         return Solution(best.routes, bounds.vector)

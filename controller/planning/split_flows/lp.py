@@ -24,7 +24,7 @@ from ortools.math_opt import callback_pb2, model_parameters_pb2, model_pb2, para
 from ortools.math_opt.core.python import solver
 
 from controller.planning.problem import Floats, Ints, PlanLimits
-from controller.planning.split_flows.commodities import Bools, Commodities
+from controller.planning.split_flows.commodities import COARSE, Bools, Commodities
 
 _ROUNDING = 1e-9
 _FIRST_COLUMNS = 8_000
@@ -114,7 +114,7 @@ class FluidModel:
         cheapest = np.full(len(of.members), np.inf)
         np.minimum.at(cheapest, of.column_class, of.prices(spread.key_prices))
         cheapest[~of.opened] = 0.0
-        bound = float(cheapest @ of.count) / total
+        bound = float(cheapest @ of.count) / total / (1 + COARSE)
         return bound, np.flatnonzero(cheapest > _ROUNDING * total).tolist()
 
     def _costs(self, goal: Goal) -> tuple[float, Floats]:

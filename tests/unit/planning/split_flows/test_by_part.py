@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from controller.planning.lanes import lanes_between, parts
 from controller.planning.plan import Plan, draft
 from controller.planning.planner import plan
 from controller.planning.problem import PlanLimits, Problem, whole
-from controller.planning.split_flows import by_part, lanes_first, search
+from controller.planning.split_flows import by_part, lanes_first, peeling, search
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of
 from tests.support.planning.split_problems import optimum, split
 
@@ -55,6 +56,34 @@ def test_two_pieces_reach_the_fluid_optimum_on_lanes_and_the_cables_besides(gone
     assert max(job_levels(problem, routes).values()) == pytest.approx(optimum(problem), rel=1e-3)
 
 
+@settings(max_examples=40)
+@given(gone_cables, st.integers(0, 2**32))
+def test_any_number_of_pairs_is_near_the_fluid_optimum(gone: list[tuple[int, int]], seed: int) -> None:
+    """Sixteen flows out of each of three leaves and into each of three others, in random pairs."""
+    ends = [4, 5, 6] * 16
+    random.Random(seed).shuffle(ends)
+    flows = [flow("a", (1 + n % 3, n), (leaf, n), RATE) for n, leaf in enumerate(ends)]
+    problem = problem_of(leaf_spine(LEAVES, SPINES, without=gone), split(flows, 4))
+    lanes = lanes_between(problem, {f.src_leaf for f in flows}, {f.dst_leaf for f in flows})
+    assert lanes
+    routes = peeling.route(problem, lanes, level_bounds(problem).fluid)
+    assert routes
+    assert max(map(len, routes.values())) <= 4
+    assert max(job_levels(problem, routes).values()) <= 1.25 * optimum(problem)
+
+
+def test_a_cable_that_every_leaf_but_one_has_carries_its_part_with_two_pieces() -> None:
+    """Leaf 1 lost a cable and leaf 2 another: seven links each for 8 flows, six of them lanes."""
+    ends = [(src, dst) for src in (1, 2, 3) for dst in (4, 5, 6) for _ in range(3)]
+    ends = [end for n, end in enumerate(ends) if n not in (0, 13, 26)]
+    flows = [flow("a", (src, n), (dst, n), RATE) for n, (src, dst) in enumerate(ends)]
+    problem = problem_of(leaf_spine(LEAVES, SPINES, without=[(1, 1), (2, 2)]), split(flows, 2))
+    answer = plan(problem, LIMITS)
+    assert isinstance(answer, Plan)
+    assert answer.max_level == pytest.approx(8 / 7, rel=1e-6)
+    assert max(map(len, answer.routes.values())) <= 2
+
+
 def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
     whole_ones, problem = chain([(1, 1)], pieces=1), chain([(1, 1)])
     one, *others = problem.flows
@@ -63,6 +92,7 @@ def test_flows_that_stay_whole_or_differ_are_left_to_others() -> None:
         lanes = lanes_between(refused, {f.src_leaf for f in refused.flows}, {f.dst_leaf for f in refused.flows})
         assert lanes
         assert lanes_first.route(refused, lanes, 1.0) is None
+        assert peeling.route(refused, lanes, 1.0) is None
 
 
 def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +105,7 @@ def test_only_the_part_that_misses_its_aim_is_searched(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(search, "solve", recorded)
     monkeypatch.setattr(lanes_first, "route", lambda *_: None)
+    monkeypatch.setattr(peeling, "route", lambda *_: None)
     assert isinstance(plan(problem, LIMITS), Plan)
     assert [{f.job_id for f in part.flows} for part in searched] == [{"a"}]
 
