@@ -107,7 +107,7 @@ class _Besides:
                     room = part.capacity_bps[link] / demand_bps
                     self._room[cable] = min(room, self._room.get(cable, room))
         self._whole = {cable: int(bound * room + _ROUNDING) for cable, room in self._room.items()}
-        self._load: Counter[tuple[Cable, Side]] = Counter()
+        self._load: defaultdict[tuple[Cable, Side], float] = defaultdict(float)
         self.amounts: defaultdict[FlowId, dict[Path, float]] = defaultdict(dict)
 
     # ---- whole flows
