@@ -32,7 +32,7 @@ import rustworkx as rx
 
 from controller.planning.bounds import Bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE
-from controller.planning.lanes import Lanes, crossing, lanes_between, parts
+from controller.planning.lanes import Lanes, crossing, find_lanes, lanes_of, parts
 from controller.planning.problem import Flow, FlowId, Ints, Problem, Route, Subflow, whole
 
 _ROUNDING = 1e-9
@@ -44,8 +44,10 @@ def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] |
     """(name, routes): in every part whole flows, unless splitting gains."""
     routes: dict[FlowId, Route] = {}
     name = "edge-coloring"
-    for flows in parts(crossing(problem)):
-        lanes = lanes_between(problem, {flow.src_leaf for flow in flows}, {flow.dst_leaf for flow in flows})
+    alike, between = find_lanes(problem), crossing(problem)
+    never_cut = alike is not None and bounds.integer <= bounds.fluid * (1 + LEVEL_TOLERANCE)
+    for flows in [between] if never_cut else parts(between):
+        lanes = alike or lanes_of(problem, flows)
         if lanes is None:
             return None
         floor = min(bounds.job.get(flow.job_id, 1.0) for flow in flows)

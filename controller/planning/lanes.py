@@ -65,6 +65,12 @@ def crossing(problem: Problem) -> list[Flow]:
     return [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
 
 
+def lanes_of(problem: Problem, flows: Iterable[Flow]) -> Lanes | None:
+    """Those of the leaves of these flows."""
+    pairs = {(flow.src_leaf, flow.dst_leaf) for flow in flows}
+    return lanes_between(problem, {src for src, _ in pairs}, {dst for _, dst in pairs})
+
+
 def lanes_between(problem: Problem, senders: Iterable[Dpid], receivers: Iterable[Dpid]) -> Lanes | None:
     """The lanes of these leaves, the fastest first; None when there are none."""
     paths = problem.paths

@@ -19,7 +19,7 @@ from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import LEVEL_TOLERANCE, links_beyond
-from controller.planning.lanes import crossing, lanes_between, parts
+from controller.planning.lanes import crossing, lanes_of, parts
 from controller.planning.level_vector import stronger
 from controller.planning.plan import Draft, compare, draft
 from controller.planning.problem import Flow, FlowId, PlanLimits, Problem, Route, Routes, whole
@@ -60,7 +60,7 @@ def _of_part(part: Problem, limits: PlanLimits, aims: Mapping[JobId, float], kno
     """The best of what is known, of the lanes with the cables besides, and, where these miss an aim, of a search."""
     bounds = level_bounds(part)
     drafts = [_draft(part, routes) for routes in known]
-    lanes = lanes_between(part, {flow.src_leaf for flow in part.flows}, {flow.dst_leaf for flow in part.flows})
+    lanes = lanes_of(part, part.flows)
     if lanes:
         routes = lanes_first.route(part, lanes, min(bounds.job.values())) or peeling.route(part, lanes, bounds.fluid)
         drafts += [_draft(part, routes)] if routes else []
