@@ -218,6 +218,7 @@ def _plan_report(strategy: str, names: Names, problem: Problem, plan: Plan) -> d
         "gap": round(plan.gap, LEVEL_DIGITS),
         "levels_proven": plan.levels_proven,
         "certificate": plan.certificate,
+        "cut_short": plan.cut_short,
         "plan_ms": {
             "build": plan.times.build_ms,
             "solve": plan.times.solve_ms,
@@ -257,7 +258,8 @@ def _summary(found: Mapping[str, Any], export: Path | None) -> RenderableType:
         "flows": f"{found['flows']:,} in {found['subflows']:,} pieces, at most {found['max_subflows_of_a_flow']} each",
         "worst level": f"{found['max_level']:.4g}, gap {found['gap']:.2%}; best possible without splitting: "
         f"{found['integer_bound']:.4g}, with splitting: {found['bound']:.4g}",
-        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven",
+        "certificate": f"{found['certificate']}, {proven} of {len(jobs)} levels proven"
+        + (", cut short by the time limit" if found["cut_short"] else ""),
         "ECMP": f"{ecmp['mean']:.3g} on average, 95th percentile {ecmp['p95']:.3g}" if ecmp else "not drawn",
         "planned in": ", ".join(f"{stage} {ms:.1f} ms" for stage, ms in found["plan_ms"].items()),
     }

@@ -17,8 +17,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from controller.fabric.topology import Dpid
-from controller.planning.closed_forms import Lanes
-from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow
+from controller.planning.closed_forms import nearly_equal
+from controller.planning.lanes import Lanes, crossing, find_lanes
+from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
 
 _MOST = 0.5
 
@@ -26,6 +27,18 @@ End = tuple[Dpid, bool]
 """A leaf, and whether flows leave it."""
 Shares = Sequence[tuple[int, float]]
 """(lane, share) of a flow."""
+
+
+def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] | None:
+    """Routes of flows that may all be split, with few moves from the running ones, where the fabric allows the closed
+    form. ``most``: flows that may move."""
+    between = crossing(problem)
+    pieces = min((flow.max_subflows for flow in between), default=1)
+    lanes = find_lanes(problem) if pieces > 1 and nearly_equal(between) else None
+    routes = cut_aligned(problem, between, lanes, pieces, most) if lanes else None
+    if routes is None:
+        return None
+    return routes | {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
 
 
 def cut_aligned(

@@ -253,8 +253,11 @@ class Cuts:
 
 
 def _largest_sizes(bps: Floats) -> list[float]:
-    sizes: list[float] = np.unique(bps)[: -_SIZES - 1 : -1].tolist()
-    return sizes
+    """Descending. Of those that differ by rounding the smallest: at least so many flows are as large as that."""
+    sizes: Floats = np.unique(bps)
+    apart = np.diff(sizes, prepend=-np.inf) > _TIGHT * sizes
+    largest: list[float] = sizes[apart][: -_SIZES - 1 : -1].tolist()
+    return largest
 
 
 def common_unit(demands_bps: Sequence[float]) -> float:

@@ -58,6 +58,7 @@ class Plan:
     for it, ``heuristic`` when there are only closed-form bounds. ``levels_proven``: how many entries of the descending
     vector of job levels are proven optimal. ``moves``: flows whose current route still stands and which the plan routes
     otherwise. ``solver``: the stage that made the routes. ``ecmp``: None without draws.
+    ``cut_short``: the time limit was over before the searches had ended; a faster machine might find more.
     """
 
     generation: int
@@ -73,6 +74,7 @@ class Plan:
     solver: str
     ecmp: EcmpLevel | None
     times: PlanTimes
+    cut_short: bool = False
 
     @property
     def max_level(self) -> float:

@@ -24,11 +24,12 @@ from typing import NamedTuple
 import structlog
 
 from controller.planning import greedy
+from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.bounds import Bounds, level_bounds
 from controller.planning.efficiency import first_difference
 from controller.planning.messages import Planned, SolvePlan
 from controller.planning.plan import NoPlan, Plan, Target, answered, draft
-from controller.planning.planner import Routings, aligned_cutting, judged, plan, repair
+from controller.planning.planner import Routings, judged, plan, repair
 from controller.planning.problem import FlowId, PlanLimits, Problem, Routes
 from controller.planning.split_flows.search import relieve
 from controller.planning.transition import Stuck, smallest_group, step

@@ -24,9 +24,12 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from controller.fabric.topology import Path
+from controller.planning.bounds import Bounds
+from controller.planning.closed_forms import nearly_equal
+from controller.planning.lanes import crossing
 from controller.planning.nested_coloring import nested_coloring
 from controller.planning.plane_choice import Room, choose
-from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow
+from controller.planning.problem import Flow, FlowId, Problem, Route, Subflow, whole
 from controller.planning.tiers import Tiers
 
 _ROUNDING = 1e-9
@@ -78,6 +81,20 @@ class _Ends:
 
 
 # ---- whole flows
+
+
+def route(problem: Problem, bounds: Bounds) -> tuple[str, dict[FlowId, Route]] | None:
+    """(name, routes): whole flows, unless splitting gains; None on other fabrics."""
+    tiers = problem.tiers
+    if tiers is None:
+        return None
+    between = crossing(problem)
+    pieces = min([flow.max_subflows for flow in between], default=1)
+    cuts = pieces > 1 and bounds.integer > bounds.fluid and nearly_equal(between) is not None
+    split = split_evenly(problem, between, tiers, pieces) if cuts else None
+    routes = split or color_evenly(problem, between, tiers, bounds.worst)
+    routes |= {flow.id: whole(()) for flow in problem.flows if flow.src_leaf == flow.dst_leaf}
+    return "interval-cutting" if split else "edge-coloring", routes
 
 
 def color_evenly(problem: Problem, flows: Sequence[Flow], tiers: Tiers, worst: float) -> dict[FlowId, Route]:

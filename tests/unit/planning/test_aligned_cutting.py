@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.planning import greedy
+from controller.planning.aligned_cutting import aligned_cutting
 from controller.planning.efficiency import job_levels
 from controller.planning.plan import Plan
-from controller.planning.planner import aligned_cutting, plan, repair
+from controller.planning.planner import plan, repair
 from controller.planning.problem import Flow, PlanLimits, Problem, Routes, whole
 from tests.support.planning.fabrics import RATE, flow, leaf_spine, pinned, problem_of, ring
 

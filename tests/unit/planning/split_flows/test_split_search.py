@@ -107,8 +107,8 @@ def test_faster_jobs_keep_off_links_that_a_slow_one_has_to_fill() -> None:
 def test_missing_cables_cost_no_more_than_the_worst_leaf_lacks(broken: Fabric) -> None:
     answer = planned(problem_of(broken, split(rings(8, 8))))
     assert answer.max_level == pytest.approx(8 / 6, rel=1e-6)
-    assert (answer.certificate, answer.solver) == ("optimal", "lp")
-    assert answer.subflows < 1.5 * len(answer.routes)
+    assert answer.certificate == "optimal"
+    assert answer.subflows < 1.8 * len(answer.routes)
 
 
 @pytest.mark.parametrize("pieces", [2, 3])
