@@ -16,7 +16,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.markup import escape
 
-from benchmarks.judge.adapter import answer
+from benchmarks.judge.adapter import answer, disturbed
 from benchmarks.judge.exact import Exact
 from benchmarks.judge.instances import KINDS, Instance, generate
 from benchmarks.judge.records import Record, Records
@@ -83,7 +83,7 @@ Line = dict[str, int | float | str]
 
 def summary(found: Sequence[Record], left: int, limit_s: float) -> dict[str, Any]:
     """Per kind of fabric and number of pieces what the verdicts are; times are CPU times. ``open``: optima and proven
-    levels that HiGHS did not decide in time."""
+    levels that HiGHS did not decide in time; ``disturbed``: plans that have had no processor in any try."""
     rows: dict[tuple[str, int], list[Record]] = {}
     for record in found:
         for plan in record["plans"]:
@@ -124,6 +124,7 @@ def _line(kind: str, pieces: int, plans: list[Record], limit_s: float) -> Line:
         "levels proven": sum(plan["jobs_proven"] for plan in plans),
         "open": count(lambda plan: not plan["decided"]) + sum(plan["undecided"] for plan in plans),
         "over time": count(lambda plan: plan["cpu_s"] > _WITHIN_LIMIT * limit_s),
+        "disturbed": count(lambda plan: disturbed(plan["wall_s"], plan["cpu_s"], limit_s)),
         "longest s": f"{max(plan['cpu_s'] for plan in plans):.2f}",
         "all s": f"{sum(plan['cpu_s'] for plan in plans):.0f}",
     }
