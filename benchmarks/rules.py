@@ -48,18 +48,18 @@ def install_and_cut(fabric: Fabric, jobs: Sequence[WorkloadJob], planned: Routes
     """A full install on empty switches; the changes after a cut of one cable that pins use, ``planned`` still pinned;
     then new routes for the flows that lost theirs. ``plan_ms``: from the cut fabric to those routes. ``rules``: held by
     the switches afterwards. ``mods``: the messages of all stages."""
-    pins, pipeline = Pins(), Pipeline(SETTINGS)
+    pins, pipeline, by_id = Pins(), Pipeline(SETTINGS), {job.id: job for job in jobs}
     empty = {dpid: RuleSet() for dpid in fabric.switches}
-    install, held = _change(pipeline, "full install", fabric, pins(fabric, jobs, planned, ()), empty)
+    install, held = _change(pipeline, "full install", fabric, pins(fabric, by_id, planned, ()), empty)
     used = next(path[0] for route in planned.values() for path, _ in route if path)
     cut = without(fabric, [used])
-    narrowed, held = _change(pipeline, "cable cut", cut, pins(cut, jobs, planned, ()), held)
+    narrowed, held = _change(pipeline, "cable cut", cut, pins(cut, by_id, planned, ()), held)
     started = time.perf_counter()
     repaired = repair(problem_of(cut, jobs).with_routes(planned))
     plan_ms = 1000 * (time.perf_counter() - started)
     if isinstance(repaired, NoPlan):
         raise RuntimeError(repaired.reason)
-    moved, _ = _change(pipeline, "routes repaired", cut, pins(cut, jobs, repaired.routes, ()), held, plan_ms)
+    moved, _ = _change(pipeline, "routes repaired", cut, pins(cut, by_id, repaired.routes, ()), held, plan_ms)
     return [install, narrowed, moved]
 
 

@@ -44,6 +44,10 @@ CRITICAL = {
 }
 
 
+AlarmKey = tuple[AlarmKind, str]
+"""What makes two alarms the same one: the kind and the subject."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alarm:
     """``subject``: the name of the switch, port (``leaf1:3``) or job, ``plan`` or ``state``. ``since``: monotonic
@@ -60,8 +64,7 @@ class Alarm:
         return severity(self.kind)
 
     @property
-    def key(self) -> tuple[AlarmKind, str]:
-        """What makes two alarms the same one."""
+    def key(self) -> AlarmKey:
         return self.kind, self.subject
 
 

@@ -46,7 +46,7 @@ class ControlLoop:
     def unfinished(self) -> bool:
         """Work is left that waits for nothing: ``handle`` is to be called again at once."""
         phases = self.state.phases
-        return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
+        return self.derived.pins_due() and not (phases.adopting or phases.urgent)
 
     @property
     def urgent(self) -> bool:
@@ -57,7 +57,7 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and return what follows from all of it together.
         Errors of a request become its reply; anything else that raises is a bug."""
         s = self.state
-        if self.unfinished:  # the next pins: those before are with the switches
+        if self.unfinished:
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
         taken = self._take(messages, now)
@@ -101,12 +101,14 @@ class ControlLoop:
         if broken:
             s.cycle.supersede()
             self._pending |= at_once(Work.PLAN)
-        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or not self._is_due(Work.PLAN, now):
+        if s.cycle.solving or (s.phases.adopting and s.fabric.switches) or (s.cycle.rests(now) and not broken):
+            return []
+        if not self._is_due(Work.PLAN, now):
             return []
         problem = self.derived.problem()
         if lost := self.derived.routed_lost_links():
             s.losses.break_more_routes(lost, now)  # this cycle is the answer to it
-        sources = {job.id: s.demand.demands[job.id].source for job in self.derived.ready()}
+        sources = {job_id: s.demand.demands[job_id].source for job_id in self.derived.ready()}
         asked = s.cycle.begin(problem, self.derived.jobs(), sources, s.strategy, s.fabric.links, now)
         if broken and any(isinstance(command, SolvePlan) for command in asked):
             s.phases.take(Input.REPAIR_ASKED, now)
@@ -123,10 +125,13 @@ class ControlLoop:
                 keep_unknown = now < s.adoption.unknown_kept_until
                 rules = self.derived.rules_and_unknown() if keep_unknown else self.derived.rules()
                 s.want(self.derived.pins(), rules, self.derived.counted_links.later(), now)
+                self.derived.flows()  # the next plan's, of the jobs that have changed: all at once would take long
         return self._stage(now)
 
     def _stage(self, now: float) -> list[Command]:
         s, d = self.state, self.derived
+        if s.sync.busy and not self.urgent:
+            return []  # what is left to do is looked at when the switches have confirmed this stage
         sent: list[Command] = []
         staged = self._is_due(Work.STAGE, now)
         if staged:
@@ -142,9 +147,9 @@ class ControlLoop:
         s = self.state
         if s.commits.busy or not self._is_due(Work.SAVE, now):
             return []
-        jobs = tuple(job.registration for job in s.jobs.jobs.values())
-        of_jobs = s.demand.measured, s.jobs.connections, s.jobs.ends.saved
-        return list(s.commits.begin(SavedState(jobs, s.strategy, s.routes.shares, *of_jobs), now))
+        of_jobs = self.derived.measured(), s.jobs.connections, s.jobs.ends.saved
+        state = SavedState(self.derived.registrations(), s.strategy, s.routes.shares, *of_jobs)
+        return list(s.commits.begin(state, now))
 
     def _rules_due(self, now: float) -> bool:
         return self._pending.has_due(Work.RULES, now)

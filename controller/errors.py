@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 if TYPE_CHECKING:
@@ -35,7 +36,12 @@ class FieldProblem:
 
 
 class SignalboxError(Exception):
-    """Base of every error that is the caller's to read."""
+    """Base of every error that is the caller's to read. ``about``: what a program needs of the message, by names that
+    ``docs/reference/api.md`` has."""
+
+    def __init__(self, message: str = "", about: Mapping[str, object] = MappingProxyType({})) -> None:
+        super().__init__(message)
+        self.about = {name: str(value) for name, value in about.items()}
 
 
 class InvalidInput(SignalboxError):
@@ -76,9 +82,15 @@ class Gone(StrEnum):
 class NotFound(SignalboxError):
     """No such job, host or switch. ``reason``: of a job that has ended, how."""
 
-    def __init__(self, message: str, reason: Gone = Gone.NO_SUCH_JOB) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, reason: Gone = Gone.NO_SUCH_JOB, about: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
+        super().__init__(message, about)
         self.reason = reason
+
+
+def no_such_job(job_id: str) -> NotFound:
+    return NotFound(f"there is no job '{job_id}'", about={"jobId": job_id})
 
 
 class AlreadyExists(SignalboxError):
@@ -105,8 +117,14 @@ class Exhausted(SignalboxError):
     """A limit was reached. ``subject``: whose. ``retry_s``: when the request may succeed, in seconds; None where it
     depends on what callers do."""
 
-    def __init__(self, message: str, subject: str = "controller", retry_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        subject: str = "controller",
+        retry_s: float | None = None,
+        about: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(message, about)
         self.subject = subject
         self.retry_s = retry_s
 

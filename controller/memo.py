@@ -7,11 +7,16 @@ Snapshots are frozen and replaced when they change, so an input is the same when
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, overload
+
+from controller.shared_map import SharedMap, differing
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 Inputs = TypeVarTuple("Inputs")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
 
 _PLAIN = (tuple, frozenset, str, int, float, type(None))
 
@@ -34,26 +39,56 @@ class Memo(Generic[*Inputs, Value]):
         return self._last[1]
 
 
+class Touched(NamedTuple, Generic[Key]):
+    """``changed``: keys that have another value. ``gone``: keys that are not there any more."""
+
+    changed: list[Key]
+    gone: list[Key]
+
+
 class Changed(Generic[Key]):
     """Which keys of a mapping have another value than at the last call, or have another one in one of the mappings
-    beside it. Values are compared by identity, and mappings that are the same object are not looked at: with one change
-    among thousands of keys this costs far less than a ``MemoPerKey``."""
+    beside it, and which are gone. Values are compared by identity: of a ``SharedMap`` only what may have changed is
+    looked at."""
 
     def __init__(self) -> None:
         self._before: tuple[Mapping[Key, object], ...] | None = None
 
-    def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> list[Key]:
-        """All keys at the first call. Keys that have gone from ``mapping`` are not among them."""
+    def __call__(self, mapping: Mapping[Key, object], *beside: Mapping[Key, object]) -> Touched[Key]:
+        """All keys at the first call."""
         before, self._before = self._before, (mapping, *beside)
         if before is None:
-            return list(mapping)
-        changed: dict[Key, None] = {}
-        for old, new in zip(before, self._before, strict=True):
-            if old is not new:
-                changed.update({key: None for key, value in new.items() if old.get(key) is not value})
-                if new is not mapping:
-                    changed.update({key: None for key in old if key not in new})
-        return [key for key in changed if key in mapping]
+            return Touched(list(mapping), [])
+        pairs = zip(before, self._before, strict=True)
+        touched = dict.fromkeys(key for old, new in pairs for key, *_ in differing(old, new))
+        return Touched([key for key in touched if key in mapping], [key for key in touched if key not in mapping])
+
+
+@overload
+def per_key(function: Callable[[Key, A], Value | None]) -> Callable[[Mapping[Key, A]], Mapping[Key, Value]]: ...
+@overload
+def per_key(
+    function: Callable[[Key, A, B | None], Value | None],
+) -> Callable[[Mapping[Key, A], Mapping[Key, B]], Mapping[Key, Value]]: ...
+@overload
+def per_key(
+    function: Callable[[Key, A, B | None, C | None], Value | None],
+) -> Callable[[Mapping[Key, A], Mapping[Key, B], Mapping[Key, C]], Mapping[Key, Value]]: ...
+def per_key(function: Callable[..., Any]) -> Callable[..., Mapping[Any, Any]]:
+    """Derives a mapping each of whose values follows from those of its key in other mappings. ``function`` takes the
+    key, its value in the first mapping, and in those beside it, None where it is not; None: there is no value. It is
+    called for keys that have other values than at the last call. The same mapping while no value changes."""
+    changed, known = Changed[Any](), SharedMap[Any, Any]()
+
+    def derive(mapping: Mapping[Any, Any], *beside: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        nonlocal known
+        touched = changed(mapping, *beside)
+        values = {key: function(key, mapping[key], *(one.get(key) for one in beside)) for key in touched.changed}
+        values.update(dict.fromkeys(touched.gone))
+        known = known.updated({key: value for key, value in values.items() if known.get(key) is not value})
+        return known
+
+    return derive
 
 
 class MemoPerKey(Generic[Key, *Inputs, Value]):

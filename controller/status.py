@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controller.alarms import Alarm
+from controller.alarms import Alarm, AlarmKey
 from controller.config import Strategy
 from controller.fabric.counter_samples import LinkStatus as LinkStatus
 from controller.fabric.messages import RefusalReason, RefusedPacket
@@ -163,7 +163,7 @@ class Status:
     punt_drops: Mapping[PortRef, int] = field(default_factory=dict)
     state_revision: int = 0
     state_failures: int = 0
-    alarms: tuple[Alarm, ...] = ()
+    alarms: Mapping[AlarmKey, Alarm] = field(default_factory=dict)
 
     @property
     def network_efficiency(self) -> float:

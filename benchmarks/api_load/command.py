@@ -244,6 +244,8 @@ def _killed_table(kills: Kills) -> RenderableType:
         "lost": kills.lost,
         "there again": kills.risen,
         "twice": kills.twice,
+        "altered": kills.altered,
+        "locked out": kills.locked_out,
         "other errors": sum(kills.errors.values()),
         "start s": median(kills.start_s),
     }

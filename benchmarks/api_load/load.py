@@ -27,6 +27,8 @@ AT_ONCE = 32
 """Registrations that wait for their answers at one time, before the load begins."""
 
 Spec = Callable[[], JobSpec]
+Announced = pb.JobSpec
+"""As it was sent."""
 
 
 @dataclass
@@ -40,11 +42,13 @@ class Outcome:
 
 class Clients:
     """``count`` channels to one controller. ``jobs``: the acknowledged ones, by id, with their lease tokens;
-    ``unsure``: those whose call got no answer, which may be there or not. ``spec``: makes another job each time."""
+    ``unsure``: those whose call got no answer, which may be there or not. ``specs``: of all that were sent.
+    ``spec``: makes another job each time."""
 
     def __init__(self, address: str, count: int, spec: Spec, seed: int) -> None:
         self.jobs: dict[str, str] = {}
         self.unsure: set[str] = set()
+        self.specs: dict[str, Announced] = {}
         self._spec = spec
         self._random = random.Random(seed)
         # Each client has a connection of its own: gRPC would else share one among channels with equal arguments.
@@ -147,6 +151,7 @@ class Clients:
         spec = self._spec()
         self.unsure.add(spec.job_id)
         request = pb.RegisterJobRequest(spec=convert.spec_message(spec))
+        self.specs[spec.job_id] = request.spec
         response: pb.RegisterJobResponse = await _answered(stub.RegisterJob, request)
         self.unsure.discard(spec.job_id)
         self.jobs[spec.job_id] = response.lease_token

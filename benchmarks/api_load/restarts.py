@@ -16,18 +16,20 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
+from typing import Any
 
-from benchmarks.api_load.load import Clients, Outcome, Spec, pending_jobs
+from benchmarks.api_load.load import Announced, Clients, Outcome, Spec, pending_jobs
 from benchmarks.measures import Spread, usage
+from controller.api import convert
 from controller.api.client import Client
 from controller.api.lease_tokens import LeaseTokens
-from controller.errors import NotFound, SignalboxError
+from controller.errors import NotFound, SignalboxError, WrongLeaseToken
 from controller.jobs.messages import Registration, SavedState
 from controller.jobs.records import changes
 from controller.jobs.store import StateStore
@@ -74,7 +76,9 @@ class Restarts:
 class Kills:
     """``acknowledged``: changes whose answer had come; ``unsure``: those on their way when the controller was killed.
     ``lost``: of the former, as they are after the restart. ``risen``: jobs whose end was acknowledged, or which nobody
-    has registered. ``errors``: answers of the load other than those that a killed controller leaves."""
+    has registered. ``altered``: jobs with another spec than was announced. ``locked_out``: refusals of the lease tokens
+    of jobs that are there, ``ASKED`` after each restart. ``errors``: answers of the load other than those that a killed
+    controller leaves."""
 
     seed: int
     kills: int
@@ -84,6 +88,8 @@ class Kills:
     lost: int = 0
     risen: int = 0
     twice: int = 0
+    altered: int = 0
+    locked_out: int = 0
     errors: dict[str, int] = field(default_factory=dict)
     start_s: list[float] = field(default_factory=list)
 
@@ -96,7 +102,7 @@ def restarted(count: int, jobs: int, seed: int, within_s: float) -> Restarts:
     stages: list[dict[str, float]] = []
     with _folder() as folder:
         controller = ControllerProcess(folder, settings=SETTINGS, program=PROGRAM)
-        uids = {job_id: _uid(token) for job_id, token in filled(folder / "state", pending_jobs(seed), jobs).items()}
+        uids = {job_id: _uid(token) for job_id, token in filled(folder / "state", pending_jobs(seed), jobs)[0].items()}
         for _ in range(count):
             if time.monotonic() > ends:
                 break
@@ -122,32 +128,39 @@ def killed(count: int, jobs: int, seed: int, within_s: float) -> Kills:
     errors, ends = Counter[str](), time.monotonic() + within_s
     with _folder() as folder:
         controller = ControllerProcess(folder, settings=SETTINGS, program=PROGRAM)
-        tokens, unsure = filled(folder / "state", spec, jobs), set[str]()
+        (tokens, specs), unsure = filled(folder / "state", spec, jobs), set[str]()
         while True:
             began = controller.start("--measured", str(folder / "measured.json"))
             _wait_until_it_listens(controller)
             with Client(controller.address) as client:
-                found = [(job.spec.job_id, job.uid) for job in client.list_jobs()]
-            result.start_s.append(time.monotonic() - began)
-            _compare(result, tokens, unsure, found)
+                found = client.list_jobs()
+                result.start_s.append(time.monotonic() - began)
+                there = sorted(tokens.keys() & {job.spec.job_id for job in found})
+                asked = draw.sample(there, min(ASKED, len(there)))
+                result.locked_out += sum(not _renews(client, job_id, tokens[job_id]) for job_id in asked)
+            _compare(result, tokens, unsure, specs, found)
             if result.kills == count or time.monotonic() > ends:
                 break
             result.kills += 1
             # Of a job whose registration was not answered nobody has the token: it stays as it is.
-            lonely = {job_id for job_id, _ in found} - tokens.keys()
-            known = {job_id: tokens[job_id] for job_id, _ in found if job_id in tokens}
+            lonely = {job.spec.job_id for job in found} - tokens.keys()
+            known = {job_id: tokens[job_id] for job_id in there}
             clients, outcome = asyncio.run(_until_killed(controller, known, spec, draw, seed + result.kills))
             result.acknowledged += sum(len(outcome.took_s[kind]) for kind in ("register", "deregister"))
             result.unsure += len(clients.unsure)
             errors += Counter({text: n for text, n in outcome.errors.items() if ": UNAVAILABLE" not in text})
             tokens, unsure = dict(clients.jobs), clients.unsure | lonely
+            specs |= clients.specs
         controller.stop()
     result.errors = dict(errors)
     return result
 
 
-def _compare(result: Kills, tokens: dict[str, str], unsure: set[str], found: list[tuple[str, str]]) -> None:
-    uids = dict(found)
+def _compare(
+    result: Kills, tokens: dict[str, str], unsure: set[str], specs: dict[str, Announced], found: Sequence[Any]
+) -> None:
+    uids = {job.spec.job_id: job.uid for job in found}
+    result.altered += sum(job.spec != specs.get(job.spec.job_id, job.spec) for job in found)
     result.lost += sum(uids.get(job_id) != _uid(token) for job_id, token in tokens.items())
     result.risen += len(uids.keys() - tokens.keys() - unsure)
     result.twice += len(found) - len(uids)
@@ -170,17 +183,18 @@ async def _until_killed(
 # ---- state
 
 
-def filled(state_dir: Path, spec: Spec, count: int) -> dict[str, str]:
-    """Saves so many jobs as a controller would have; returns their lease tokens by id. Raises ``OSError``."""
+def filled(state_dir: Path, spec: Spec, count: int) -> tuple[dict[str, str], dict[str, Announced]]:
+    """Saves so many jobs as a controller would have; returns their lease tokens and specs by id. Raises ``OSError``."""
     store, done = StateStore(state_dir), Future[int | OSError]()
-    before, jobs = store.load(), tuple(Registration(spec()) for _ in range(count))
+    before, jobs = store.load(), [Registration(spec()) for _ in range(count)]
     tokens = LeaseTokens.of(state_dir)
     store.begin()
-    store.commit(changes(before, SavedState(jobs)), done.set_result)
+    store.commit(changes(before, SavedState({job.job_id: job for job in jobs})), done.set_result)
     store.close()
     if isinstance(error := done.result(), OSError):
         raise error
-    return {job.job_id: tokens.token(job.uid) for job in jobs}
+    specs = {job.spec.job_id: convert.spec_message(job.spec) for job in jobs}
+    return {job.job_id: tokens.token(job.uid) for job in jobs}, specs
 
 
 def _uid(lease_token: str) -> str:
@@ -224,6 +238,14 @@ def _is_right(client: Client, job_id: str, uid: str) -> bool:
         return bool(client.get_job(job_id).uid == uid)
     except NotFound:
         return False
+
+
+def _renews(client: Client, job_id: str, lease_token: str) -> bool:
+    try:
+        client.renew_lease(job_id, lease_token)
+    except (NotFound, WrongLeaseToken):
+        return False
+    return True
 
 
 def _bare_cpu_s() -> float:

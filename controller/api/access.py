@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm, AlarmKey, AlarmKind
 from controller.api.identities import Caller, Role
-from controller.errors import NotFound
+from controller.errors import no_such_job
 from controller.jobs.spec import JobId
 from controller.status import JobEnd, Status
 
@@ -85,12 +85,12 @@ def own_ends(caller: Caller, ends: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:
     return tuple(end for end in ends if may_see(caller, end.tenant)) if caller.role is Role.TENANT else ends
 
 
-def own_alarms(caller: Caller, status: Status) -> tuple[Alarm, ...]:
+def own_alarms(caller: Caller, status: Status) -> Mapping[AlarmKey, Alarm]:
     """Those that the caller may hear of: a tenant those of its jobs. Others may name its neighbours' addresses."""
     if caller.role is not Role.TENANT:
         return status.alarms
     own = {key for key, job in status.jobs.items() if job.registration.tenant == caller.tenant}
-    return tuple(alarm for alarm in status.alarms if alarm.kind in _OF_JOBS and alarm.subject in own)
+    return {key: alarm for key, alarm in status.alarms.items() if alarm.kind in _OF_JOBS and alarm.subject in own}
 
 
 def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
@@ -102,4 +102,4 @@ def refuse_other_tenants(caller: Caller, job_id: str, status: Status) -> None:
     if job is not None and job.registration.tenant == caller.tenant:
         return
     if not any(end.job_id == job_id and end.tenant == caller.tenant for end in status.job_ends):
-        raise NotFound(f"there is no job '{job_id}'")
+        raise no_such_job(job_id)

@@ -156,7 +156,8 @@ class Budget:
             return
         oldest = next((call for call in used.receiving if call.is_stream == is_stream), None)
         if oldest is None or not self._give_way(oldest, now):
-            raise Exhausted(f"{whose}: {have} {what} at once, which is the limit", subject=whose)
+            about = {"limit": _key(whose, what), "limitValue": limit, "used": have}
+            raise Exhausted(f"{whose}: {have} {what} at once, which is the limit", whose, about=about)
 
     def _give_way(self, call: Call, now: float) -> bool:
         """Whether the call has waited for its request long enough; it ends then."""
@@ -180,4 +181,10 @@ class Budget:
 
 def _too_fast(whose: str, limits: CallLimits) -> Exhausted:
     text = f"{whose}: more than {limits.calls_per_s:g} calls per second, which is the limit"
-    return Exhausted(text, subject=whose, retry_s=RETRY_S)
+    about = {"limit": _key(whose, "calls_per_s"), "limitValue": f"{limits.calls_per_s:g}"}
+    return Exhausted(text, whose, RETRY_S, about)
+
+
+def _key(whose: str, what: str) -> str:
+    """In the configuration."""
+    return f"api.max_{what}" if whose == ALL else f"api.max_client_{what}"

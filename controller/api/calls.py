@@ -214,7 +214,8 @@ class Calls(grpc.aio.ServerInterceptor):
         limit = self._max_message_bytes
         if len(data) > limit:
             text = f"the message has {len(data):,} bytes; the controller accepts {limit:,} (api.max_message_bytes)"
-            await _abort(context, Exhausted(text))
+            about = {"limit": "api.max_message_bytes", "limitValue": limit, "wanted": len(data)}
+            await _abort(context, Exhausted(text, about=about))
 
     def _refuse(self, reason: str, connection: Connection | None) -> None:
         self._refusals.add(reason, connection.peer if connection else "unknown")

@@ -67,24 +67,30 @@ class Unreachable(SignalboxError):
 def raise_ours(error: grpc.RpcError, address: str) -> NoReturn:
     """Of a call to the controller at ``address``."""
     assert isinstance(error, grpc.Call)
+    info = _info(error)
+    ours = _ours(error, info.reason, address)
+    ours.about = dict(info.metadata)
+    raise ours from (error if type(ours) is SignalboxError else None)
+
+
+def _ours(error: grpc.Call, reason: str, address: str) -> SignalboxError:
     code, text = error.code(), error.details() or ""
     if code is grpc.StatusCode.INVALID_ARGUMENT:
-        raise InvalidInput(_problems(error) or (FieldProblem("", text),)) from None
+        return InvalidInput(_problems(error) or (FieldProblem("", text),))
     retry_s = _retry_s(error)
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        raise Exhausted(_oversized(text) or text, retry_s=retry_s) from None
-    reason = _reason(error)
+        return Exhausted(_oversized(text) or text, retry_s=retry_s)
     if code is grpc.StatusCode.NOT_FOUND and reason in tuple(Gone):
-        raise NotFound(text, Gone(reason)) from None
+        return NotFound(text, Gone(reason))
     if reason == "WRONG_LEASE_TOKEN":
-        raise WrongLeaseToken(text) from None
+        return WrongLeaseToken(text)
     if code in _ERRORS:
-        raise _ERRORS[code](text) from None
+        return _ERRORS[code](text)
     if reason == "NOT_SAVED":
-        raise Unavailable(text, retry_s or 0.0) from None
+        return Unavailable(text, retry_s or 0.0)
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-        raise Unreachable(f"no answer from the controller at {address}: {_why(code, text, address)}") from None
-    raise SignalboxError(f"{code.name}: {text}") from error
+        return Unreachable(f"no answer from the controller at {address}: {_why(code, text, address)}")
+    return SignalboxError(f"{code.name}: {text}")
 
 
 def _why(code: grpc.StatusCode, text: str, address: str) -> str:
@@ -116,13 +122,11 @@ def _problems(error: grpc.Call) -> tuple[FieldProblem, ...]:
     return tuple(found)
 
 
-def _reason(error: grpc.Call) -> str:
-    """Of the status's ``google.rpc.ErrorInfo``; empty without."""
-    for detail in _details(error):
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info):
-            return str(info.reason)
-    return ""
+def _info(error: grpc.Call) -> error_details_pb2.ErrorInfo:
+    """Empty without."""
+    info = error_details_pb2.ErrorInfo()
+    any(detail.Unpack(info) for detail in _details(error))
+    return info
 
 
 def _retry_s(error: grpc.Call) -> float | None:

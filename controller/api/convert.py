@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -31,7 +32,7 @@ from controller.fabric.topology import Host, Link, Switch
 from controller.jobs.collectives import check
 from controller.jobs.demand import JobDemand
 from controller.jobs.messages import Connected, IterationTime
-from controller.jobs.registry import MAX_CONNECTIONS
+from controller.jobs.reported_connections import MAX_CONNECTIONS
 from controller.jobs.spec import JobId, JobSpec, oversized
 from controller.planning.messages import StrategySet
 from controller.status import JobStatus, LinkStatus, Status, SwitchStatus
@@ -135,9 +136,9 @@ def _wrong_time(time: IterationTime, index_before: int) -> Iterator[tuple[str, s
         yield "communication", f"is a part of the duration, {time.duration_s:g} s (given: {time.communication_s:g} s)"
 
 
-def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
-    """The reported connections. Raises ``InvalidInput`` without an address, for other sources than it, for one host
-    with itself, and for ports that there are not."""
+def connections(request: pb.ReportConnectionsRequest) -> dict[Connected, int]:
+    """The reported connections, each with its place in the request. Raises ``InvalidInput`` without an address, for
+    other sources than it, for one host with itself, and for ports that there are not."""
     if len(request.connections) > MAX_CONNECTIONS:
         message = f"{len(request.connections)} connections in one report; at most {MAX_CONNECTIONS} are allowed"
         raise InvalidInput.of("connections", message)
@@ -150,7 +151,7 @@ def connections(request: pb.ReportConnectionsRequest) -> frozenset[Connected]:
         for i, connection in enumerate(request.connections)
         for name, problem in _wrong_connection(connection, request.address)
     )
-    return frozenset(Connected(c.src, c.src_port, c.dst, c.dst_port) for c in request.connections)
+    return {Connected(c.src, c.src_port, c.dst, c.dst_port): i for i, c in enumerate(request.connections)}
 
 
 def _wrong_connection(connection: pb.Connection, address: str) -> Iterator[tuple[str, str]]:
@@ -274,6 +275,7 @@ def fabric_message(status: Status) -> pb.GetFabricResponse:
 
 def status_message(status: Status, now: float, unix_now: float, version: str) -> pb.GetStatusResponse:
     """``now``, ``unix_now``: the time in monotonic seconds, and since 1970."""
+    oldest_first = sorted(status.alarms.values(), key=attrgetter("since"))
     return message_of(
         pb.GetStatusResponse,
         status,
@@ -286,7 +288,7 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         jobs_pending=sum(job.state == "pending" for job in status.jobs.values()),
         rules=sum(switch.rules for switch in status.switches.values()),
         counters_age=None if status.counters_at is None else duration(now - status.counters_at),
-        alarms=[alarm_message(alarm, unix_now - now) for alarm in status.alarms],
+        alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
         network_efficiency=status.network_efficiency if status.jobs else None,
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
@@ -316,7 +318,7 @@ def switch_message(switch: Switch, known: SwitchStatus | None) -> pb.Switch:
 
 def host_message(host: Host, switch: str) -> pb.Host:
     """``switch``: name of the one that it is plugged into."""
-    return message_of(pb.Host, host, mac=host.mac or "", switch=switch)
+    return message_of(pb.Host, host, mac=host.mac or "", switch_name=switch)
 
 
 def link_message(link: Link, name: str, rate_bps: float | None = None, background_bps: float | None = None) -> pb.Link:

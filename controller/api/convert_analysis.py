@@ -233,7 +233,7 @@ def _computed(found: FailureAnalysis) -> str:
         none = "There is nothing that can fail."
         return f"{_kinds(found.unfelt)} can fail, and no flow uses any." if unfelt else none
     spared = f"; {unfelt:,} more that no flow uses change nothing" if unfelt else ""
-    bounded = sum(outcome.computed == "bound" for outcome in found.outcomes)
+    bounded = sum(outcome.basis == "bound" for outcome in found.outcomes)
     late = f" The time was over before {_count(bounded, 'case was', 'cases were')} computed; only bounds are known."
     return (
         f"{_kinds(found.felt)} can fail, in {_count(len(found.felt), 'case', 'cases')} (failures of interchangeable "

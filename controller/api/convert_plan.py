@@ -86,9 +86,10 @@ def _demand_source(source: DemandSource | None) -> pb.DemandSource | None:
     return number_of(pb.DemandSource.DESCRIPTOR, source) if source else None
 
 
-def _schemes(levels: Mapping[str, float]) -> list[pb.SchemeLevel]:
+def _schemes(levels: Mapping[str, float]) -> list[pb.RoutingSchemeLevel]:
     found = [
-        pb.SchemeLevel(scheme=number_of(pb.Scheme.DESCRIPTOR, name), level=level) for name, level in levels.items()
+        pb.RoutingSchemeLevel(scheme=number_of(pb.RoutingScheme.DESCRIPTOR, name), level=level)
+        for name, level in levels.items()
     ]
     return sorted(found, key=lambda scheme: scheme.scheme)
 

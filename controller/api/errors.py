@@ -38,6 +38,8 @@ DOMAIN = "signalbox"
 MAX_PROBLEMS = 16
 MAX_PROBLEM_CHARS = 400
 """The names of all algorithms fit."""
+MAX_ABOUT_CHARS = 128
+"""Of a value for programs."""
 MAX_MESSAGE_BYTES = 1800
 """A status travels in HTTP/2 trailers, twice (as text and as details), and peers refuse more than 8 KiB of them."""
 
@@ -76,7 +78,7 @@ _KINDS: dict[type[BaseException], _Kind] = {
     Unavailable: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_NOT_SAVED),
     Stopping: _Kind(grpc.StatusCode.UNAVAILABLE, pb.ERROR_REASON_STOPPING),
     TooSlow: _Kind(grpc.StatusCode.DEADLINE_EXCEEDED, pb.ERROR_REASON_TOO_SLOW),
-    NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_UNSPECIFIED),
+    NotServed: _Kind(grpc.StatusCode.UNIMPLEMENTED, pb.ERROR_REASON_NO_SUCH_METHOD),
     BaseException: _Kind(grpc.StatusCode.INTERNAL, pb.ERROR_REASON_INTERNAL),
 }
 """By class; a subclass without an entry counts as the nearest class that has one."""
@@ -91,7 +93,8 @@ def status_of(error: BaseException) -> status_pb2.Status:
     if isinstance(error, SignalboxError):
         text = _ascii(str(error))[:MAX_MESSAGE_BYTES]
     name = error.reason.value if isinstance(error, NotFound) else reason_name(reason)
-    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=name), *_details(error, text)]
+    about = {key: _ascii(value)[:MAX_ABOUT_CHARS] for key, value in getattr(error, "about", {}).items()}
+    details = [error_details_pb2.ErrorInfo(domain=DOMAIN, reason=name, metadata=about), *_details(error, text)]
     return status_pb2.Status(code=code.value[0], message=text, details=map(_packed, details))
 
 

@@ -173,7 +173,7 @@ class Gate:
     def _check(self, rule: Rule, caller: Caller, request: Any) -> None:
         """Raises ``NotAllowed`` and ``NotFound``."""
         if caller.role not in rule.roles:
-            raise NotAllowed(f"the role '{caller.role}' may not call this")
+            raise NotAllowed(f"the role '{caller.role}' may not call this", {"role": caller.role})
         job_id = _job_id(request)
         if rule.of_job and job_id is not None:
             refuse_other_tenants(caller, job_id, self._board.status)

@@ -2,13 +2,15 @@
 
 A token is ``<uid>.<MAC>`` with the registration's uid and base64url(HMAC-SHA256(secret, uid)) (RFC 2104, RFC 4648). So
 none is stored, and a wrong one is refused without asking anybody. Owns the secret: 32 random bytes in the state
-directory, in a file that only its owner can read. Without a state directory, or with a new one, tokens of before say
-nothing. Neither tokens nor the secret may be logged or shown.
+directory, in a file that only its owner can read, with a checksum after them: with one wrong bit every token would be
+wrong. Without a state directory, or with a new one, tokens of before say nothing. Neither tokens nor the secret may be
+logged or shown.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import os
 import secrets
@@ -18,24 +20,29 @@ from controller.errors import InvalidInput
 from controller.secret_files import of_another_user, open_to_others
 
 SECRET_BYTES = 32
+CHECKSUM_BYTES = 8
 FILE = "lease.key"
 MAX_CHARS = 256
 """Of a token; those that are made are shorter."""
+MAX_KNOWN = 10_000
+"""Tokens that were right, which need not be worked out again: each time the API's thread would give the interpreter to
+others."""
 
 
 class LeaseTokens:
     """Of one secret."""
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_known", "_secret")
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        self._known: dict[str, str] = {}
 
     @classmethod
     def of(cls, state_dir: Path | None, in_use: bool = False) -> LeaseTokens:
         """With the secret in the state directory, which is made when it is missing, unless tokens of it are in use;
-        None: with one for this process. To be called by the process that has claimed the directory. Raises
-        ``InvalidInput``."""
+        None: with one for this process. A secret without a checksum, of an older version or made by hand, gets one. To
+        be called by the process that has claimed the directory. Raises ``InvalidInput``."""
         return cls(_kept(state_dir / FILE, in_use) if state_dir else secrets.token_bytes(SECRET_BYTES))
 
     def token(self, uid: str) -> str:
@@ -45,35 +52,48 @@ class LeaseTokens:
 
     def uid(self, token: str) -> str | None:
         """Of the registration that the token is of; None for anything else."""
+        known = self._known.get(token)
+        if known:
+            return known
         uid, _, _ = token[:MAX_CHARS].rpartition(".")
-        return uid if uid and hmac.compare_digest(self.token(uid).encode(), token.encode()) else None
+        if not uid or not hmac.compare_digest(self.token(uid).encode(), token.encode()):
+            return None
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[token] = uid
+        return uid
 
 
 def _kept(path: Path, in_use: bool) -> bytes:
     try:
         if not path.exists():
             if in_use:
-                raise InvalidInput.of("state_dir", _missing(path))
+                why = "is missing, and jobs are registered whose owners could not renew them without it"
+                raise InvalidInput.of("state_dir", _instructions(path, why))
             _make(path, secrets.token_bytes(SECRET_BYTES))
-        secret, problem = path.read_bytes(), of_another_user(path) or open_to_others(path)
+        found, problem = path.read_bytes(), of_another_user(path) or open_to_others(path)
+        if problem:
+            raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
+        secret = found[:SECRET_BYTES]
+        if found == secret and len(secret) == SECRET_BYTES:
+            _make(path, secret)
+        elif found != _checked(secret):
+            why = "is damaged: it is not what was written, and no lease token would be right"
+            raise InvalidInput.of("state_dir", _instructions(path, why))
     except OSError as error:
         raise InvalidInput.of("state_dir", f"{path} cannot be read or made: {error.strerror or error}") from None
-    if problem:
-        raise InvalidInput.of("state_dir", f"{path}, the secret of lease tokens: {problem}")
-    if len(secret) != SECRET_BYTES:
-        message = (
-            f"{path} has {len(secret)} bytes and not {SECRET_BYTES}. Restore it from a copy; or delete it: then the "
-            "owners of registered jobs have to take them over"
-        )
-        raise InvalidInput.of("state_dir", message)
     return secret
 
 
-def _missing(path: Path) -> str:
+def _checked(secret: bytes) -> bytes:
+    """As it is in the file."""
+    return secret + hashlib.blake2b(secret, digest_size=CHECKSUM_BYTES).digest()
+
+
+def _instructions(path: Path, why: str) -> str:
     return (
-        f"{path} is missing, and jobs are registered whose owners could not renew them without it. Restore it from a "
-        "copy. To go on without it, make a new one, and have the owners take their jobs over: "
-        f"(umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
+        f"{path} {why}. Nothing was changed. Restore it from a copy. To go on without it, make a new one, and have the "
+        f"owners take their jobs over: (umask 077; head -c {SECRET_BYTES} /dev/urandom > {path})"
     )
 
 
@@ -83,7 +103,7 @@ def _make(path: Path, secret: bytes) -> None:
     made.unlink(missing_ok=True)
     descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(descriptor, secret)
+        os.write(descriptor, _checked(secret))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

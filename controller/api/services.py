@@ -30,7 +30,7 @@ from controller.api.mapping import duration
 from controller.api.pages import page
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
-from controller.api.watches import Watches
+from controller.api.watches import ROUTES_SPACING_S, Publications, Watches
 from controller.errors import Gone, InvalidInput, NotFound, WrongLeaseToken
 from controller.fabric.topology import Fabric
 from controller.jobs.collectives import link_count, virtual_links
@@ -93,6 +93,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         self._stopping = False
         self._long_work = LongWork()
         self._watches = Watches(board, self._job, self._ended, self._long_work)
+        self._publications = Publications(board, ROUTES_SPACING_S)
         self._plan = Memo(_plan)
         self._fabric = Memo(_fabric)
 
@@ -146,7 +147,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             self._job(job_id, uid)
         if lease_token and uid is None:
             self._job(job_id)
-            raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'")
+            raise WrongLeaseToken(f"the lease token is not that of job '{job_id}'", {"jobId": job_id})
         return uid
 
     def _note_end(self, job_id: str, reason: EndReason, ended_at: float) -> None:
@@ -155,6 +156,20 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
         found = (end for end in reversed(self._status.job_ends) if (end.job_id, end.reason, end.ended_at) == meant)
         if end := next(found, None):
             audit.note(uid_ended=end.uid)
+
+    async def _certain(self, job_id: str, uid: str) -> None:
+        """Returns when the status has this registration, or its end. It has neither while another one has taken the job
+        over that is not on disk yet, and may be taken back."""
+
+        def found() -> bool:
+            job = self._status.jobs.get(JobId(job_id))
+            return bool((job and job.uid == uid) or self._ended(job_id, uid))
+
+        if not found():
+            with self._publications.heard(found) as published:
+                while not found():
+                    await self._wait(published)
+                    published.clear()
 
     async def _message(self, job_id: str, uid: str | None = None, with_pairs: bool = False) -> pb.Job:
         job, demand = self._job(job_id, uid), self._status.demands.get(JobId(job_id))
@@ -210,6 +225,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             if registration.take_over:
                 self._note_end(registration.spec.job_id, EndReason.TAKEN_OVER, registration.registered_at)
             audit.note(uid_begun=uid)
+        await self._certain(request.spec.job_id, uid)
         job = await self._message(request.spec.job_id, uid)
         return pb.RegisterJobResponse(job=job, lease_token=self._tokens.token(uid))
 
@@ -234,6 +250,7 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
             spec, merged_with = await self._read(request, lambda: convert.updated_spec(request, current))
             links = await self._links(spec)
             uid: str = await self._ask(UpdateJob(spec, merged_with, owner, CALLER.get().quota, links))
+        await self._certain(job_id, uid)
         return pb.UpdateJobResponse(job=await self._message(job_id, uid))
 
     async def DeregisterJob(self, request: pb.DeregisterJobRequest, _: Context) -> pb.DeregisterJobResponse:  # noqa: N802
@@ -261,10 +278,9 @@ class Services(pb_grpc.JobServiceServicer, pb_grpc.ControllerServiceServicer):
     ) -> pb.ReportConnectionsResponse:
         owner = self._owner(request.job_id, request.lease_token)
         COST.get()(len(request.connections) / LINKS_OF_CALL)
-        connections = await self._read(request, lambda: convert.connections(request))
-        await self._ask(
-            ReportConnections(JobId(request.job_id), request.address, connections, owner, CALLER.get().quota)
-        )
+        places = await self._read(request, lambda: convert.connections(request))
+        job_id, quota = JobId(request.job_id), CALLER.get().quota
+        await self._ask(ReportConnections(job_id, request.address, frozenset(places), owner, quota, places))
         return pb.ReportConnectionsResponse()
 
     async def WatchRoutes(self, request: pb.WatchRoutesRequest, context: Context) -> None:  # noqa: N802

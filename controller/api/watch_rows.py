@@ -14,7 +14,7 @@ from typing import Any, Generic
 
 from google.protobuf.message import Message
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm, AlarmKey
 from controller.api import convert, convert_plan
 from controller.api.mapping import message_of, timestamp
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
@@ -226,8 +226,6 @@ def _same_plan(before: PlanRow, now: PlanRow) -> bool:
 
 # ---- alarms
 
-AlarmKey = tuple[AlarmKind, str]
-
 
 class AlarmRows(Rows[AlarmKey, Alarm]):
     """What is wrong now."""
@@ -241,7 +239,7 @@ class AlarmRows(Rows[AlarmKey, Alarm]):
         )
 
     def of(self, status: Status) -> Mapping[AlarmKey, Alarm]:
-        return {alarm.key: alarm for alarm in status.alarms}
+        return status.alarms
 
     def _message(self, alarm: Alarm) -> pb.Alarm:
         return convert.alarm_message(alarm, self._unix_offset_s)

@@ -186,7 +186,7 @@ def fabric(found: Fields) -> RenderableType:
     )
     hosts = _table(
         ("host", "mac", "switch", "port"),
-        ((h["ip"], h["mac"] or "not seen yet", h["switch"], h["at"]["port"]) for h in found["hosts"]),
+        ((h["ip"], h["mac"] or "not seen yet", h["switch_name"], h["at"]["port"]) for h in found["hosts"]),
         title=f"{len(found['hosts'])} hosts",
     )
     return Group(switches, links, hosts)

@@ -6,17 +6,17 @@ directory is changed, and nothing in it has to be acceptable.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.console import RenderableType
 from rich.table import Table
 
-from controller.commands.output import console
+from controller.commands.output import AsJson, escape, show
 from controller.jobs.collectives import check, link_count
 from controller.jobs.records import FORMAT, Key, Kind, Unreadable, decode
 from controller.jobs.store import StateStore
@@ -29,17 +29,12 @@ StateDir = Annotated[
 
 
 @commands.command("list")
-def list_saved(state_dir: StateDir) -> None:
+def list_saved(state_dir: StateDir, as_json: AsJson = False) -> None:
     """List the saved jobs, in the order in which they were registered, and what this version finds wrong with each."""
     with closing(StateStore(state_dir)) as store:
-        records, _, version = store.written()
-    table = Table()
-    for name in ("job", "tenant", "registered", "ranks", "virtual links", "problem"):
-        table.add_column(name, overflow="fold")
-    for key, text in records:
-        if key.kind is Kind.JOB:
-            table.add_row(*map(escape, (key.key, *_row(key, text, version))))
-    console().print(table)
+        records, revision, version = store.written()
+    jobs = [_fields(key, text, version) for key, text in records if key.kind is Kind.JOB]
+    show({"revision": revision, "format": version, "jobs": jobs}, lambda: _table(jobs), as_json)
 
 
 @commands.command("drop")
@@ -52,16 +47,27 @@ def drop_saved(
     typer.echo(f"dropped {', '.join(jobs)}; the state has revision {revision} now")
 
 
-def _row(key: Key, text: str, version: int) -> Iterator[str]:
-    """What is after the id."""
+def _fields(key: Key, text: str, version: int) -> dict[str, Any]:
+    """What is not known is None."""
+    found: dict[str, Any] = dict.fromkeys(("job_id", "tenant", "register_time", "ranks", "virtual_links", "problem"))
+    found["job_id"] = key.key
     try:
-        (job,) = decode([(key, text)], version).jobs
+        (job,) = decode([(key, text)], version).jobs.values()
     except Unreadable as error:
-        yield from ("", "", "", "", str(error).removeprefix(f"{Kind.JOB} {key.key!r}: "))
-        return
-    known = version == FORMAT  # before, owners and times were not saved
-    yield job.tenant
-    yield f"{datetime.fromtimestamp(job.registered_at, UTC):%Y-%m-%d %H:%M:%S}" if known else ""
-    yield str(len(job.spec.endpoints))
-    yield str(link_count(job.spec))
-    yield "; ".join(map(str, check(job.spec)))
+        return found | {"problem": str(error).removeprefix(f"{Kind.JOB} {key.key!r}: ")}
+    if version == FORMAT:  # before, owners and times were not saved
+        at = datetime.fromtimestamp(int(job.registered_at), UTC)
+        found |= {"tenant": job.tenant, "register_time": at.isoformat().replace("+00:00", "Z")}
+    problem = "; ".join(map(str, check(job.spec))) or None
+    return found | {"ranks": len(job.spec.endpoints), "virtual_links": link_count(job.spec), "problem": problem}
+
+
+def _table(jobs: Iterable[Mapping[str, Any]]) -> RenderableType:
+    table = Table()
+    for name in ("job", "tenant", "registered", "ranks", "virtual links", "problem"):
+        table.add_column(name, overflow="fold")
+    for job in jobs:
+        time = (job["register_time"] or "").replace("T", " ").removesuffix("Z")
+        shown = {**job, "register_time": time}.values()
+        table.add_row(*("" if value is None else escape(str(value)) for value in shown))
+    return table

@@ -117,7 +117,7 @@ class FabricLines:
                 self._links[at] = line
                 yield line
         for host in found["hosts"]:
-            yield f"host {host['ip']}: at {host['switch']}, port {host['at']['port']}"
+            yield f"host {host['ip']}: at {host['switch_name']}, port {host['at']['port']}"
 
     def _gone(self, found: Fields) -> Iterator[str]:
         for dpid in found["switches_gone"]:

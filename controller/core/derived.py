@@ -11,26 +11,27 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain, zip_longest
-from typing import Generic, TypeVar, TypeVarTuple
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm, AlarmKey
 from controller.config import Config
 from controller.core.sending import ConfirmedRoutes
 from controller.core.state import State
-from controller.core.status_and_alarms import AlarmPerJob, JobStatuses, differences, raised_alarms, status
+from controller.core.status_and_alarms import JobStatuses, demand_alarm, host_alarm, raised_alarms, status
 from controller.fabric.background import background
 from controller.fabric.recent_uses import NO_USES, Uses, UsesOf
 from controller.fabric.shortest_paths import CandidatePaths
 from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, PortRef, Switch
-from controller.jobs.demand import MeasuredJobs
+from controller.jobs.demand import DemandSource, JobDemand, MeasuredJobs
 from controller.jobs.job import Job
+from controller.jobs.messages import Links, Registration
 from controller.jobs.spec import JobId
-from controller.memo import Changed, Memo
+from controller.memo import Changed, Memo, per_key
 from controller.planning.problem import Flow, FlowId, Flows, Pairs, Problem, capacities, missing_hosts
-from controller.shared_map import differing, updated
+from controller.shared_map import SharedMap, differing, updated
 from controller.status import Status
 from controller.tables.control_table import adopting_rules
-from controller.tables.pinned_table import Pin
+from controller.tables.pinned_table import Pin, counted
 from controller.tables.pipeline import Pipeline, PipelineSettings, keep_unknown
 from controller.tables.rules import RuleSet
 from controller.tables.running_routes import LostLinks, Pins, PinSet, possible_links
@@ -65,7 +66,8 @@ class Derived:
     ``background``: of every link that has any. ``rules``: what every switch should hold; ``rules_and_unknown``: with
     the installed rules that lead to unknown hosts; ``adopting_rules``: while what switches hold is adopted.
     ``pins_due``: some jobs wait for their turn, which comes with ``next_pins``.
-    ``counted_links``: per rule that counts the links that its packets may use. ``confirmed``: the
+    ``counted_links``: per rule that counts the links that its packets may use; ``follows_uses``: it costs only what
+    other pins there are. ``confirmed``: the
     pins and routes that switches hold of those that are wanted. ``routed_lost_links``: lost links of routes.
     ``alarms`` are without their times; ``status`` takes them dated."""
 
@@ -78,8 +80,8 @@ class Derived:
         # value                     function             what it follows from
         self.jobs = Row(            MeasuredJobs(),      lambda: (s.jobs.jobs, s.demand.demands))
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
-        self.ready = Row(           _ready,              lambda: (self.jobs(), self.missing()))
-        self.with_rules = Row(      _with_rules,         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
+        self.ready = Row(           per_key(_if_ready),   lambda: (self.jobs(), self.missing()))
+        self.with_rules = Row(      WithRules(),         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
         self.nominal_bps = Row(     capacities,          lambda: (s.fabric.links, s.fabric.hosts, NO_BACKGROUND))
@@ -94,7 +96,7 @@ class Derived:
         self.flows = Row(           Flows(),             lambda: (self.ready(), s.fabric.hosts, s.routes.routes))
         self.problem = Row(         _problem,            lambda: (s.cycle.generation, self.capacity_bps(), self.paths(),
                                                                   self.flows()))
-        pins = Pins()
+        pins, counted_links = Pins(), CountedLinks()
         self.pins = Row(            pins,                lambda: (s.fabric, self.with_rules(), s.routes.routes,
                                                                   s.routes.orphans, pins.turn))
         self.pins_due: Callable[[], bool] = lambda: pins.due
@@ -106,7 +108,7 @@ class Derived:
         self.rules = Row(           pipeline.desired,    lambda: (s.fabric, self.pins(), s.sync.installed))
         self.rules_and_unknown = Row(keep_unknown,       lambda: (s.fabric, self.rules(), s.sync.installed))
         self.adopting_rules = Row(  _adopting_rules,     lambda: (s.fabric, s.sync.installed, rate_pps))
-        self.counted_links = Row(   CountedLinks(),      lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
+        self.counted_links = Row(   counted_links,       lambda: (s.fabric.hosts, s.fabric.links, self.pins(),
                                                                   self.paths()))
         self.confirmed = Row(       ConfirmedRoutes(),   lambda: (s.fabric.hosts, s.routes.routes, s.wanted.pins,
                                                                   s.wanted.rules, s.sync.installed))
@@ -114,19 +116,19 @@ class Derived:
         self.job_statuses = Row(    JobStatuses(),       lambda: (self.jobs(), self.missing(), s.fabric.hosts,
                                                                   s.sending.routes, s.sending.generation,
                                                                   s.cycle.levels, s.cycle.phase_levels))
-        self.demand_alarms = Row(   AlarmPerJob(AlarmKind.DEMAND_DIFFERS, "difference"),
-                                                         lambda: (self.differences(),))
-        self.differences = Row(     differences,         lambda: (s.demand.demands,))
-        self.host_alarms = Row(     AlarmPerJob(AlarmKind.HOSTS_MISSING, "hosts"),
-                                                         lambda: (self.missing(),))
+        self.demand_alarms = Row(   per_key(demand_alarm), lambda: (s.demand.demands,))
+        self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.missing(),))
+        self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
+        self.measured = Row(        per_key(_measured),   lambda: (s.demand.demands,))
         # fmt: on
+        self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.
-        self.alarms: Callable[[float], Sequence[tuple[Alarm, ...]]] = lambda now: (
-            tuple(raised_alarms(s, now)),
+        self.alarms: Callable[[float], Sequence[Mapping[Any, Alarm]]] = lambda now: (
+            {alarm.key: alarm for alarm in raised_alarms(s, now)},
             self.demand_alarms(),
             self.host_alarms(),
         )
-        self.status: Callable[[tuple[Alarm, ...]], Status] = lambda alarms: status(
+        self.status: Callable[[Mapping[AlarmKey, Alarm]], Status] = lambda alarms: status(
             s, self.job_statuses(), self.background(), alarms
         )
 
@@ -138,11 +140,11 @@ class MissingHosts:
     def __init__(self) -> None:
         self._changed = Changed[JobId]()
         self._hosts: Mapping[str, Host] = {}
-        self._missing: Mapping[JobId, tuple[str, ...]] = {}
+        self._missing: Mapping[JobId, tuple[str, ...]] = SharedMap()
         self._waiting: defaultdict[str, set[JobId]] = defaultdict(set)
 
     def __call__(self, jobs: Mapping[JobId, Job], hosts: Mapping[str, Host]) -> Mapping[JobId, tuple[str, ...]]:
-        looked_at = {*self._changed(jobs), *(self._missing.keys() - jobs.keys())}
+        looked_at = set(chain.from_iterable(self._changed(jobs)))
         if hosts is not self._hosts:
             gone, come = self._hosts.keys() - hosts.keys(), hosts.keys() - self._hosts.keys()
             looked_at |= {job_id for ip in come & self._waiting.keys() for job_id in self._waiting[ip]}
@@ -153,8 +155,7 @@ class MissingHosts:
         changed = {job_id: ips for job_id, ips in found.items() if ips != self._missing.get(job_id, ())}
         for job_id, ips in changed.items():
             self._wait_for(job_id, ips)
-        if changed:
-            self._missing = {job_id: ips for job_id, ips in {**self._missing, **changed}.items() if ips}
+        self._missing = updated(self._missing, {job_id: ips or None for job_id, ips in changed.items()})
         return self._missing
 
     def _wait_for(self, job_id: JobId, ips: tuple[str, ...]) -> None:
@@ -166,18 +167,33 @@ class MissingHosts:
             self._waiting[ip].add(job_id)
 
 
-def _ready(jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]]) -> tuple[Job, ...]:
-    return tuple(job for job_id, job in jobs.items() if job_id not in missing)
+def _if_ready(_: JobId, job: Job, missing: tuple[str, ...] | None) -> Job | None:
+    return None if missing else job
 
 
-def _with_rules(
-    jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]], unplanned: frozenset[JobId]
-) -> tuple[Job, ...]:
-    return tuple(
-        job
-        for job_id, job in jobs.items()
-        if job_id not in unplanned and (job_id not in missing or len(missing[job_id]) < len(job.addresses))
-    )
+class WithRules:
+    """Derives the jobs that have rules."""
+
+    def __init__(self) -> None:
+        self._of_job = per_key(_if_any_host)
+
+    def __call__(
+        self, jobs: Mapping[JobId, Job], missing: Mapping[JobId, tuple[str, ...]], unplanned: frozenset[JobId]
+    ) -> Mapping[JobId, Job]:
+        return self._of_job(jobs, missing, dict.fromkeys(unplanned, True))
+
+
+def _if_any_host(_: JobId, job: Job, missing: tuple[str, ...] | None, unplanned: bool | None) -> Job | None:
+    return None if unplanned or (missing and len(missing) == len(job.addresses)) else job
+
+
+def _registration(_: JobId, job: Job) -> Registration:
+    return job.registration
+
+
+def _measured(_: JobId, demand: JobDemand) -> Links | None:
+    """What the job is planned for, if that is not in its spec."""
+    return demand.virtual_links if demand.source is DemandSource.MEASURED else None
 
 
 class Uncounted:
@@ -197,19 +213,20 @@ class Uncounted:
         hosts: Mapping[str, Host],
         counted: Pairs,
     ) -> Pairs:
-        changed = self._changed(jobs, missing)
+        changed, gone = self._changed(jobs, missing)
         if counted is not self._counted and counted != self._counted:
             self._counted, self._of_job = counted, {}
             changed = list(jobs)
-        for job_id in self._of_job.keys() - jobs.keys():
-            del self._of_job[job_id]
+        for job_id in chain(gone, changed):
+            self._of_job.pop(job_id, None)
         for job_id in changed:
             left = (jobs[job_id].pairs | jobs[job_id].counted) - self._counted
             if job_id in missing:
                 left = frozenset((src, dst) for src, dst in left if src in hosts and dst in hosts)
-            self._of_job[job_id] = left
+            if left:
+                self._of_job[job_id] = left
         unclaimed = {pin.flow.pair for pin in orphans if hosts.keys() >= set(pin.flow.pair)} - self._counted
-        return frozenset[tuple[str, str]](unclaimed).union(*filter(None, self._of_job.values()))
+        return frozenset[tuple[str, str]](unclaimed).union(*self._of_job.values())
 
 
 class CountedLinks:
@@ -224,17 +241,24 @@ class CountedLinks:
     def __call__(
         self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link], pins: PinSet, paths: CandidatePaths
     ) -> UsesOf:
-        if not all(a is b for a, b in zip_longest(self._for, (hosts, links))):
+        if not self.follows(hosts, links):
             self._for, self._pins = (hosts, links), {}
         before, self._pins = self._pins, pins.of
         fabric = Fabric(links=links, hosts=hosts)
-        changes: dict[str, Uses | None] = {
-            name: possible_links(fabric, of_name, paths) if of_name else None
-            for name, _, of_name in differing(before, pins.of)
-        }
         kept = self._uses if before else {}
+        changes: dict[str, Uses | None] = {}
+        for name, was, of_name in differing(before, pins.of):
+            known = {id(pin) for pin in was or ()}
+            same = (counted(pin.key) for pin in of_name or () if id(pin) in known)
+            uses = {what: kept[name][what] for what in same if what}
+            uses |= possible_links(fabric, (pin for pin in of_name or () if id(pin) not in known), paths)
+            changes[name] = uses or None
         self._uses = updated(kept, changes)
         return self._uses
+
+    def follows(self, hosts: Mapping[str, Host], links: Mapping[LinkId, Link]) -> bool:
+        """Only other pins are looked at with the next call."""
+        return all(a is b for a, b in zip_longest(self._for, (hosts, links)))
 
 
 class UncountedLinks:

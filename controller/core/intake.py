@@ -171,7 +171,7 @@ class Intake:
         s = self._state
         s.phases.take(Input.REPAIR_ANSWERED, now)
         before = s.routes.routes, s.cycle.unplanned
-        replies = s.cycle.take(message, s.strategy, s.fabric)
+        replies = s.cycle.take(message, s.strategy, s.fabric, now)
         s.routes.release(self._derived.jobs(), s.cycle.jobs)  # some may have gone while they were planned for
         effects = commands(*replies)
         if s.routes.routes is not before[0] or s.cycle.unplanned != before[1]:
@@ -199,6 +199,8 @@ class Intake:
             s.routes.drop_orphans()
             effects |= at_once(Work.RULES)
         effects |= commands(*s.hosts.advance(self._derived.missing(), now)) | self.links_came(now)
+        if self._derived.follows_uses():
+            s.load.take_announced()  # little by little, not all that has changed since the last counters
         if now >= s.load.measured_at + self._config.counters.interval_s:
             s.load.forget(self._derived.ports())
             s.load.update(now, self._derived.nominal_bps(), self._derived.uncounted_links)
@@ -223,7 +225,7 @@ class Intake:
             return NOTHING
         s.routes.release(jobs)
         changed = self._changed(now)
-        return changed | at_once(Work.SAVE) if s.demand.measured != s.commits.latest.measured else changed
+        return changed | at_once(Work.SAVE) if self._derived.measured() != s.commits.latest.measured else changed
 
     def _adopt_if_complete(self, now: float) -> Effects:
         """Take what the switches hold for the running plan, once all of it is known."""

@@ -25,6 +25,8 @@ from controller.planning.verdict import Levels, Verdict, verdict
 from controller.status import Repair
 from controller.tables.running_routes import RunningRoutes
 
+MOST_REST_S = 2.0
+
 
 class PlanningCycle:
     """``levels``: L_j of the running routes, as of the last cycle; ``phase_levels``: of each phase, where all flows are
@@ -46,6 +48,8 @@ class PlanningCycle:
         self._waiters: list[Future[Any]] = []
         self._waiters_for_next: list[Future[Any]] = []
         self._next_at = math.inf
+        self._began_at = 0.0
+        self._rests_until = -math.inf
         self.unplanned: frozenset[JobId] = frozenset()
         self.generation = 0
         self.levels: Mapping[JobId, float] = {}
@@ -67,6 +71,11 @@ class PlanningCycle:
     def solving(self) -> bool:
         """An answer is awaited."""
         return self._solving is not None
+
+    def rests(self, now: float) -> bool:
+        """After an answer there is no other cycle for as long as that took, ``MOST_REST_S`` at most: where it takes a
+        second of the interpreter, and jobs come and go all the time, the control loop would have half of it only."""
+        return now < self._rests_until
 
     def period_over(self, now: float) -> bool:
         """The next periodic cycle is due."""
@@ -107,10 +116,12 @@ class PlanningCycle:
         if strategy is Strategy.ECMP or not problem.flows:
             self.plan, self.adopted, self.baseline_levels = None, False, {}
             why = "the strategy is ecmp" if strategy is Strategy.ECMP else "no job is ready to be planned"
-            return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude(problem, "no plan", why)]
+            return [WorkOutLevels(problem, self._config.ecmp_draws), *self._conclude("no plan", why)]
         self._solving, self._repaired, self._solving_source = problem, None, demand_source
+        self._began_at = now
         limits = replace(self.limits, max_moves=self._config.max_moves)
-        return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes)]
+        installs = strategy is Strategy.PLANNED
+        return [SolvePlan(problem, limits, self._config.min_gain, self._routes.routes, installs)]
 
     def take_levels(self, levels: Levels) -> None:
         """Of the running routes, as long as no others have been adopted."""
@@ -122,14 +133,16 @@ class PlanningCycle:
         """For any number of moves."""
         return PlanLimits(time_limit_s=self._config.time_limit_s, ecmp_draws=self._config.ecmp_draws)
 
-    def take(self, planned: Planned, strategy: Strategy, fabric: Fabric) -> list[Command]:
+    def take(self, planned: Planned, strategy: Strategy, fabric: Fabric, now: float) -> list[Command]:
         """The worker's answer; one for a problem that is not awaited any more is dropped."""
         problem, answer = self._solving, planned.answer
         if problem is None or answer.generation != problem.generation:
             return []
+        if not planned.repair:
+            self._rests_until = now + min(now - self._began_at, MOST_REST_S)
         if isinstance(answer, NoPlan):
             self._solving = None
-            return self._conclude(problem, "no plan", answer.reason)
+            return self._conclude("no plan", answer.reason)
         lost = fabric.links is not self._links and any(
             link not in fabric.links for route in answer.routes.values() for path, _ in route for link in path
         )
@@ -146,12 +159,12 @@ class PlanningCycle:
         self.demand_source = self._solving_source
         self.plans_total += 1
         if strategy is not Strategy.PLANNED:
-            return self._conclude(problem, "kept", f"the strategy is {strategy}: nothing is installed")
+            return self._conclude("kept", f"the strategy is {strategy}: nothing is installed")
         if decision.adopt:
             self.moved_flows_total += answer.moves
             self._adopt(judged)
         self.adopted = self._routes.routes == answer.routes
-        return self._conclude(problem, "adopted" if decision.adopt else "kept", decision.reason)
+        return self._conclude("adopted" if decision.adopt else "kept", decision.reason)
 
     def take_comparison(self, message: Compared) -> None:
         """Taken for the newest plan only."""
@@ -178,10 +191,9 @@ class PlanningCycle:
         self.levels, self.phase_levels = judged.plan.job_level, judged.phase_levels
         self._levels_due = False
 
-    def _conclude(self, problem: Problem, outcome: str, reason: str) -> list[Command]:
+    def _conclude(self, outcome: str, reason: str) -> list[Command]:
         self.cycles_done += 1
-        if self.unplanned:
-            self.unplanned -= {flow.job_id for flow in problem.flows}
+        self.unplanned = frozenset(job_id for job_id in self.unplanned if job_id not in self.jobs)
         self.reason = f"{outcome}: {reason}"
         waiters, self._waiters = self._waiters, []
         return [Reply(future, ReplanOutcome(outcome, reason, self.plan)) for future in waiters]  # type: ignore[arg-type]

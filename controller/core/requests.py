@@ -134,9 +134,11 @@ class Requests:
         return self._changed(now) | when_saved
 
     def _connections(self, message: ReportConnections, now: float) -> Effects:
-        s, job_id = self._state, message.job_id
+        s, job_id, quota = self._state, message.job_id, message.quota
         before = s.jobs.known(job_id)
-        job = s.jobs.report_connections(job_id, message.address, message.connections, message.owner, message.quota)
+        job = s.jobs.report_connections(
+            job_id, message.address, message.connections, message.owner, quota, message.places
+        )
         when_saved = self._reply_when_saved(message.reply, None, job_id, before)
         if before.job and before.job.dividing == job.dividing:
             return when_saved

@@ -26,7 +26,7 @@ from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
 from controller.planning.messages import StrategySet
 from controller.planning.problem import FlowId, Route
-from controller.shared_map import unequal, updated
+from controller.shared_map import differing, unequal, updated
 from controller.tables.pinned_table import Pin
 from controller.tables.rules import FlowKey, FlowRule, RuleSet
 from controller.tables.running_routes import PinSet
@@ -73,9 +73,10 @@ class ConfirmedRoutes:
         before, self._pins = self._pins, pins.of
         if hosts is not self._hosts:
             self._hosts, before = hosts, {}
-        names = {name for name, of_name in self._pins.items() if before.get(name) is not of_name}
-        names |= before.keys() - self._pins.keys()
-        for name in names | (self._known.keys() - self._pins.keys()):
+            names = {*self._known, *self._pins}
+        else:
+            names = {name for name, *_ in differing(before, self._pins)}
+        for name in names:
             self._note_pins(name)
         look_at = {name: self._known[name].pins.keys() for name in names if name in self._known}
         others: dict[str, set[FlowKey]] = {}
@@ -183,7 +184,8 @@ class Sending:
         self._sync = sync
         self._topology = topology
         self._phases = phases
-        self._dividing: Mapping[JobId, Dividing] = {}
+        self._jobs: Mapping[JobId, Job] = {}
+        self._dividing: dict[JobId, Dividing] = {}
         self._changes = 0
         self._for_strategy: _StrategyWaiter | None = None
         self._arp_answers: list[tuple[float, SendArpReply]] = []
@@ -203,22 +205,27 @@ class Sending:
     def take_confirmed(self, confirmed: Confirmed, jobs: Mapping[JobId, Job], registry: JobRegistry) -> None:
         """Jobs whose confirmed routes have changed are measured anew. ``jobs``: with what they are planned for."""
         self.pins = confirmed.pins
-        dividing = {job_id: job.dividing for job_id, job in jobs.items() if job_id in confirmed.routes}
-        if confirmed.routes is self.routes and dividing == self._dividing:
-            return
         before, self.routes = self.routes, confirmed.routes
-        generation: dict[JobId, int] = {}
-        for job_id in jobs:
+        touched = dict.fromkeys(JobId(name) for name, *_ in differing(before, self.routes))
+        touched.update(dict.fromkeys(job_id for job_id, *_ in differing(self._jobs, jobs)))
+        self._jobs = jobs
+        generation: dict[JobId, int | None] = {}
+        for job_id in touched:
+            job = jobs.get(job_id)
             was, now = before.get(job_id, NO_ROUTES), self.routes.get(job_id, NO_ROUTES)
-            rerouted = was is not now and was != now
+            divided = self._dividing.pop(job_id, None)
+            if job is None:
+                generation[job_id] = None
+                continue
+            if job_id in self.routes:
+                self._dividing[job_id] = job.dividing
+            rerouted = was != now
             if rerouted:
                 registry.reset_measured(job_id)
-            if rerouted or dividing.get(job_id) != self._dividing.get(job_id):
+            if rerouted or divided != self._dividing.get(job_id):
                 self._changes += 1
                 generation[job_id] = self._changes
-            elif job_id in self.generation:
-                generation[job_id] = self.generation[job_id]
-        self.generation, self._dividing = generation, dividing
+        self.generation = updated(self.generation, generation)
 
     # ---- replies
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, zip_longest
-from typing import NamedTuple
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
-from controller.alarms import Alarm, AlarmKind
+from controller.alarms import Alarm, AlarmKey, AlarmKind
 from controller.core.refusals import DUPLICATES_RECENT_S, PACKETS_RECENT_S
 from controller.core.sending import NO_ROUTES
 from controller.core.state import State
 from controller.fabric.topology import Dpid, Fabric, Host, LinkId, PortRef
-from controller.jobs.demand import Difference, JobDemand
+from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.prediction import prediction_withheld
 from controller.jobs.spec import JobId
@@ -24,6 +25,7 @@ from controller.planning.problem import (
     Route,
     route_of,
 )
+from controller.shared_map import SharedMap, differing, updated
 from controller.status import JobState, JobStatus, Status, SwitchStatus
 from controller.tables.switch_sync import SwitchSync
 
@@ -37,7 +39,7 @@ _LLDP_KINDS = {
 
 
 def status(
-    s: State, jobs: Mapping[JobId, JobStatus], background_bps: Mapping[LinkId, float], alarms: tuple[Alarm, ...]
+    s: State, jobs: Mapping[JobId, JobStatus], background_bps: Mapping[LinkId, float], alarms: Mapping[AlarmKey, Alarm]
 ) -> Status:
     """Everything that others may see, as of now."""
     return Status(
@@ -101,7 +103,7 @@ class JobStatuses:
         self._phase_levels: Mapping[JobId, Mapping[int, float]] = {}
         self._routes: dict[JobId, _Routed] = {}
         self._times: dict[JobId, Mapping[int, float]] = {}
-        self._statuses: Mapping[JobId, JobStatus] = {}
+        self._statuses: Mapping[JobId, JobStatus] = SharedMap()
 
     def __call__(
         self,
@@ -113,7 +115,8 @@ class JobStatuses:
         levels: Mapping[JobId, float],
         phase_levels: Mapping[JobId, Mapping[int, float]],
     ) -> Mapping[JobId, JobStatus]:
-        anew = set(self._changed(jobs, missing, generation))
+        changed, gone = self._changed(jobs, missing, generation)
+        anew = set(changed)
         if hosts is not self._hosts:
             before, self._hosts = self._hosts, hosts
             other = {ip for ip in before.keys() | hosts.keys() if before.get(ip) is not hosts.get(ip)}
@@ -129,11 +132,10 @@ class JobStatuses:
             )
             for job_id in anew.union(self._other_levels(jobs, levels, phase_levels))
         }
-        if statuses or len(self._statuses) > len(jobs):
-            both = {**self._statuses, **statuses}
-            self._statuses = {job_id: both[job_id] for job_id in jobs}
-            self._routes = {job_id: self._routes[job_id] for job_id in jobs}
-            self._times = {job_id: self._times[job_id] for job_id in jobs}
+        for job_id in gone:
+            self._routes.pop(job_id, None)
+            self._times.pop(job_id, None)
+        self._statuses = updated(self._statuses, {**dict.fromkeys(gone), **statuses})
         return self._statuses
 
     def _other_levels(
@@ -212,27 +214,15 @@ def _routed_state(hosts: Mapping[str, Host], routes: Mapping[FlowId, Route | Non
     return "pinned" if pinned == len(crossing) else "partly_pinned"
 
 
-def differences(demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Difference]:
-    """Of the jobs that differ from their specs."""
-    return {job_id: demand.difference for job_id, demand in demands.items() if demand.difference}
+def demand_alarm(job_id: JobId, demand: JobDemand) -> Alarm | None:
+    """Of a job that differs from its spec."""
+    difference = demand.difference
+    return Alarm(AlarmKind.DEMAND_DIFFERS, job_id, {"difference": difference}) if difference else None
 
 
-class AlarmPerJob:
-    """Raises an alarm of one kind for every job that is named, with what is said of it as its one fact. A job's alarm
-    is the same object while its fact is."""
-
-    def __init__(self, kind: AlarmKind, fact: str) -> None:
-        self._kind = kind
-        self._fact = fact
-        self._of_job: dict[JobId, Alarm] = {}
-
-    def __call__(self, facts: Mapping[JobId, object]) -> tuple[Alarm, ...]:
-        self._of_job = {job_id: self._alarm(job_id, fact) for job_id, fact in facts.items()}
-        return tuple(self._of_job.values())
-
-    def _alarm(self, job_id: JobId, fact: object) -> Alarm:
-        known = self._of_job.get(job_id)
-        return known if known and known.facts[self._fact] is fact else Alarm(self._kind, job_id, {self._fact: fact})
+def host_alarm(job_id: JobId, missing: tuple[str, ...]) -> Alarm:
+    """Of a job that waits for hosts."""
+    return Alarm(AlarmKind.HOSTS_MISSING, job_id, {"hosts": missing})
 
 
 def raised_alarms(s: State, now: float) -> Iterator[Alarm]:
@@ -292,32 +282,23 @@ class AlarmTimes:
     """Since when each alarm has been raised."""
 
     def __init__(self) -> None:
-        self._groups: list[_Dated] = []
+        self._groups: Sequence[Mapping[Any, Alarm]] = ()
+        self._dated: Mapping[AlarmKey, Alarm] = SharedMap()
 
-    def dated(self, groups: Sequence[tuple[Alarm, ...]], now: float) -> tuple[Alarm, ...]:
+    def dated(self, groups: Sequence[Mapping[Any, Alarm]], now: float) -> Mapping[AlarmKey, Alarm]:
         """The alarms with their times. One that was not raised at the last call begins ``now``. ``groups``: always as
-        many, each alarm always in the same one; nothing is done for one that is the same object as last time."""
-        self._groups = [
-            before if before and before.raised == raised else _dated(before, raised, now)
-            for before, raised in zip_longest(self._groups, groups)
-        ]
-        return tuple(chain.from_iterable(group.alarms for group in self._groups))
+        many, each alarm always in the same one; only those are looked at that may have changed."""
+        changes: dict[AlarmKey, Alarm | None] = {}
+        for before, raised in zip_longest(self._groups, groups, fillvalue=_NO_ALARMS):
+            for _, was, alarm in differing(before, raised):
+                if alarm is None:
+                    assert was
+                    changes[was.key] = None
+                elif alarm != was:
+                    since = self._dated[alarm.key].since if was else now
+                    changes[alarm.key] = replace(alarm, since=since)
+        self._groups, self._dated = groups, updated(self._dated, changes)
+        return self._dated
 
 
-class _Dated(NamedTuple):
-    """``of_key``: each as it was raised, and with its time."""
-
-    raised: tuple[Alarm, ...]
-    alarms: tuple[Alarm, ...]
-    of_key: Mapping[tuple[AlarmKind, str], tuple[Alarm, Alarm]]
-
-
-def _dated(before: _Dated | None, raised: tuple[Alarm, ...], now: float) -> _Dated:
-    known = before.of_key if before else {}
-    of_key = {}
-    for alarm in raised:
-        was = known.get(alarm.key)
-        if was is None or was[0] is not alarm:
-            was = alarm, Alarm(alarm.kind, alarm.subject, alarm.facts, was[1].since if was else now)
-        of_key[alarm.key] = was
-    return _Dated(raised, tuple(dated for _, dated in of_key.values()), of_key)
+_NO_ALARMS: Mapping[Any, Alarm] = {}

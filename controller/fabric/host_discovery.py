@@ -21,6 +21,7 @@ from typing import Any
 from controller.fabric.messages import ArpSeen, SendArpReply, SendArpRequest
 from controller.fabric.topology import PortRef
 from controller.fabric.topology_state import Learned, TopologyState
+from controller.shared_map import differing
 
 ASK_AGAIN_S = 1.0
 WAIT_S = 3.0
@@ -141,17 +142,11 @@ class _Turns:
     def follow(self, missing: Mapping[Hashable, Sequence[str]]) -> None:
         """The addresses of each who waits. Only what has changed is looked at."""
         before, self._missing = self._missing, missing
-        if missing is before:
-            return
-        for who in before.keys() - missing.keys():
-            self._set(who, (), 0)
-        for who, ips in missing.items():
-            known = before.get(who, ())
-            if known is not ips:
-                wanted, queue = set(ips), self._queues.get(who, deque[str]())
-                never = set(islice(queue, self._never.get(who, 0))) & wanted | (wanted - set(known))
-                asked = [ip for ip in queue if ip in wanted and ip not in never]
-                self._set(who, (*(ip for ip in ips if ip in never), *asked), len(never))
+        for who, known, ips in differing(before, missing):
+            wanted, queue = set(ips or ()), self._queues.get(who, deque[str]())
+            never = set(islice(queue, self._never.get(who, 0))) & wanted | (wanted - set(known or ()))
+            asked = [ip for ip in queue if ip in wanted and ip not in never]
+            self._set(who, (*(ip for ip in ips or () if ip in never), *asked), len(never))
 
     def _set(self, who: Hashable, ips: Sequence[str], never: int) -> None:
         self.addresses += len(ips) - len(self._queues.pop(who, ()))

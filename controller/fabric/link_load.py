@@ -111,11 +111,12 @@ class LinkLoad:
         them is forgotten with the window. ``uses`` is called with the next ``update``, if at all: it must not hold up
         what the change is about, and what lasts for less than a part of the window is no background of any link."""
         if self._announced and now >= self._announced[0] + self._window_s / PARTS:
-            self._take_announced()
+            self.take_announced()
         since = self._announced[0] if self._announced else now
         self._announced = since, now, uses
 
-    def _take_announced(self) -> None:
+    def take_announced(self) -> None:
+        """Work out what the rules of now may use, if that was not done since they changed."""
         if self._announced is None:
             return
         first, since, work_out = self._announced
@@ -149,7 +150,7 @@ class LinkLoad:
         changes. ``uncounted``: gives the announced flows that were not counted so far, with all links that they may
         use; it is called when some flow is counted."""
         self.measured_at = now
-        self._take_announced()
+        self.take_announced()
         self._flows.forget(self._uses.forget(now))
         sized = self._sized(capacity_bps)
         noise_bps = self._noise_fraction * sized.bps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Protocol
 
 from controller.jobs.spec import JobId
@@ -77,15 +77,14 @@ class Announcements:
         src, dst = pair
         return self.first(pair) or self.first((dst, src))
 
-    def near(self, pairs: Iterable[Pair]) -> set[JobId]:
-        """The jobs that have announced one of these pairs, or the opposite of one."""
-        found: set[JobId] = set()
+    def near(self, pairs: Iterable[Pair]) -> Iterator[tuple[JobId, Pair]]:
+        """The jobs that have announced one of these pairs, or the opposite of one; each with that pair of its own."""
         for src, dst in pairs:
             for pair in ((src, dst), (dst, src)):
                 if job_id := self._alone.get(pair):
-                    found.add(job_id)
-                found.update(self._sharing.get(pair, ()))
-        return found
+                    yield job_id, pair
+                for job_id in self._sharing.get(pair, ()):
+                    yield job_id, pair
 
     def owned(self) -> Set[Pair]:
         """The pairs that have an ``owner``."""

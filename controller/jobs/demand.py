@@ -12,7 +12,8 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.job import Job
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Pair
-from controller.memo import Changed, Memo, same
+from controller.memo import Changed, MemoPerKey, same
+from controller.shared_map import SharedMap, updated
 
 
 class DemandSource(StrEnum):
@@ -79,22 +80,51 @@ class MeasuredJobs:
     def __init__(self) -> None:
         self._changed = Changed[JobId]()
         self._known: dict[JobId, tuple[_Inputs, Job]] = {}
-        self._measured: Mapping[JobId, Job] = {}
-        self._without_conflicts = Memo(_without_conflicts)
+        self._measured: Mapping[JobId, Job] = SharedMap()
+        self._beyond: dict[JobId, Job] = {}
+        self._owned = MemoPerKey[JobId, Job, frozenset[Pair], Job](_without)
 
     def __call__(self, jobs: Mapping[JobId, Job], demands: Mapping[JobId, JobDemand]) -> Mapping[JobId, Job]:
-        other = False
-        for job_id in self._changed(jobs, demands):
+        changed, gone = self._changed(jobs, demands)
+        other: dict[JobId, Job | None] = dict.fromkeys(gone)
+        for job_id in changed:
             demand = demands[job_id]
             inputs = jobs[job_id], demand.virtual_links, demand.counted, demand.per_iteration, demand.silent
             known = self._known.get(job_id)
             if known is None or not all(map(same, known[0], inputs)):
-                self._known[job_id] = inputs, _measured_job(*inputs)
-                other = True
-        if other or len(self._known) > len(jobs):
-            self._known = {job_id: self._known[job_id] for job_id in jobs}
-            self._measured = {job_id: job for job_id, (_, job) in self._known.items()}
-        return self._without_conflicts(jobs, self._measured)
+                other[job_id] = job = _measured_job(*inputs)
+                self._known[job_id] = inputs, job
+                if not job.dividing.owner and not job.pairs <= jobs[job_id].pairs:
+                    self._beyond[job_id] = job
+                else:
+                    self._beyond.pop(job_id, None)
+        for job_id in gone:
+            self._known.pop(job_id, None)
+            self._beyond.pop(job_id, None)
+        self._measured = updated(self._measured, other)
+        return updated(self._measured, self._without_conflicts(jobs)) if self._beyond else self._measured
+
+    def _without_conflicts(self, jobs: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
+        """The jobs that were found to use pairs that they did not announce, without those that are another's."""
+        beyond = {job_id: job.pairs - jobs[job_id].pairs for job_id, job in self._beyond.items()}
+        pairs = frozenset[Pair]().union(*beyond.values())
+        owner = {pair: job_id for job_id, job in jobs.items() if not job.dividing.owner for pair in job.pairs & pairs}
+        for job_id, own in beyond.items():
+            for pair in own:
+                owner.setdefault(pair, job_id)
+        return self._owned(
+            {
+                job_id: (self._beyond[job_id], frozenset(pair for pair in own if owner[pair] != job_id))
+                for job_id, own in beyond.items()
+            }
+        )
+
+
+def _without(job: Job, pairs: frozenset[Pair]) -> Job:
+    if not pairs:
+        return job
+    links = tuple(link for link in job.virtual_links if (link.src_ip, link.dst_ip) not in pairs)
+    return _measured_job(job, links, job.counted, job.per_iteration, job.silent)
 
 
 def _measured_job(
@@ -112,23 +142,3 @@ def _measured_job(
         phases_known=job.phases_known and pairs <= job.pairs,
         silent=silent,
     )
-
-
-def _without_conflicts(announced: Mapping[JobId, Job], measured: Mapping[JobId, Job]) -> Mapping[JobId, Job]:
-    others = (job for job_id, job in measured.items() if job.pairs is not announced[job_id].pairs)
-    if all(job.pairs <= announced[job.id].pairs for job in others):
-        return measured
-    alone = {job_id: job for job_id, job in measured.items() if not job.dividing.owner}
-    owner = {pair: job_id for job_id in alone for pair in announced[job_id].pairs}
-    for job_id, job in alone.items():
-        for pair in job.pairs:
-            owner.setdefault(pair, job_id)
-    return {
-        job_id: _measured_job(job, _owned(job, owner), job.counted, job.per_iteration, job.silent)
-        for job_id, job in measured.items()
-    }
-
-
-def _owned(job: Job, owner: Mapping[Pair, JobId]) -> tuple[VirtualLink, ...]:
-    links = tuple(link for link in job.virtual_links if job.dividing.owner or owner[link.src_ip, link.dst_ip] == job.id)
-    return links if len(links) < len(job.virtual_links) else job.virtual_links

@@ -11,16 +11,17 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice, takewhile
+from itertools import takewhile
 from types import MappingProxyType
 
-from controller.errors import Gone, NotFound
+from controller.errors import Gone, NotFound, no_such_job
 from controller.jobs.spec import JobId
+from controller.shared_map import SharedMap, updated
 
 MAX_ENDS = 10_000
 """So many are kept."""
 MAX_SAVED = 1000
-"""And so many of them on disk: every change of what is saved looks through them."""
+"""And so many of them on disk."""
 
 
 class EndReason(StrEnum):
@@ -45,7 +46,7 @@ class JobEnd:
         """The answer to a call for the registration. ``id_in_use``: another one has its id."""
         text, reason = _WORDS[self.reason]
         more = "; another registration has its id now" if id_in_use and self.reason is not EndReason.TAKEN_OVER else ""
-        return NotFound(text.format(job=self.job_id) + more, reason)
+        return NotFound(text.format(job=self.job_id) + more, reason, {"jobId": self.job_id})
 
 
 _WORDS = {
@@ -56,7 +57,8 @@ _WORDS = {
 
 
 class Ends:
-    """``totals``: of all that were certain since the start."""
+    """``totals``: of all that were certain since the start. ``saved``: what a restart should know, by uid: the latest,
+    also those that are not certain yet, which what is saved makes them."""
 
     def __init__(self) -> None:
         self._certain: deque[JobEnd] = deque(maxlen=MAX_ENDS)
@@ -64,13 +66,16 @@ class Ends:
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
         self._of_uid: dict[str, JobEnd] = {}
         self._of_job: dict[JobId, deque[str]] = {}
-        self._saved: Mapping[str, JobEnd] | None = {}
+        self.saved: Mapping[str, JobEnd] = SharedMap()
+        self._to_save = dict[str, None]()
 
     def add(self, end: JobEnd) -> None:
         """The registration has ended, and may come back as long as that is not certain."""
-        self._saved = None
         self._of_uid[end.uid] = end
         self._of_job.setdefault(end.job_id, deque()).append(end.uid)
+        self.saved, self._to_save[end.uid] = updated(self.saved, {end.uid: end}), None
+        if len(self._to_save) > MAX_SAVED:
+            self._save_no_more(next(iter(self._to_save)))
         if len(self._of_uid) > MAX_ENDS:
             self._forget(next(iter(self._of_uid)))
 
@@ -87,15 +92,6 @@ class Ends:
         for end in ends:
             totals[end.reason] += 1
         self.totals = MappingProxyType(totals)
-
-    @property
-    def saved(self) -> Mapping[str, JobEnd]:
-        """What a restart should know, by uid, oldest first: the latest, also those that are not certain yet, which what
-        is saved makes them. The same object as before when there are no others."""
-        if self._saved is None:
-            skipped = max(0, len(self._of_uid) - MAX_SAVED)
-            self._saved = dict(islice(self._of_uid.items(), skipped, None))
-        return self._saved
 
     def take_saved(self, ends: Iterable[JobEnd]) -> None:
         """Those of before a restart, oldest first."""
@@ -121,8 +117,13 @@ class Ends:
         uids = self._of_job.get(job_id)
         return self._of_uid[uids[-1]] if uids else None
 
+    def _save_no_more(self, uid: str) -> None:
+        if uid in self._to_save:
+            del self._to_save[uid]
+            self.saved = updated(self.saved, {uid: None})
+
     def _forget(self, uid: str) -> None:
-        self._saved = None
+        self._save_no_more(uid)
         job_id = self._of_uid.pop(uid).job_id
         of_job = self._of_job[job_id]
         of_job.remove(uid)
@@ -135,7 +136,7 @@ def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_us
     latest that the job had. ``ends``: oldest first. ``id_in_use``: another registration has its id."""
     of_job = (end for end in reversed(ends) if end.job_id == job_id and uid in (None, end.uid))
     end = next(of_job, None)
-    return end.error(id_in_use) if end else NotFound(f"there is no job '{job_id}'")
+    return end.error(id_in_use) if end else no_such_job(job_id)
 
 
 def ends_since(before: tuple[JobEnd, ...], now: tuple[JobEnd, ...]) -> tuple[JobEnd, ...]:

@@ -11,20 +11,20 @@ import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
-from types import MappingProxyType
 
 import numpy as np
 
 from controller.errors import InvalidInput
 from controller.jobs.announcements import Announcements
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.demand import DemandSource, JobDemand
+from controller.jobs.demand import JobDemand
 from controller.jobs.job import Job
 from controller.jobs.messages import IterationTime
 from controller.jobs.pair_counters import PairCounters, Totals
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.watched_job import WatchedJob, count_pairs
 from controller.memo import Changed
+from controller.shared_map import SharedMap, updated
 
 LATE = 2.5
 """Intervals without counters of a switch after which it is not known what it counts."""
@@ -45,7 +45,7 @@ class MeasuredDemand:
 
     def __init__(self, interval_s: float, max_learning_rules: int) -> None:
         self.counters = PairCounters()
-        self.demands: Mapping[JobId, JobDemand] = MappingProxyType({})
+        self.demands: Mapping[JobId, JobDemand] = SharedMap()
         self._interval_s = interval_s
         self._max_learning_rules = max_learning_rules
         self._jobs: dict[JobId, WatchedJob] = {}
@@ -69,24 +69,20 @@ class MeasuredDemand:
             )
             raise InvalidInput.of("endpoints", message)
 
-    @property
-    def measured(self) -> dict[JobId, tuple[VirtualLink, ...]]:
-        """What jobs are planned for that is not in their specs: what a restart has to know."""
-        return {
-            job_id: demand.virtual_links
-            for job_id, demand in self.demands.items()
-            if demand.source is DemandSource.MEASURED
-        }
-
     def follow(
         self, jobs: Mapping[JobId, Job], now: float, measured: Mapping[JobId, tuple[VirtualLink, ...]] | None = None
     ) -> None:
-        """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now.
-        ``measured``: as it was before a restart."""
+        """These are the jobs that there are. Only those are looked at that have come or gone, or have another spec now:
+        those whose traffic it concerns are measured anew. ``measured``: as it was before a restart."""
         known = self._jobs
-        changed = self._changed(jobs)
-        gone = known.keys() - jobs.keys()
-        gone |= {one for one in changed if one in known and jobs[one].spec is not known[one].job.spec}
+        changed, no_more = self._changed(jobs)
+        stay = {one for one in changed if one in known and _sends_alike(known[one].job, jobs[one])}
+        for one in stay:
+            if known[one].connections == jobs[one].dividing.connections:
+                known[one].job = jobs[one]
+            else:
+                self.connections_changed(jobs[one], now)
+        gone = known.keys() & {*changed, *no_more} - stay
         left = [known.pop(job_id) for job_id in gone]
         new = [jobs[job_id] for job_id in changed if job_id not in known]
         if not left and not new:
@@ -178,11 +174,12 @@ class MeasuredDemand:
             if watched.allow_learning(not rules or job_id in granted) and self.counters.running:
                 watched.count_from_now(self._totals(watched), now)
             changed[job_id] = None
-        demands = {job_id: self._jobs[job_id].demand for job_id in changed}
-        demands = {job_id: demand for job_id, demand in demands.items() if self.demands.get(job_id) is not demand}
-        if demands or gone:
-            left = {job_id: demand for job_id, demand in self.demands.items() if job_id not in gone}
-            self.demands = MappingProxyType({**left, **demands})
+        demands: dict[JobId, JobDemand | None] = dict.fromkeys(gone)
+        demands.update((job_id, self._jobs[job_id].demand) for job_id in changed)
+        before = self.demands
+        other = {job_id: demand for job_id, demand in demands.items() if before.get(job_id) is not demand}
+        self.demands = updated(before, other)
+        if self.demands is not before:
             self._forget_at = min(self._forget_at, now + FORGET_AFTER_S)
 
     def _granted(self, wanted: Mapping[JobId, int], now: float) -> set[JobId]:
@@ -220,3 +217,14 @@ class MeasuredDemand:
 
     def _tenant(self, job_id: JobId) -> str:
         return self._jobs[job_id].job.registration.tenant
+
+
+def _sends_alike(before: Job, now: Job) -> bool:
+    """Whether what was measured of the one is of the other too: nothing of it depends on the lease, or on how flows are
+    divided. The registry gives equal virtual links the same identity."""
+    same = ("observed", "transport", "endpoints", "rails", "reports_connections")
+    return (
+        before.uid == now.uid
+        and before.virtual_links is now.virtual_links
+        and all(getattr(before.spec, name) == getattr(now.spec, name) for name in same)
+    )

@@ -138,13 +138,14 @@ class Connected(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportConnections:
-    """All that one address of the job has."""
+    """All that one address of the job has. ``places``: where each is in the request, counted from 0."""
 
     job_id: JobId
     address: str
     connections: frozenset[Connected]
     owner: str | None = None
     quota: Quota = NO_QUOTA
+    places: Mapping[Connected, int] = field(default_factory=dict, compare=False)
     reply: Future[Any] = field(default_factory=Future, compare=False)
 
 
@@ -155,7 +156,7 @@ class SavedState:
     their specs, the connections that they have reported, and how registrations ended, by uid, oldest first.
     ``revision``: that it was read at."""
 
-    jobs: tuple[Registration, ...] = ()
+    jobs: Mapping[JobId, Registration] = field(default_factory=dict)
     strategy: Strategy | None = None
     shares: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     measured: Mapping[JobId, tuple[VirtualLink, ...]] = field(default_factory=dict)

@@ -31,11 +31,11 @@ def refuse_over_quota(quota: Quota, jobs: Iterable[Job], job: Job, held: Job | N
     others = [one for one in jobs if one.registration.tenant == tenant and one is not held]
     used = sum(len(one.virtual_links) for one in others)
     if held is None and quota.max_jobs is not None and len(others) >= quota.max_jobs:
-        raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs)
+        raise _exhausted(tenant, f"{len(others)} jobs", "max_jobs", quota.max_jobs, len(others), 1)
     grows = held is None or wanted > len(held.virtual_links)
     if grows and quota.max_virtual_links is not None and used + wanted > quota.max_virtual_links:
         uses = f"{used} virtual links besides the {wanted} of job '{job.id}'"
-        raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links)
+        raise _exhausted(tenant, uses, "max_virtual_links", quota.max_virtual_links, used, wanted)
     if quota.max_learning_rules is not None:
         _refuse_learning(quota.max_learning_rules, others, job, held)
 
@@ -47,8 +47,8 @@ def _refuse_learning(limit: int, others: Iterable[Job], job: Job, held: Job | No
     used = sum(map(learning_rules, others))
     if used + more > limit:
         uses = f"{used} pairs of hosts that are counted for observed jobs besides the {more} of job '{job.id}'"
-        error = _exhausted(job.registration.tenant, uses, "max_learning_rules", limit)
-        raise Exhausted(f"{error}. Announce collectives or transfers, or fewer endpoints", error.subject)
+        hint = ". Announce collectives or transfers, or fewer endpoints"
+        raise _exhausted(job.registration.tenant, uses, "max_learning_rules", limit, used, more, hint)
 
 
 def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None) -> None:
@@ -63,7 +63,8 @@ def refuse_too_many_links(limit: int, have: int, spec: JobSpec, held: Job | None
         named = f" and names as much as {more - links} more take" if more > links else ""
         raise Exhausted(
             f"job '{spec.job_id}' makes {links} virtual links{named}; the other jobs have {others}, and at most "
-            f"{limit} are allowed (jobs.max_virtual_links)"
+            f"{limit} are allowed (jobs.max_virtual_links)",
+            about=limit_reached("jobs.max_virtual_links", limit, others, more),
         )
 
 
@@ -75,5 +76,11 @@ def size(spec: JobSpec, links: int) -> int:
     return links + (addresses + names) // NAMES_OF_LINK
 
 
-def _exhausted(tenant: str, uses: str, name: str, limit: int) -> Exhausted:
-    return Exhausted(f"tenant '{tenant}' has {uses}; its quota {name} is {limit}", f"tenant:{tenant}")
+def limit_reached(name: str, limit: int, used: int, wanted: int) -> dict[str, object]:
+    """What an error says of it to programs."""
+    return {"limit": name, "limitValue": limit, "used": used, "wanted": wanted}
+
+
+def _exhausted(tenant: str, uses: str, name: str, limit: int, used: int, wanted: int, hint: str = "") -> Exhausted:
+    text = f"tenant '{tenant}' has {uses}; its quota {name} is {limit}{hint}"
+    return Exhausted(text, f"tenant:{tenant}", about=limit_reached(f"tenant.{name}", limit, used, wanted))

@@ -20,6 +20,7 @@ from controller.jobs.collectives import VirtualLink
 from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.messages import Connected, Registration, SavedState, new_uid
 from controller.jobs.spec import JobId, JobSpec
+from controller.shared_map import differing
 
 FORMAT = 4
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
@@ -63,11 +64,9 @@ def changes(before: SavedState, after: SavedState) -> Changes:
     """The records that differ, with their values in ``after``."""
     changed: dict[Key, object] = {}
     for (kind, old), (_, new) in zip(_by_kind(before), _by_kind(after), strict=True):
-        if old is not new:
-            changed |= {Key(kind, _text(name)): None for name in old.keys() - new.keys()}
-            for name, value in new.items():
-                if old.get(name) is not value and old.get(name) != value:
-                    changed[Key(kind, _text(name))] = value
+        for name, was, now in differing(old, new):
+            if was != now:
+                changed[Key(kind, _text(name))] = now
     return changed
 
 
@@ -112,7 +111,7 @@ def decode(records: Iterable[tuple[Key, str]], version: int = FORMAT) -> SavedSt
         raise Unreadable(problems)
     known = {job_id for job_id, job in found[Kind.JOB].items() if job.spec.reports_connections}
     return SavedState(
-        jobs=tuple(found[Kind.JOB].values()),
+        jobs=found[Kind.JOB],
         strategy=found[Kind.STRATEGY].get(""),
         shares=found[Kind.SHARES],
         measured=found[Kind.MEASURED],
@@ -149,7 +148,7 @@ def _of_first(data: Mapping[str, Any]) -> Iterator[tuple[Kind, str, Any]]:
 
 def _by_kind(state: SavedState) -> Iterator[tuple[Kind, Mapping[Any, object]]]:
     yield Kind.STRATEGY, {"": state.strategy} if state.strategy is not None else {}
-    yield Kind.JOB, {job.job_id: job for job in state.jobs}
+    yield Kind.JOB, state.jobs
     yield Kind.CONNECTIONS, state.connections
     yield Kind.MEASURED, state.measured
     yield Kind.SHARES, state.shares

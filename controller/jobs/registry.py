@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 from controller.errors import (
@@ -22,11 +21,10 @@ from controller.errors import (
     ConcurrentUpdate,
     Conflict,
     Exhausted,
-    FieldProblem,
     InvalidInput,
-    NotFound,
     SignalboxError,
     WrongLeaseToken,
+    no_such_job,
 )
 from controller.jobs.collectives import virtual_links
 from controller.jobs.ends import EndReason, Ends, JobEnd
@@ -42,18 +40,24 @@ from controller.jobs.messages import (
     Registration,
     SavedState,
 )
-from controller.jobs.quotas import refuse_over_quota, refuse_too_many_links, size
-from controller.jobs.reported_connections import ReportedConnections, Reports, among, by_pair, by_source
+from controller.jobs.quotas import limit_reached, refuse_over_quota, refuse_too_many_links, size
+from controller.jobs.reported_connections import (
+    NO_PLACES,
+    Places,
+    ReportedConnections,
+    Reports,
+    among,
+    by_pair,
+    by_source,
+    misfits,
+    path_of,
+)
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.subflows import Dividing, Pair
+from controller.shared_map import SharedMap, updated
 
 MEASURED_WINDOW = 16
 """Reports that the mean communication time is taken over."""
-
-MAX_CONNECTIONS = 65_536
-"""Of one job; a connection that both of its ends report counts twice."""
-
-MAX_NAMED = 4
 
 
 class Known(NamedTuple):
@@ -70,7 +74,7 @@ class JobRegistry:
         self._max_jobs = max_jobs
         self._max_virtual_links = max_virtual_links
         self._leases = Leases()
-        self.jobs: Mapping[JobId, Job] = MappingProxyType({})
+        self.jobs: Mapping[JobId, Job] = SharedMap()
         self.ends = Ends()
         self._announced_by: dict[Pair, JobId] = {}
         self._size = 0
@@ -94,7 +98,7 @@ class JobRegistry:
             held.vitals.lease_ends_at = now + held.spec.lease_s
             return held
         if not request.take_over or not ours:
-            raise AlreadyExists(_taken(held.id, ours, mine))
+            raise _taken(held.id, ours, mine)
         job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
         self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
         return job
@@ -104,15 +108,15 @@ class JobRegistry:
         in words that name the job; then the registry is not to be used."""
         problems = []
         self.ends.take_saved(saved.ends.values())
-        jobs: dict[JobId, Job] = {}
-        self.jobs = MappingProxyType(jobs)  # grows with them: a copy for each job would take seconds
-        for registration in saved.jobs:
+        self.jobs = jobs = dict[JobId, Job]()  # grows with them: a copy for each job would take seconds
+        for registration in saved.jobs.values():
             try:
                 job = jobs[registration.job_id] = self._note(self._acceptable(registration, now), {})
                 if reports := by_source(saved.connections.get(job.id, ())):
                     jobs[job.id] = self._with_reports(job, reports)
             except SignalboxError as error:
                 problems.append(f"job '{registration.job_id}': {error}")
+        self.jobs = SharedMap(jobs)
         return problems
 
     def update(
@@ -131,7 +135,8 @@ class JobRegistry:
         """
         job = self.owned(JobId(spec.job_id), owner)
         if merged_with not in (None, job.spec):
-            raise ConcurrentUpdate(f"job '{job.id}' was updated at the same time; nothing of this update was applied")
+            text = f"job '{job.id}' was updated at the same time; nothing of this update was applied"
+            raise ConcurrentUpdate(text, {"jobId": job.id})
         if spec == job.spec:
             return job
         self._replace(job, replace(job.registration, spec=spec), job.vitals, quota, links)
@@ -146,7 +151,7 @@ class JobRegistry:
         Raises ``NotFound`` and ``WrongLeaseToken``."""
         job = self.jobs.get(job_id) if force else None
         if job and tenant not in ("", job.registration.tenant):
-            raise NotFound(f"there is no job '{job_id}'")
+            raise no_such_job(job_id)
         if job is None:
             before = self.ends.of(job_id, owner)
             if before and before.reason is EndReason.DEREGISTERED:
@@ -178,17 +183,23 @@ class JobRegistry:
         return new
 
     def report_connections(
-        self, job_id: JobId, address: str, reported: frozenset[Connected], owner: str | None, quota: Quota = NO_QUOTA
+        self,
+        job_id: JobId,
+        address: str,
+        reported: frozenset[Connected],
+        owner: str | None,
+        quota: Quota = NO_QUOTA,
+        places: Places = NO_PLACES,
     ) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
-        They carry bytes both ways. Raises ``NotFound``; ``WrongLeaseToken``; ``Conflict`` when the job did not announce
-        that it reports them, and for a connection that another job has reported: all of them are refused then;
-        ``InvalidInput`` for addresses that are not the job's, and for too many; ``Exhausted`` beyond the quota, which
-        counts pairs with connections of an observed job."""
+        They carry bytes both ways. ``places``: where each is in the request, for errors. Raises ``NotFound``;
+        ``WrongLeaseToken``; ``Conflict`` when the job did not announce that it reports them, and for a connection that
+        another job has reported: all of them are refused then; ``InvalidInput`` for addresses that are not the job's,
+        and for too many; ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
         if self._connections.of(job_id).get(address) == reported:
             return job
-        return self._put(self._with_reports(job, {address: reported}, quota))
+        return self._put(self._with_reports(job, {address: reported}, quota, places))
 
     @property
     def connections(self) -> dict[JobId, frozenset[Connected]]:
@@ -223,23 +234,24 @@ class JobRegistry:
             raise end.error(id_in_use=job is not None)
         if job:
             what = "is not that of" if owner else "is missing; it is needed to change"
-            raise WrongLeaseToken(f"the lease token {what} job '{job_id}'")
+            raise WrongLeaseToken(f"the lease token {what} job '{job_id}'", {"jobId": job_id})
         if latest := self.ends.latest(job_id):
             raise latest.error()
-        raise NotFound(f"there is no job '{job_id}'")
+        raise no_such_job(job_id)
 
     def _get(self, job_id: JobId) -> Job:
         try:
             return self.jobs[job_id]
         except KeyError:
-            raise NotFound(f"there is no job '{job_id}'") from None
+            raise no_such_job(job_id) from None
 
     def _acceptable(
         self, registration: Registration, now: float, quota: Quota = NO_QUOTA, links: Links | None = None
     ) -> Job:
         """The job of a registration whose id is free. Raises as ``register``."""
         if len(self.jobs) >= self._max_jobs:
-            raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit")
+            about = limit_reached("jobs.max_jobs", self._max_jobs, len(self.jobs), 1)
+            raise Exhausted(f"{self._max_jobs} jobs are registered, which is the limit", about=about)
         refuse_too_many_links(self._max_virtual_links, self._size, registration.spec, None)
         job = self._job(registration, Vitals(now + registration.spec.lease_s), links)
         refuse_over_quota(quota, self.jobs.values(), job, None)
@@ -255,7 +267,7 @@ class JobRegistry:
         return Job(registration, links, pairs, vitals, Dividing.of(spec))
 
     def _put(self, job: Job) -> Job:
-        self.jobs = MappingProxyType({**self.jobs, job.id: job})
+        self.jobs = updated(self.jobs, {job.id: job})
         return job
 
     def known(self, job_id: JobId) -> Known:
@@ -283,7 +295,8 @@ class JobRegistry:
         else:
             reports = among(spec.addresses, reports) if spec.reports_connections else {}
             refuse_too_many_links(self._max_virtual_links, self._size, spec, held)
-            new = self._job(registration, vitals, links)
+            links = virtual_links(spec) if links is None else links
+            new = self._job(registration, vitals, held.virtual_links if links == held.virtual_links else links)
             job = replace(new, dividing=replace(new.dividing, connections=by_pair(reports)))
             refuse_over_quota(quota, self.jobs.values(), job, held)
             self._refuse_conflict(job)
@@ -292,11 +305,9 @@ class JobRegistry:
         return job
 
     def _remove(self, gone: Iterable[Job]) -> None:
-        jobs = dict(self.jobs)
         for job in gone:
-            del jobs[job.id]
+            self.jobs = updated(self.jobs, {job.id: None})
             self._let_go(job)
-        self.jobs = MappingProxyType(jobs)
 
     def _hold(self, job: Job, reports: Reports) -> Job:
         """The job, and what is its own."""
@@ -318,48 +329,37 @@ class JobRegistry:
         for pair in () if job.dividing.owner else job.pairs:
             del self._announced_by[pair]
 
-    def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA) -> Job:
+    def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
         """The job with these connections, which are its own then. Raises as ``report_connections``."""
         if not job.spec.reports_connections:
-            raise Conflict(f"job '{job.id}' was registered without reports_connections")
-        ours, reports = job.spec.addresses, {**self._connections.of(job.id), **new}
-        problems = [
-            FieldProblem("address", f"{address} is not an address of job '{job.id}'")
-            for address in sorted(new.keys() - ours)[:MAX_NAMED]
-        ]
-        reported = frozenset[Connected]().union(*new.values())
-        problems += [
-            FieldProblem("connections", f"{dst} is not an address of job '{job.id}'")
-            for dst in sorted({dst for _, _, dst, _ in reported} - ours)[:MAX_NAMED]
-        ]
-        total = sum(map(len, reports.values()))
-        if total > MAX_CONNECTIONS:
-            problems.append(
-                FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
-            )
-        InvalidInput.refuse(problems)
-        self._refuse_taken(job.id, reported)
+            raise Conflict(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
+        reports = {**self._connections.of(job.id), **new}
+        InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
+        self._refuse_taken(job, new, places)
         with_reports = replace(job, dividing=replace(job.dividing, connections=by_pair(reports)))
         refuse_over_quota(quota, self.jobs.values(), with_reports, job)
         self._connections.put(job.id, reports)
         return with_reports
 
-    def _refuse_taken(self, job_id: JobId, reported: frozenset[Connected]) -> None:
-        taken = self._connections.taken(job_id, reported)
+    def _refuse_taken(self, job: Job, new: Reports, places: Places) -> None:
+        taken = self._connections.taken(job.id, new, places)
         if not taken:
             return
-        (src, src_port, dst, dst_port), holder = taken[0]
+        one, holder = taken[0]
         more = f" (connections taken: {len(taken)})" if len(taken) > 1 else ""
-        named = self._named(self.jobs[job_id], holder)
+        field, (named, about) = path_of(one, places), self._named(job, holder)
         raise Conflict(
-            f"job '{job_id}' cannot report {src}:{src_port} > {dst}:{dst_port}: {named} has reported it{more}"
+            f"{field}: job '{job.id}' cannot report {one.src_ip}:{one.src_port} > {one.dst_ip}:{one.dst_port}: "
+            f"{named} has reported it{more}",
+            {**about, "field": field},
         )
 
-    def _named(self, job: Job, other: JobId) -> str:
-        """How an error of ``job`` calls the other one: a tenant does not learn the names of others' jobs."""
-        tenant = job.registration.tenant
-        known = tenant in ("", self.jobs[other].registration.tenant)
-        return f"job '{other}'" if known else "a job of another tenant"
+    def _named(self, job: Job, other: JobId) -> tuple[str, dict[str, object]]:
+        """How an error of ``job`` calls the other one, in words and for programs: a tenant does not learn the names of
+        others' jobs."""
+        if job.registration.tenant in ("", self.jobs[other].registration.tenant):
+            return f"job '{other}'", {"jobId": job.id, "otherJobId": other}
+        return "a job of another tenant", {"jobId": job.id}
 
     def _refuse_conflict(self, job: Job) -> None:
         if job.dividing.owner:
@@ -370,10 +370,11 @@ class JobRegistry:
             return
         src, dst = taken[0]
         more = f" (pairs taken: {len(taken)})" if len(taken) > 1 else ""
+        named, about = self._named(job, self._announced_by[src, dst])
         raise Conflict(
-            f"job '{job.id}' cannot announce {src} > {dst}: {self._named(job, self._announced_by[src, dst])} announces "
-            f"it{more}; "
-            "jobs that report their connections may share pairs"
+            f"job '{job.id}' cannot announce {src} > {dst}: {named} announces it{more}; "
+            "jobs that report their connections may share pairs",
+            {**about, "src": src, "dst": dst},
         )
 
 
@@ -382,9 +383,13 @@ def _same_request(held: Registration, new: Registration) -> bool:
     return bool(new.request_id) and (held.request_id, held.tenant) == (new.request_id, new.tenant)
 
 
-def _taken(job_id: JobId, ours: bool, mine: bool) -> str:
+def _taken(job_id: JobId, ours: bool, mine: bool) -> AlreadyExists:
+    text, holder = (
+        f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
+        "other",
+    )
     if not ours:
-        return f"the id '{job_id}' belongs to another tenant: choose another one"
-    if mine:
-        return f"job '{job_id}' is registered with another spec; update it, or take it over"
-    return f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over"
+        text, holder = f"the id '{job_id}' belongs to another tenant: choose another one", "other_tenant"
+    elif mine:
+        text, holder = f"job '{job_id}' is registered with another spec; update it, or take it over", "caller"
+    return AlreadyExists(text, {"jobId": job_id, "heldBy": holder})

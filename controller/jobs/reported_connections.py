@@ -6,15 +6,31 @@ In: what one address of a job has open. Out: both directions of every connection
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
+from heapq import nsmallest
 from itertools import chain
+from typing import TYPE_CHECKING
 
+from controller.errors import FieldProblem
 from controller.jobs.messages import Connected
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Connection, Connections, Pair
 
+if TYPE_CHECKING:
+    from controller.jobs.job import Job
+
+MAX_CONNECTIONS = 65_536
+"""Of one job; a connection that both of its ends report counts twice."""
+
+MAX_NAMED = 4
+
 Reports = Mapping[str, frozenset[Connected]]
 """By the address that has reported them, which is their source."""
+
+Places = Mapping[Connected, int]
+"""Where connections are in the list of the request, counted from 0."""
+
+NO_PLACES: Places = {}
 
 
 class ReportedConnections:
@@ -45,10 +61,29 @@ class ReportedConnections:
         for connection in chain.from_iterable(self._of_job.pop(job_id, {}).values()):
             self._holder.pop(_either_end(connection), None)
 
-    def taken(self, job_id: JobId, reported: frozenset[Connected]) -> list[tuple[Connected, JobId]]:
-        """Those that another job has reported, sorted, each with that job."""
+    def taken(self, job_id: JobId, new: Reports, places: Places) -> list[tuple[Connected, JobId]]:
+        """Those that another job has reported, in the order of the request, each with that job."""
+        reported = chain.from_iterable(new.values())
         holders = ((one, self._holder.get(_either_end(one), job_id)) for one in reported)
-        return sorted((one, holder) for one, holder in holders if holder != job_id)
+        taken = [(one, holder) for one, holder in holders if holder != job_id]
+        return sorted(taken, key=lambda found: (places.get(found[0], 0), found))
+
+
+def misfits(job: Job, new: Reports, total: int, places: Places) -> Iterator[FieldProblem]:
+    """What is wrong with reports for the job, which has ``total`` connections with them."""
+    ours = job.spec.addresses
+    for address in sorted(new.keys() - ours)[:MAX_NAMED]:
+        yield FieldProblem("address", f"{address} is not an address of job '{job.id}'")
+    wrong = [one for one in chain.from_iterable(new.values()) if one.dst_ip not in ours]
+    for one in nsmallest(MAX_NAMED, wrong, key=lambda one: (places.get(one, 0), one)):
+        yield FieldProblem(f"{path_of(one, places)}.dst", f"{one.dst_ip} is not an address of job '{job.id}'")
+    if total > MAX_CONNECTIONS:
+        yield FieldProblem("connections", f"job '{job.id}' has {total}; at most {MAX_CONNECTIONS} are allowed")
+
+
+def path_of(connection: Connected, places: Places) -> str:
+    """In the request; of a saved connection the list that it is in."""
+    return f"connections[{places[connection]}]" if connection in places else "connections"
 
 
 def by_source(connections: Iterable[Connected]) -> Reports:

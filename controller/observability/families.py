@@ -160,7 +160,7 @@ def _refused_connections(snapshot: Snapshot) -> Iterator[Sample]:
 
 def _alarms(snapshot: Snapshot) -> Iterator[Sample]:
     """Every kind has a series, also without alarms: of one that is raised for a moment, a sum over time is left."""
-    active = Counter(alarm.kind for alarm in snapshot.status.alarms)
+    active = Counter(alarm.kind for alarm in snapshot.status.alarms.values())
     for kind in AlarmKind:
         yield (kind.value, severity(kind)), active[kind]
 

@@ -53,13 +53,15 @@ class StrategySet:
 
 @dataclass(frozen=True, slots=True)
 class SolvePlan:
-    """A waiting request is replaced by a newer one; the one being solved is finished. The levels of the running routes
-    are answered first. ``min_gain``: that makes a plan worth its moves. ``running``: the routes, see ``verdict``."""
+    """A waiting request is replaced by a newer one; the one being solved is finished. ``min_gain``: that makes a plan
+    worth its moves. ``running``: the routes, see ``verdict``. ``installs``: a plan that is worth its moves becomes the
+    running routes; the levels of those are worked out if it does not."""
 
     problem: Problem
     limits: PlanLimits
     min_gain: float = 0.0
     running: Routes = field(default_factory=dict)
+    installs: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,7 +186,7 @@ def decide(problem: Problem, plan: Plan, min_gain: float) -> Decision:
     2 %)."""
     routed = [flow for flow in problem.flows if flow.id in plan.routes]
     never = sum(flow.current is None and flow.src_leaf != flow.dst_leaf for flow in routed)
-    gone = sum(flow.current is not None and not problem.stands(flow) for flow in routed)
+    gone = sum(flow.current is not None and flow.id not in problem.standing for flow in routed)
     if never or gone:
         what = [f"{never} not pinned yet"] * bool(never) + [f"{gone} whose path has gone"] * bool(gone)
         return Decision(True, f"pins {_flows(never + gone)}: {' and '.join(what)}; {_flows(plan.moves)} moved besides")

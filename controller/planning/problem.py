@@ -28,7 +28,6 @@ from controller.fabric.topology import Dpid, Fabric, Host, Link, LinkId, Path
 from controller.jobs.collectives import VirtualLink
 from controller.jobs.spec import JobId
 from controller.jobs.subflows import Dividing
-from controller.memo import Changed, MemoPerKey
 from controller.planning.demands import demands
 from controller.shared_map import differing
 
@@ -137,10 +136,15 @@ class Problem:
         """Whether the flow has a candidate; without finding them all."""
         return self.paths.connected(flow.src_leaf, flow.dst_leaf)
 
+    @cached_property
+    def standing(self) -> frozenset[FlowId]:
+        """The flows that are pinned to paths that are there."""
+        return frozenset(flow.id for flow in self.flows if self.stands(flow))
+
     @property
     def broken(self) -> bool:
         """Some flow is pinned to a path that is not there (any more)."""
-        return any(flow.current is not None and not self.stands(flow) for flow in self.flows)
+        return any(flow.current is not None and flow.id not in self.standing for flow in self.flows)
 
     def with_routes(self, routes: Routes) -> Problem:
         """The same problem, with these as the running routes."""
@@ -150,8 +154,7 @@ class Problem:
     def moves(self, routes: Routes) -> int:
         """How many flows whose current route stands these routes have otherwise."""
         return sum(
-            flow.current is not None and flow.id in routes and routes[flow.id] != flow.current and self.stands(flow)
-            for flow in self.flows
+            flow.id in self.standing and flow.id in routes and routes[flow.id] != flow.current for flow in self.flows
         )
 
     def stands(self, flow: Flow) -> bool:
@@ -276,29 +279,40 @@ class Flows:
     flows have other routes."""
 
     def __init__(self) -> None:
-        self._of_job = MemoPerKey[
-            JobId, JobId, tuple[VirtualLink, ...], Mapping[str, Host], Pairs, Dividing, bool, tuple[Flow, ...]
-        ](_flows)
-        self._changed = Changed[JobId]()
+        self._jobs: Mapping[JobId, Announced] = {}
+        self._hosts: Mapping[str, Host] = {}
         self._routes: Routes = {}
+        self._of_job: dict[JobId, tuple[Flow, ...]] = {}
         self._job_of: dict[FlowId, JobId] = {}
         self._routed: dict[JobId, tuple[Flow, ...]] = {}
 
-    def __call__(self, jobs: Iterable[Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
-        """``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
-        of_job = self._of_job(
-            {job.id: (job.id, job.virtual_links, hosts, job.pairs, job.dividing, job.silent) for job in jobs}
-        )
+    def __call__(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host], routes: Routes) -> tuple[Flow, ...]:
+        """In the order of the jobs' ids. ``jobs``: those whose hosts are all known. ``routes``: of the pinned flows."""
+        anew = self._follow(jobs, hosts)
         before, self._routes = self._routes, routes
-        anew = dict.fromkeys(self._changed(of_job))
-        for job_id in anew:
-            self._job_of.update(dict.fromkeys((flow.id for flow in of_job[job_id]), job_id))
         anew.update(dict.fromkeys(self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of))
-        self._routed.update({job_id: _routed(of_job[job_id], routes) for job_id in anew if job_id in of_job})
-        if len(self._routed) > len(of_job):
-            self._routed = {job_id: self._routed[job_id] for job_id in of_job}
-            self._job_of = {flow: job_id for flow, job_id in self._job_of.items() if job_id in of_job}
-        return tuple(chain.from_iterable(self._routed[job_id] for job_id in of_job))
+        self._routed.update({job_id: _routed(self._of_job[job_id], routes) for job_id in anew})
+        return tuple(chain.from_iterable(self._routed[job_id] for job_id in sorted(self._of_job)))
+
+    def _follow(self, jobs: Mapping[JobId, Announced], hosts: Mapping[str, Host]) -> dict[JobId, None]:
+        """The jobs that have changed, or whose hosts have."""
+        before, self._jobs = self._jobs, jobs
+        changed = {job_id: job for job_id, _, job in differing(before, jobs)}
+        others = {ip for ip, *_ in differing(self._hosts, hosts)}
+        self._hosts = hosts
+        if others:
+            changed.update(
+                (job_id, job) for job_id, job in jobs.items() if any(s in others or d in others for s, d in job.pairs)
+            )
+        for job_id in changed:
+            self._routed.pop(job_id, None)
+            for flow in self._of_job.pop(job_id, ()):
+                del self._job_of[flow.id]
+        for job_id, job in changed.items():
+            if job is not None:
+                self._of_job[job_id] = flows = _flows(job, self._hosts)
+                self._job_of.update(dict.fromkeys((flow.id for flow in flows), job_id))
+        return dict.fromkeys(job_id for job_id, job in changed.items() if job is not None)
 
 
 def take_snapshot(
@@ -310,32 +324,25 @@ def take_snapshot(
     max_paths: int,
 ) -> Problem:
     """One problem, from nothing."""
-    flows = Flows()(jobs, fabric.hosts, routes)
+    flows = Flows()({job.id: job for job in jobs}, fabric.hosts, routes)
     capacity_bps = capacities(fabric.links, fabric.hosts, background_bps)
     return Problem(generation, capacity_bps, CandidatePaths(fabric, max_paths), flows)
 
 
-def _flows(
-    job_id: JobId,
-    virtual_links: tuple[VirtualLink, ...],
-    hosts: Mapping[str, Host],
-    pairs: Pairs,
-    dividing: Dividing,
-    silent: bool,
-) -> tuple[Flow, ...]:
-    part = SILENT_PART if silent else 1.0
-    nic_bps = {ip: hosts[ip].nic_bps for pair in pairs for ip in pair}
+def _flows(job: Announced, hosts: Mapping[str, Host]) -> tuple[Flow, ...]:
+    part = SILENT_PART if job.silent else 1.0
+    nic_bps = {ip: hosts[ip].nic_bps for pair in job.pairs for ip in pair}
 
     def flows(pair: tuple[str, str], demand_bps: tuple[tuple[int, float], ...]) -> Iterator[Flow]:
         src, dst = (hosts[ip] for ip in pair)
         nic_links = (src.uplink, dst.downlink)
-        weights, max_subflows = dividing.pieces(pair)
+        weights, max_subflows = job.dividing.pieces(pair)
         for piece, weight in enumerate(weights):
             own_bps = tuple((phase, part * weight * bps) for phase, bps in demand_bps)
-            flow_id = FlowId(*pair, dividing.owner, piece)
-            yield Flow(flow_id, job_id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows)
+            flow_id = FlowId(*pair, job.dividing.owner, piece)
+            yield Flow(flow_id, job.id, src.at.dpid, dst.at.dpid, nic_links, own_bps, None, max_subflows)
 
-    return tuple(flow for item in demands(virtual_links, nic_bps).items() for flow in flows(*item))
+    return tuple(flow for item in demands(job.virtual_links, nic_bps).items() for flow in flows(*item))
 
 
 def _routed(flows: tuple[Flow, ...], routes: Routes) -> tuple[Flow, ...]:

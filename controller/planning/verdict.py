@@ -57,7 +57,7 @@ def verdict(problem: Problem, plan: Plan, min_gain: float | None, running: Route
     routes, with which those of the plan share what they have in common: the control loop need not compare them one by
     one."""
     routes = {flow.id: in_place(plan.routes[flow.id], flow.current) for flow in problem.flows if flow.id in plan.routes}
-    stands = {flow.id for flow in problem.flows if problem.stands(flow)}
+    stands = problem.standing
     moves = sum(flow.id in routes and flow.id in stands and flow.current != routes[flow.id] for flow in problem.flows)
     repaired = sum(flow.current is not None and flow.id in routes and flow.id not in stands for flow in problem.flows)
     plan = replace(plan, routes=routes, moves=moves)

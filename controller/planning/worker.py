@@ -1,11 +1,10 @@
 """The threads that plan, so that neither OpenFlow nor the control loop ever waits for a solver.
 
 In: ``SolvePlan`` requests. Out: messages put into the loop's inbox: per request a repair, when routes are broken, the
-levels of the running routes, the plan, and when no other request waits, the levels of published schemes for the same
-problem. Repairs have a separate
-thread, so that none waits for a solver that is busy with an older request. In front of each thread a request that
-waits is replaced by a newer one; the one that is being worked on is finished. CP-SAT releases the interpreter lock
-while it solves.
+plan, the levels of the running routes if those stay, and when no other request waits, the levels of published schemes
+for the same problem. Repairs have a separate thread, so that none waits for a solver that is busy with an older
+request. In front of each thread a request that waits is replaced by a newer one; the one that is being worked on is
+finished. CP-SAT releases the interpreter lock while it solves.
 """
 
 from __future__ import annotations
@@ -108,27 +107,28 @@ class PlanningWorker:
         self._to_plan.put(request)
 
     def _plan(self, request: Request) -> None:
-        draws = request.draws if isinstance(request, WorkOutLevels) else request.limits.ecmp_draws
-        if running := _levels(request.problem, draws):
-            self._inbox_put(running)
         if isinstance(request, WorkOutLevels):
+            self._put_levels(request.problem, request.draws)
             return
         answer = _answer(request)
         judged = (
             verdict(request.problem, answer, request.min_gain, request.running) if isinstance(answer, Plan) else None
         )
         self._inbox_put(Planned(answer, verdict=judged))
+        if not (request.installs and judged and judged.decision.adopt):  # else those of the plan are known
+            self._put_levels(request.problem, request.limits.ecmp_draws)
         if isinstance(answer, Plan) and not self._to_plan.waits:
             self._inbox_put(Compared(answer.generation, _baselines(request)))
 
-
-def _levels(problem: Problem, draws: int) -> Levels | None:
-    """A problem that contradicts itself has none; what is wrong with it, the plan says."""
-    try:
-        return levels(problem, draws)
-    except Exception:
-        log.exception("levels failed", generation=problem.generation)
-        return None
+    def _put_levels(self, problem: Problem, draws: int) -> None:
+        """A problem that contradicts itself has none; what is wrong with it, the plan says."""
+        try:
+            found = levels(problem, draws)
+        except Exception:
+            log.exception("levels failed", generation=problem.generation)
+            return
+        if found:
+            self._inbox_put(found)
 
 
 def _baselines(request: SolvePlan) -> Mapping[str, float]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from controller.alarms import Alarm, AlarmKind, text
+from controller.alarms import Alarm, text
 from controller.jobs.ends import ends_since
+from controller.shared_map import differing
 from controller.status import Status
 
 Event = tuple[str, dict[str, Any]]
@@ -36,17 +37,9 @@ def events(before: Status, after: Status) -> Iterator[Event]:
             | ({"ecmp": round(plan.ecmp.mean, 3)} if plan.ecmp else {})
             | {"moves": plan.moves, "solver": plan.solver, "ms": round(plan.times.total_ms, 1)},
         )
-    raised, over = _without(after.alarms, before.alarms), _without(before.alarms, after.alarms)
-    for key in sorted(raised.keys() - over.keys()):
-        yield ALARM, _alarm(raised[key])
-    for key in sorted(over.keys() - raised.keys()):
-        yield "alarm over", _alarm(over[key])
-
-
-def _without(alarms: tuple[Alarm, ...], others: tuple[Alarm, ...]) -> dict[tuple[AlarmKind, str], Alarm]:
-    """By key, without those that are the same objects among the others: most are."""
-    known = set(map(id, others))
-    return {alarm.key: alarm for alarm in alarms if id(alarm) not in known}
+    alarms = sorted(differing(before.alarms, after.alarms))
+    yield from ((ALARM, _alarm(alarm)) for _, was, alarm in alarms if alarm and was is None)
+    yield from (("alarm over", _alarm(was)) for _, was, alarm in alarms if was and alarm is None)
 
 
 def _alarm(alarm: Alarm) -> dict[str, Any]:
@@ -80,11 +73,8 @@ def _switch_events(before: Status, after: Status) -> Iterator[Event]:
 def _job_events(before: Status, after: Status) -> Iterator[Event]:
     for end in ends_since(before.job_ends, after.job_ends):
         yield "job ended", {"job": end.job_id, "uid": end.uid, "reason": end.reason.value}
-    if after.jobs is before.jobs:
-        return
-    for job_id, job in after.jobs.items():
-        known = before.jobs.get(job_id)
-        if known is job:
+    for job_id, known, job in differing(before.jobs, after.jobs):
+        if job is None:
             continue
         same = known is not None and known.uid == job.uid
         if known is None or not same or known.state != job.state:

@@ -8,7 +8,7 @@ every process.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from ipaddress import IPv4Address, IPv4Network
@@ -172,13 +172,16 @@ class _PinsAt:
         before, self._of = self._of, now
         changes: defaultdict[Dpid, dict[str, tuple[Pin, ...] | None]] = defaultdict(dict)
         for name, _, of_name in differing(before, now):
+            found = _by_switch(hosts, of_name or ())
             for dpid in self._switches.pop(name, ()):
-                changes[dpid][name] = None
-            if of_name is not None:
-                found = _by_switch(hosts, of_name)
+                if dpid not in found:
+                    changes[dpid][name] = None
+            if found:
                 self._switches[name] = tuple(found)
-                for dpid, here in found.items():
-                    changes[dpid][name] = tuple(here)
+            for dpid, here in found.items():
+                pins_here = tuple(here)
+                if self._at.get(dpid, NO_PINS).get(name) != pins_here:
+                    changes[dpid][name] = pins_here
         for dpid, changed in changes.items():
             self._at[dpid] = updated(self._at.get(dpid, NO_PINS), changed)
         return self._at
@@ -338,16 +341,10 @@ def keep_unknown(
 ) -> dict[Dpid, RuleSet]:
     """The desired rules, and the installed ones that lead to (or pin) hosts which are not known yet, with their groups:
     the switch of these hosts may connect later."""
-    known = _addresses(tuple(fabric.hosts))
-    return {dpid: _with_unknown(known, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
+    return {dpid: _with_unknown(fabric.hosts, rules, installed.get(dpid, NO_RULES)) for dpid, rules in desired.items()}
 
 
-@lru_cache(maxsize=1)
-def _addresses(ips: tuple[str, ...]) -> frozenset[IPv4Address]:
-    return frozenset(map(IPv4Address, ips))
-
-
-def _with_unknown(known: Set[IPv4Address], desired: RuleSet, installed: RuleSet) -> RuleSet:
+def _with_unknown(known: Mapping[str, Host], desired: RuleSet, installed: RuleSet) -> RuleSet:
     kept: dict[FlowKey, FlowRule | None] = {
         key: rule
         for held, wanted in unequal(installed.flows, desired.flows)
@@ -366,14 +363,19 @@ def _with_unknown(known: Set[IPv4Address], desired: RuleSet, installed: RuleSet)
     return desired.updated(kept, groups)
 
 
-def _is_unknown(known: Set[IPv4Address], key: FlowKey) -> bool:
+def _is_unknown(known: Mapping[str, Host], key: FlowKey) -> bool:
     """Some end of the rule is no known host's address, and no prefix with one in it."""
     ends = (key.match.ipv4_src, key.match.ipv4_dst, key.match.arp_tpa)
     return any(end is not None and not _holds(known, end) for end in ends)
 
 
-def _holds(known: Set[IPv4Address], prefix: Prefix) -> bool:
+def _holds(known: Mapping[str, Host], prefix: Prefix) -> bool:
     if prefix.length == 32:
-        return IPv4Address(prefix.address) in known
+        return prefix.address in known
     network = IPv4Network(prefix)
-    return any(address in network for address in known)
+    return any(address in network for address in _addresses(tuple(known)))
+
+
+@lru_cache(maxsize=1)
+def _addresses(ips: tuple[str, ...]) -> frozenset[IPv4Address]:
+    return frozenset(map(IPv4Address, ips))

@@ -8,7 +8,7 @@ registered again are *orphans* and kept for one lease (docs/explanation/restart-
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain, takewhile
@@ -85,7 +85,7 @@ class RunningRoutes:
         }
         self.replace(updated(self.routes, claimed))
         if self._jobs is not None:
-            self._jobs = {**self._jobs, job.id: job}
+            self._jobs = updated(self._jobs, {job.id: job})
         before, self.orphans = self.orphans, tuple(pin for pin in self.orphans if pin.owner != owner)
         return len(self.orphans) < len(before)
 
@@ -101,13 +101,10 @@ class RunningRoutes:
         before, self._jobs = self._jobs if before is None else before, jobs
         if before is jobs or not self.routes:
             return
-        if before is None:
-            left, come = list[PinnedJob](), [*jobs.values()]
-        else:
-            left = [job for job_id, job in before.items() if jobs.get(job_id) is not job]
-            come = [job for job_id, job in jobs.items() if before.get(job_id) is not job] if left else []
-        most = dict(chain.from_iterable(map(_most_subflows, come)))
-        flows = self.routes if before is None else {flow for flow, _ in chain.from_iterable(map(_most_subflows, left))}
+        other = [*differing(before or {}, jobs)]
+        most = dict(chain.from_iterable(_most_subflows(job) for _, _, job in other if job))
+        left = chain.from_iterable(_most_subflows(job) for _, job, _ in other if job)
+        flows = self.routes if before is None else {flow for flow, _ in left}
         lost = {flow for flow in flows if len(self.routes.get(flow, ())) > most.get(flow, 0)}
         self.routes = updated(self.routes, dict.fromkeys(lost))
 
@@ -156,7 +153,7 @@ class PinSet:
         return sum(map(len, self.of.values()))
 
 
-AT_ONCE = 128
+AT_ONCE = 32
 """Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
 not be held while a plan for tens of thousands of flows comes into force."""
 
@@ -177,12 +174,13 @@ class Pins:
         self._routes: Routes = {}
         self._links: Mapping[LinkId, Link] = {}
         self._back: dict[Path, Path] = {}
-        self._of_job: dict[JobId, tuple[Pin, ...]] = {}
+        self._counted: dict[JobId, PinnedJob] = {}
         self._known_hosts: Mapping[str, Host] = {}
-        self._due: dict[JobId, None] = {}
+        self._of_pair: dict[JobId, dict[Pair, tuple[Pin, ...]]] = {}
+        self._due: dict[JobId, set[Pair]] = {}
         self.turn = 0
         self._others = Memo(self._find_others)
-        self._found = PinSet({})
+        self._found = PinSet(SharedMap())
 
     @property
     def due(self) -> bool:
@@ -191,86 +189,106 @@ class Pins:
         return bool(self._due)
 
     def __call__(
-        self, fabric: Fabric, jobs: Iterable[PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
+        self, fabric: Fabric, jobs: Mapping[JobId, PinnedJob], routes: Routes, orphans: tuple[Pin, ...], _turn: int = 0
     ) -> PinSet:
         """Both directions of every announced flow, then the orphans, then pairs that are learnt; only flows whose hosts
         are known. Of ``AT_ONCE`` flows at most in one call, unless links or hosts have changed. The same object while
         nothing changes."""
-        now = {job.id: job for job in jobs}
-        touched = self._follow_jobs(now) | self._other_routes(routes)
+        touched, gone = self._follow_jobs(jobs)
+        self._other_routes(routes, touched)
+        of = self._found.of
+        pins: dict[str, tuple[Pin, ...] | None] = dict.fromkeys(gone)
         at_once: float = AT_ONCE
         if fabric.hosts is not self._hosts:
             other, self._hosts = self._hosts.keys() ^ fabric.hosts.keys(), fabric.hosts
             if other:
-                touched |= {job.id for job in now.values() if any(s in other or d in other for s, d in job.pairs)}
+                for job_id, one in jobs.items():
+                    touched[job_id].update(pair for pair in one.pairs if not other.isdisjoint(pair))
         if fabric.links is not self._links or fabric.hosts is not self._known_hosts:
             self._known_hosts, at_once = fabric.hosts, math.inf
         if fabric.links is not self._links:
-            touched = set(now)
-            self._reverse(fabric, {path for job in now.values() for path in _paths(job, routes)})
+            touched.update((job_id, set(job.pairs)) for job_id, job in jobs.items())
+            self._reverse(fabric, {path for job in jobs.values() for path in _paths(job, routes)})
         # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
-        self._due.update(dict.fromkeys(sorted(touched, key=lambda job_id: (job_id not in self._of_job, job_id))))
+        for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
+            if touched[job_id]:
+                self._due.setdefault(job_id, set()).update(touched[job_id])
         for job_id in [*self._due]:
             if at_once <= 0:
                 break
-            del self._due[job_id]
-            job = now.get(job_id)
+            due, job = self._due.pop(job_id), jobs.get(job_id)
             if job is None:
                 continue
-            at_once -= len(job.pairs)
-            for path in _paths(job, routes):
-                if path not in self._back and (back := reverse_path(fabric, path)):
-                    self._back[path] = back
-            self._of_job[job_id] = tuple(self._pins(job, routes))
-        learnt = tuple(job for job in now.values() if job.counted)
-        others = self._others(orphans, learnt, fabric.hosts, self._announced.version)
-        of: dict[str, tuple[Pin, ...]] = {
-            **{id_: self._of_job[id_] for id_ in now if id_ in self._of_job},
-            OTHERS: others,
-        }
-        if of.keys() != self._found.of.keys() or any(self._found.of[name] is not pins for name, pins in of.items()):
-            self._found = PinSet(of)
+            at_once -= len(due)
+            pins[job_id] = self._pins_of(fabric, job, due, routes)
+        others = self._others(orphans, tuple(self._counted.values()), fabric.hosts, self._announced.version)
+        if of.get(OTHERS) is not others:
+            pins[OTHERS] = others
+        if pins:
+            self._found = PinSet(updated(of, pins))
         return self._found
 
-    def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> set[JobId]:
-        """The jobs that have changed, and those near them."""
+    def _follow_jobs(self, now: Mapping[JobId, PinnedJob]) -> tuple[defaultdict[JobId, set[Pair]], list[JobId]]:
+        """The pairs of jobs that have changed, with those near them, by job; and the jobs that are gone."""
         before, self._jobs = self._jobs, now
-        changed = dict.fromkeys(job_id for job_id, job in now.items() if before.get(job_id) is not job)
-        gone = before.keys() - now.keys()
+        changed: list[JobId] = []
+        gone: list[JobId] = []
+        for job_id, _, job in differing(before, now):
+            self._of_pair.pop(job_id, None)
+            (gone if job is None else changed).append(job_id)
+            if job is not None and job.counted:
+                self._counted[job_id] = job
+            else:
+                self._counted.pop(job_id, None)
         known = [before[job_id] for job_id in (*changed, *gone) if job_id in before]
-        near = self._announced.near(chain.from_iterable(job.pairs for job in known))
+        near = [*self._announced.near(chain.from_iterable(job.pairs for job in known))]
         for job in known:
             for flow in _flow_ids(job):
                 self._job_of.pop(flow, None)
         for job_id in gone:
             self._announced.remove(before[job_id])
-            self._of_job.pop(job_id, None)
         for job_id in changed:
             if job_id in before:
                 self._announced.change(before[job_id], now[job_id])
             else:
                 self._announced.add(now[job_id])
             self._job_of.update(dict.fromkeys(_flow_ids(now[job_id]), job_id))
-        return {*changed} | near | self._announced.near(chain.from_iterable(now[job_id].pairs for job_id in changed))
+        near += self._announced.near(chain.from_iterable(now[job_id].pairs for job_id in changed))
+        touched = defaultdict[JobId, set[Pair]](set, {job_id: set(now[job_id].pairs) for job_id in changed})
+        for job_id, pair in near:
+            touched[job_id].add(pair)
+        return touched, gone
 
-    def _other_routes(self, routes: Routes) -> set[JobId]:
-        """The jobs of flows that have another route than before."""
+    def _other_routes(self, routes: Routes, touched: defaultdict[JobId, set[Pair]]) -> None:
+        """Adds the pairs of flows that have another route than before."""
         before, self._routes = self._routes, routes
-        return {self._job_of[flow] for flow, *_ in differing(before, routes) if flow in self._job_of}
+        for flow, *_ in differing(before, routes):
+            if flow in self._job_of:
+                touched[self._job_of[flow]].add(flow.pair)
 
-    def _pins(self, job: PinnedJob, routes: Routes) -> Iterator[Pin]:
-        for pair in sorted(job.pairs):
-            if pair[0] not in self._hosts or pair[1] not in self._hosts:
-                continue
-            ways = tuple(
-                Way(flow, route, tuple(self._back.get(path) for path, _ in route or ()))
-                for flow, route in ((flow, routes.get(flow)) for flow in flow_ids(job.dividing, pair))
-            )
-            back = pair[1], pair[0]
-            alone = self._announced.first(pair) == job.id
-            announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)
-            answered = back in job.pairs or (alone and self._announced.first(back) is not None)
-            yield from both_directions(ways, announcement, answered)
+    def _pins_of(self, fabric: Fabric, job: PinnedJob, due: Set[Pair], routes: Routes) -> tuple[Pin, ...]:
+        """All pins of the job, of whose pairs only those that are ``due`` are looked at."""
+        of_pair = self._of_pair.get(job.id)
+        if of_pair is None:
+            of_pair = self._of_pair[job.id] = dict.fromkeys(sorted(job.pairs), ())
+            due = job.pairs
+        for pair in due & of_pair.keys():
+            of_pair[pair] = tuple(self._pins(fabric, job, pair, routes))
+        return tuple(chain.from_iterable(of_pair.values()))
+
+    def _pins(self, fabric: Fabric, job: PinnedJob, pair: Pair, routes: Routes) -> Iterator[Pin]:
+        if pair[0] not in self._hosts or pair[1] not in self._hosts:
+            return
+        flows = [(flow, routes.get(flow)) for flow in flow_ids(job.dividing, pair)]
+        for path in (path for _, route in flows for path, _ in route or ()):
+            if path and path not in self._back and (back := reverse_path(fabric, path)):
+                self._back[path] = back
+        ways = tuple(Way(flow, route, tuple(self._back.get(path) for path, _ in route or ())) for flow, route in flows)
+        opposite = pair[1], pair[0]
+        alone = self._announced.first(pair) == job.id
+        announcement = Announcement(job_owner(job.id), parts_of(job, pair), alone)
+        answered = opposite in job.pairs or (alone and self._announced.first(opposite) is not None)
+        yield from both_directions(ways, announcement, answered)
 
     def _find_others(
         self, orphans: tuple[Pin, ...], learnt: tuple[PinnedJob, ...], hosts: Mapping[str, Host], _version: int

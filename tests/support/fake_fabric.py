@@ -155,13 +155,10 @@ class FakeFabric:
             case InstallStage():
                 return [self._install(command)]
             case SolvePlan():
-                running = levels(command.problem, command.limits.ecmp_draws)
                 repaired, request = repair_first(command)
-                return [
-                    *([running] if running else []),
-                    *([repaired] if repaired else []),
-                    Planned(plan(request.problem, request.limits)),
-                ]
+                planned = Planned(plan(request.problem, request.limits))
+                running = levels(command.problem, command.limits.ecmp_draws)
+                return [*([repaired] if repaired else []), planned, *([running] if running else [])]
             case WorkOutLevels(problem, draws):
                 running = levels(problem, draws)
                 return [running] if running else []

@@ -138,5 +138,5 @@ def status(of: Fabric | None = None) -> Status:
         },
         punt_drops={PortRef(LEAF1, PortNo(3)): 77},
         refused_claims={PortRef(LEAF1, PortNo(1)): 5, PortRef(Dpid(99), PortNo(1)): 1},
-        alarms=(Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 2}),),
+        alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "leaf2", {"rules": 2})]},
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from controller.memo import Memo, MemoPerKey
+from controller.memo import Changed, Memo, MemoPerKey, per_key
+from controller.shared_map import SharedMap
 
 
 def test_the_same_inputs_give_the_same_object() -> None:
@@ -96,3 +97,30 @@ def test_a_key_is_derived_anew_when_one_of_its_inputs_changed() -> None:
     assert memo({"a": (2, 3)}) == {"a": 6}
     assert memo({"a": (2, 4)}) == {"a": 8}
     assert memo({"a": (5, 4)}) == {"a": 20}
+
+
+def test_only_values_whose_sources_changed_are_derived_anew() -> None:
+    calls: list[str] = []
+
+    def joined(key: str, first: str, second: str | None) -> str | None:
+        calls.append(key)
+        return None if first == "none" else first + (second or "")
+
+    derive = per_key(joined)
+    firsts, seconds = SharedMap({"a": "x", "b": "y", "c": "none"}), SharedMap({"a": "1", "d": "4"})
+    found = derive(firsts, seconds)
+    assert found == {"a": "x1", "b": "y"}
+    calls.clear()
+    assert derive(firsts, seconds) is found
+    assert derive(firsts.updated({"c": None}), seconds) is found, "it had no value"
+    assert derive(firsts, seconds.updated({"b": "2", "d": None})) == {"a": "x1", "b": "y2"}
+    assert derive(firsts.updated({"a": None}), SharedMap()) == {"b": "y"}
+    assert set(calls) == {"b", "c"}
+
+
+def test_what_has_changed_is_told_by_identity_and_what_is_gone_too() -> None:
+    changed, beside = Changed[str](), {"a": object()}
+    things: dict[str, object] = {"a": object(), "b": object()}
+    assert changed(things, beside) == (["a", "b"], [])
+    assert changed(things, beside) == ([], [])
+    assert changed({"a": things["a"], "c": object()}, {"a": object()}) == (["c", "a"], ["b"])

@@ -153,6 +153,20 @@ def test_connections_that_cannot_be_are_refused_field_by_field(client: Client) -
         client.report_connections("ring", "10.9.9.9", [])
 
 
+def test_each_connection_that_is_not_the_jobs_is_named_by_its_place(client: Client) -> None:
+    client.register_job(ring(reports_connections=True))
+    elsewhere = [Connected(H1, port, "10.9.9.9" if port in (3, 5) else H2, port) for port in range(1, 7)]
+    with pytest.raises(InvalidInput) as error:
+        client.report_connections("ring", H1, elsewhere)
+    assert [str(problem) for problem in error.value.problems] == [
+        f"connections[{place}].dst: 10.9.9.9 is not an address of job 'ring'" for place in (2, 4)
+    ]
+    client.register_job(ring("other", reports_connections=True))
+    client.report_connections("other", H2, [Connected(H2, port, H1, port) for port in (6, 2)])
+    with pytest.raises(Conflict, match=r"^connections\[1\]: .* job 'other' has reported it \(connections taken: 2\)$"):
+        client.report_connections("ring", H1, [Connected(H1, port, H2, port) for port in range(1, 7)])
+
+
 def test_connections_of_a_job_that_does_not_report_them_are_refused(client: Client) -> None:
     client.register_job(ring())
     with pytest.raises(Conflict, match="reports_connections"):
@@ -283,7 +297,7 @@ def test_the_fabric_is_described_with_names_rates_and_hosts(client: Client) -> N
     ]
     link = fabric.links[0]
     assert (link.name, link.capacity_bps, link.rate_bps, link.background_bps) == ("leaf1:1>spine1", 5e6, 4e6, 1e6)
-    assert [(h.ip, h.mac, h.switch, h.at.port) for h in fabric.hosts] == [
+    assert [(h.ip, h.mac, h.switch_name, h.at.port) for h in fabric.hosts] == [
         (H1, "02:00:00:00:01:01", "leaf1", 2),
         (H2, "", "leaf2", 2),
     ]
@@ -298,7 +312,7 @@ def test_a_plan_is_absent_until_there_is_one_then_certified_and_routed(client: C
     assert plan is not None
     assert plan == outcome.plan
     assert (plan.max_level, plan.bound, plan.gap, plan.installed) == (1.25, 1.0, 0.25, True)
-    assert plan.certificate == pb.CERTIFICATE_GAP
+    assert plan.certificate == pb.PLAN_CERTIFICATE_GAP
     assert [(r.job_id, list(r.route.switches)) for r in plan.routes] == [
         ("ring", ["leaf1", "spine1", "leaf2"]),
         ("ring", ["leaf2", "spine1", "leaf1"]),

@@ -135,8 +135,9 @@ def test_long_lists_of_short_things_are_refused(jobs: Any, spec: pb.JobSpec) -> 
 def test_a_refused_request_leaves_running_jobs_alone(client: Client, jobs: Any) -> None:
     before = client.register_job(ring()).job
     refused(jobs.RegisterJob, pb.RegisterJobRequest(spec=message(endpoints=[])))
-    with pytest.raises(AlreadyExists):
+    with pytest.raises(AlreadyExists) as error:
         client.register_job(ring(size=9))
+    assert error.value.about == {"jobId": "ring", "heldBy": "caller"}, "as a program gets it"
     assert client.get_job("ring").spec == before.spec
 
 
@@ -147,6 +148,9 @@ def test_a_message_over_the_size_limit_exhausts_resources() -> None:
         assert (error.code(), reason(error)) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED")
         assert "the controller accepts 2,048 (api.max_message_bytes)" in (error.details() or "")
         assert detail(error, error_details_pb2.QuotaFailure).violations
+        about = dict(detail(error, error_details_pb2.ErrorInfo).metadata)
+        wanted = int(about.pop("wanted"))
+        assert (about, wanted > 2048) == ({"limit": "api.max_message_bytes", "limitValue": "2048"}, True)
         assert stub.ListJobs(pb.ListJobsRequest(), timeout=20).jobs == []
 
 
@@ -250,7 +254,7 @@ def test_bytes_that_are_no_message_are_an_invalid_argument_and_not_in_the_log(
 def test_a_method_that_there_is_not_is_refused_with_details(channel: grpc.Channel) -> None:
     for path in ("/signalbox.v1.JobService/Steal", "/signalbox.v2.JobService/GetJob", "/"):
         error = refused(channel.unary_unary(path), b"\x0a\xff")
-        assert (error.code(), reason(error)) == (grpc.StatusCode.UNIMPLEMENTED, "UNSPECIFIED")
+        assert (error.code(), reason(error)) == (grpc.StatusCode.UNIMPLEMENTED, "NO_SUCH_METHOD")
 
 
 def test_reflection_refuses_bytes_that_are_no_message(channel: grpc.Channel, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from controller.api.client import Client
 from controller.errors import AlreadyExists, Gone, InvalidInput, NotFound, SignalboxError, WrongLeaseToken
-from controller.jobs.messages import IterationTime
+from controller.jobs.job import Job
+from controller.jobs.messages import IterationTime, RegisterJob
+from controller.jobs.registry import Known
 from controller.jobs.spec import JobSpec
 from tests.support.wire.control_stand_in import H1, H2, Running, running_api
 
@@ -107,6 +113,47 @@ def test_the_owner_learns_that_the_job_was_taken_over(owner: Client, stranger: C
         next(watch)
     assert error.value.reason is Gone.JOB_TAKEN_OVER
     assert stranger.renew_lease("job") == 30.0
+
+
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("name", ["register", "update"])
+def test_who_is_overtaken_learns_it_once_that_is_certain(api: Running, owner: Client, name: str, saved: bool) -> None:
+    """A call has succeeded, and before it is answered another registration takes the job over, which is on disk a
+    moment later, or cannot be saved."""
+    registry = api.control.registry
+    registered = owner.register_job(spec(), request_id="first")
+    carry_out = getattr(registry, name)
+
+    def overtaken(*args: Any) -> Job:
+        setattr(registry, name, carry_out)
+        job: Job = carry_out(*args)
+        before.append(registry.known(job.id))
+        registry.register(RegisterJob(spec(), take_over=True), time.monotonic())
+        return job
+
+    before: list[Known] = []
+    setattr(registry, name, overtaken)
+    calls: dict[str, Callable[[], str]] = {
+        "register": lambda: owner.register_job(spec(), request_id="second", lease_token="", take_over=True).job.uid,
+        "update": lambda: owner.update_job(spec(lease_s=20.0)).uid,
+    }
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(calls[name])
+        with suppress(TimeoutError):
+            pytest.fail(f"answered before it is certain: {call.exception(0.3)!r}")
+        ((job, reports),) = before
+        assert job
+        end = registry.ends.of(job.id, job.uid)
+        assert end
+        if saved:
+            api.control.put(lambda: registry.ends.confirm(end))
+            with pytest.raises(NotFound, match="was taken over by another registration") as error:
+                call.result()
+            assert error.value.reason is Gone.JOB_TAKEN_OVER
+        else:
+            api.control.put(lambda: registry.restore(job.id, Known(job, reports)))
+            assert call.result() == job.uid
+            assert (job.uid == registered.job.uid) == (name == "update")
 
 
 def test_deregistering_again_is_no_error_and_by_force_needs_no_token(owner: Client, stranger: Client) -> None:

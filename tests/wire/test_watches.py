@@ -165,8 +165,9 @@ def test_a_tenant_watches_its_own_jobs_only(tmp_path: Path) -> None:
         with_blues_token = next(red.watch_jobs(snapshots[0].resume_token))
         assert with_blues_token.snapshot
         assert [job.tenant for job in with_blues_token.jobs] == ["red"]
-        with pytest.raises(NotAllowed):
+        with pytest.raises(NotAllowed) as error:
             next(red.watch_fabric())
+        assert error.value.about == {"role": "tenant"}
 
 
 # ---- fabric
@@ -248,7 +249,7 @@ def test_watching_alarms_sends_all_then_those_raised_and_over(api: Running, clie
     assert [(alarm.kind, alarm.subject) for alarm in first.raised] == [(pb.ALARM_KIND_FOREIGN_RULES, "spine1")]
 
     def alarms(*alarms: Alarm) -> Callable[[Status], Status]:
-        return lambda status: replace(status, alarms=alarms)
+        return lambda status: replace(status, alarms={alarm.key: alarm for alarm in alarms})
 
     more = Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 3})
     lost = Alarm(AlarmKind.MASTERSHIP_LOST, "leaf1", since=5.0)

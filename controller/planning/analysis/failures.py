@@ -71,9 +71,9 @@ def _bounded(network: Network, felt: Sequence[Case], progress: Progress) -> list
             Outcome(
                 case=case,
                 example=example,
-                lost=tuple(map(network.names.flow, lost)),
+                lost=tuple(map(network.names.ends, lost)),
                 rerouted=(min(rerouted), max(rerouted)),
-                computed="bound",
+                basis="bound",
                 bound=bounds.worst,
                 fluid_bound=bounds.fluid,
                 integer_bound=bounds.integer,
@@ -93,7 +93,7 @@ def _repaired(network: Network, bounded: Sequence[Outcome], ends_at: float, prog
         after = failed(network.problem, outcome.example)
         level = answered(repair(after), f" without {outcome.example.name}").max_level
         ecmp = ecmp_level(after, limits.ecmp_draws, limits.seed)
-        outcomes.append(replace(outcome, computed="repair", ecmp=ecmp, repaired_level=level, level=level))
+        outcomes.append(replace(outcome, basis="repair", ecmp=ecmp, repaired_level=level, level=level))
     return outcomes
 
 
@@ -120,7 +120,7 @@ def _replanned(network: Network, outcome: Outcome) -> Outcome:
     answer = answered(plan(after, replace(network.limits, ecmp_draws=0)), f" without {outcome.example.name}")
     known = replace(
         outcome,
-        computed="plan",
+        basis="plan",
         bound=max(outcome.bound, answer.bound),
         fluid_bound=max(outcome.fluid_bound, answer.fluid_bound),
         integer_bound=max(outcome.integer_bound, answer.integer_bound),
@@ -135,7 +135,7 @@ def _present(network: Network) -> Present:
     problem, limits = network.problem, network.limits
     answer = answered(repair(problem))
     ecmp = ecmp_level(problem, limits.ecmp_draws, limits.seed)
-    unrouted = tuple(network.names.flow(flow) for flow in problem.flows if not problem.reachable(flow))
+    unrouted = tuple(network.names.ends(flow) for flow in problem.flows if not problem.reachable(flow))
     return Present(answer.max_level, answer.bound, answer.fluid_bound, answer.integer_bound, ecmp, unrouted)
 
 

@@ -41,7 +41,7 @@ def analyse_job(request: AnalyseJob) -> JobAnalysis:
     problem, limits = network.problem, network.limits
     own = [flow for flow in problem.flows if flow.job_id == job_id]
     if not own:
-        raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}")
+        raise NotFound(f"there is no job '{job_id}'; {_jobs(problem)}", about={"jobId": job_id})
     bounds = level_bounds(problem)
     least = bounds.job.get(job_id, 1.0)
     running = {flow.id: flow.current for flow in problem.flows if flow.current is not None and problem.stands(flow)}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller.errors import NotFound, NotKnownYet
 from controller.fabric.topology import Dpid, Fabric, LinkId
@@ -52,6 +52,15 @@ class WhatIf:
 # ---- loop -> worker
 
 
+class FlowEnds(NamedTuple):
+    """Names of a flow's hosts and leaves."""
+
+    src: str
+    dst: str
+    src_leaf: str
+    dst_leaf: str
+
+
 class FabricNames:
     """Names in results."""
 
@@ -67,10 +76,14 @@ class FabricNames:
     def link(self, link_id: LinkId) -> str:
         return self._fabric.link_name(link_id)
 
+    def ends(self, flow: Flow) -> FlowEnds:
+        src, dst = str(self.host(flow.id.src_ip)), str(self.host(flow.id.dst_ip))
+        return FlowEnds(src, dst, self.switch(flow.src_leaf), self.switch(flow.dst_leaf))
+
     def flow(self, flow: Flow) -> str:
         """``10.0.1.1>10.0.2.1 (leaf1>leaf2)``"""
-        ends = f"{self.switch(flow.src_leaf)}>{self.switch(flow.dst_leaf)}"
-        return f"{self.host(flow.id.src_ip)}>{self.host(flow.id.dst_ip)} ({ends})"
+        ends = self.ends(flow)
+        return f"{ends.src}>{ends.dst} ({ends.src_leaf}>{ends.dst_leaf})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +135,14 @@ def analysis_request(message: Explain | WhatIf, network: Network, jobs: Mapping[
     job = jobs.get(message.job_id)
     if job is None:
         known = f"jobs: {', '.join(sorted(jobs))}" if jobs else "no job is announced"
-        raise NotFound(f"there is no job '{message.job_id}'; {known}")
+        raise NotFound(f"there is no job '{message.job_id}'; {known}", about={"jobId": message.job_id})
     missing = missing_hosts(network.fabric.hosts, job.addresses)
     if missing:
-        raise NotKnownYet(f"job '{job.id}' waits for {', '.join(missing[:4])}: where its traffic goes is not known yet")
+        named = ", ".join(missing[:4])
+        text = f"job '{job.id}' waits for {named}: where its traffic goes is not known yet"
+        raise NotKnownYet(text, {"jobId": job.id, "missingHosts": named})
     if not job.pairs:
-        raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet")
+        raise NotKnownYet(f"job '{job.id}' is being learnt: what it sends is not known yet", {"jobId": job.id})
     return AnalyseJob(network, job.id, _efficiency_measured(network.fabric, job))
 
 

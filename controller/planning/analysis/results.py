@@ -12,7 +12,7 @@ from typing import Literal
 
 from controller.fabric.topology import LinkId
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import FailureKind
+from controller.planning.analysis.requests import FailureKind, FlowEnds
 from controller.planning.efficiency import LEVEL_TOLERANCE
 from controller.planning.plan import Certificate, EcmpLevel
 
@@ -148,7 +148,7 @@ class Case:
 class Outcome:
     """What a case does. ``example``: the failure that was computed.
 
-    ``computed``: the planner's answer; the repair's, which reaches the bound or for which the time was over; or only
+    ``basis``: the planner's answer; the repair's, which reaches the bound or for which the time was over; or only
     the bound, because the time was over. ``bound``, ``fluid_bound``, ``integer_bound``: as a ``Plan``'s. ``lost``:
     flows that lose their last path. ``rerouted``: fewest and most flows, over the failures of the case, that are pinned
     to what fails and have other paths. ``ecmp``: when all flows are hashed. ``repaired_level``: worst level after the
@@ -158,9 +158,9 @@ class Outcome:
 
     case: Case
     example: Failure
-    lost: tuple[str, ...]
+    lost: tuple[FlowEnds, ...]
     rerouted: tuple[int, int]
-    computed: Literal["plan", "repair", "bound"]
+    basis: Literal["plan", "repair", "bound"]
     bound: float
     fluid_bound: float
     integer_bound: float
@@ -191,7 +191,7 @@ class Present:
     fluid_bound: float
     integer_bound: float
     ecmp: EcmpLevel
-    unrouted: tuple[str, ...]
+    unrouted: tuple[FlowEnds, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,9 @@ class AnalysisWorker:
                 self._waiting.append((request, reply))
                 self._changed.notify()
                 return
-        resolve(reply, Exhausted(f"{MOST_WAITING} requests wait already; try again later", retry_s=RETRY_S))
+        about = {"limit": "waiting_analyses", "limitValue": MOST_WAITING, "used": MOST_WAITING}
+        text = f"{MOST_WAITING} requests wait already; try again later"
+        resolve(reply, Exhausted(text, retry_s=RETRY_S, about=about))
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the running process; replies that are due are never resolved."""

@@ -92,7 +92,7 @@ class ControlStandIn:
             switches={LEAF1: SwitchStatus(True, 12, 1)},
             links={VIA_SPINE[0]: LinkStatus(1000, 4e6, 1e6)},
             counters_at=time.monotonic(),
-            alarms=(Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2}),),
+            alarms={alarm.key: alarm for alarm in [Alarm(AlarmKind.FOREIGN_RULES, "spine1", {"rules": 2})]},
         )
     )
     routes: dict[FlowId, Route] = field(default_factory=dict)
@@ -133,8 +133,8 @@ class ControlStandIn:
                 if any(i.index == 666 for i in iterations):
                     raise ZeroDivisionError("a defect of the loop")
                 return len(self.registry.report(job_id, owner, iterations))
-            case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections):
-                self.registry.report_connections(job_id, address, connections, owner)
+            case ReportConnections(job_id=job_id, owner=owner, address=address, connections=connections, places=places):
+                self.registry.report_connections(job_id, address, connections, owner, places=places)
             case Replan():
                 self.status = replace(self.status, plan=example_plan(), plan_installed=True)
                 return ReplanOutcome("adopted", "better", self.status.plan)

@@ -86,8 +86,9 @@ def test_a_tenant_hears_of_alarms_of_its_own_jobs_only() -> None:
     ours, theirs = Alarm(AlarmKind.HOSTS_MISSING, "ours"), Alarm(AlarmKind.DEMAND_DIFFERS, "theirs")
     # A switch may have the name of a job.
     of_all = Alarm(AlarmKind.FLOWS_WITHOUT_PATH, "plan"), Alarm(AlarmKind.RULES_REFUSED, "ours")
-    status: Any = SimpleNamespace(jobs={"theirs": job("red"), "ours": job("blue")}, alarms=(ours, theirs, *of_all))
-    assert own_alarms(BLUE, status) == (ours,)
+    alarms = {alarm.key: alarm for alarm in (ours, theirs, *of_all)}
+    status: Any = SimpleNamespace(jobs={"theirs": job("red"), "ours": job("blue")}, alarms=alarms)
+    assert own_alarms(BLUE, status) == {ours.key: ours}
     assert own_alarms(Caller("r", Role.READER), status) == status.alarms
 
 

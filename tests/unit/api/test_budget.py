@@ -26,8 +26,9 @@ def begin(budget: Budget, client: str, is_stream: bool = False, now: float = 0.0
 def test_a_client_has_so_many_calls_at_once_and_streams_beside_them(budget: Budget) -> None:
     calls = [begin(budget, "a") for _ in range(2)]
     begin(budget, "a", is_stream=True)
-    with pytest.raises(Exhausted, match="a: 2 calls at once, which is the limit"):
+    with pytest.raises(Exhausted, match="a: 2 calls at once, which is the limit") as error:
         begin(budget, "a")
+    assert error.value.about == {"limit": "api.max_client_calls", "limitValue": "2", "used": "2"}
     with pytest.raises(Exhausted, match="a: 1 streams at once"):
         begin(budget, "a", is_stream=True)
     budget.end(calls[0])
@@ -38,8 +39,9 @@ def test_a_client_has_so_many_calls_at_once_and_streams_beside_them(budget: Budg
 def test_all_clients_together_have_so_many(budget: Budget) -> None:
     for client in ("a", "a", "b"):
         begin(budget, client)
-    with pytest.raises(Exhausted, match="all clients: 3 calls at once"):
+    with pytest.raises(Exhausted, match="all clients: 3 calls at once") as error:
         begin(budget, "b")
+    assert error.value.about == {"limit": "api.max_calls", "limitValue": "3", "used": "3"}
     begin(budget, "c")
 
 
@@ -51,8 +53,9 @@ def test_calls_per_second_are_limited_with_a_second_s_worth_at_once(budget: Budg
     budget.end(begin(budget, "a", now=0.1))
     for _ in range(5):
         budget.end(begin(budget, "b", now=0.1))
-    with pytest.raises(Exhausted, match="all clients: more than 15 calls per second"):
+    with pytest.raises(Exhausted, match="all clients: more than 15 calls per second") as error:
         begin(budget, "b", now=0.1)
+    assert error.value.about == {"limit": "api.max_calls_per_s", "limitValue": "15"}
 
 
 def test_a_call_that_costs_more_counts_as_several(budget: Budget) -> None:

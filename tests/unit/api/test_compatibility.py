@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
+
 ROOT = Path(__file__).parents[3]
 PROTO = ROOT / "proto"
 FILE = "signalbox/v1/signalbox.proto"
@@ -65,3 +67,11 @@ def test_what_breaks_clients_is_refused(tmp_path: Path, change: str) -> None:
 @pytest.mark.parametrize("change", ADDED)
 def test_additions_pass(tmp_path: Path, change: str) -> None:
     assert not breaks(tmp_path, *ADDED[change])
+
+
+def test_secrets_are_marked_so_that_other_languages_keep_them_out_of_logs() -> None:
+    """Only protobuf's own text output heeds it, and not in every language."""
+    fields = [field for message in pb.DESCRIPTOR.message_types_by_name.values() for field in message.fields]
+    secret = [field for field in fields if field.name in ("lease_token", "request_id")]
+    assert len(secret) == 8
+    assert [field.full_name for field in secret if not field.GetOptions().debug_redact] == []

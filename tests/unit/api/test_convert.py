@@ -293,7 +293,7 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     status = Status(fabric=FABRIC, jobs={job_status().spec.job_id: job_status()}, plan=plan)  # type: ignore[dict-item]
     message = plan_message(plan, status, installed=True)
     assert (message.certificate, message.ecmp_level.mean, seconds(message.plan_time)) == (
-        pb.CERTIFICATE_OPTIMAL,
+        pb.PLAN_CERTIFICATE_OPTIMAL,
         1.5,
         0.006,
     )
@@ -301,11 +301,11 @@ def test_a_plan_carries_its_certificate_and_whose_flows_it_routes() -> None:
     assert not message.schemes
     compared = replace(status, baseline_levels={"edge-coloring": 2.0, "greedy": 3.0, "first-fit": 2.5, "ecmp": 4.0})
     schemes = plan_message(plan, compared, installed=True).schemes
-    assert [(pb.Scheme.Name(s.scheme), s.level) for s in schemes] == [
-        ("SCHEME_ECMP", 4.0),
-        ("SCHEME_GREEDY", 3.0),
-        ("SCHEME_EDGE_COLORING", 2.0),
-        ("SCHEME_FIRST_FIT", 2.5),
+    assert [(pb.RoutingScheme.Name(s.scheme), s.level) for s in schemes] == [
+        ("ROUTING_SCHEME_ECMP", 4.0),
+        ("ROUTING_SCHEME_GREEDY", 3.0),
+        ("ROUTING_SCHEME_EDGE_COLORING", 2.0),
+        ("ROUTING_SCHEME_FIRST_FIT", 2.5),
     ]
     older = replace(plan, generation=2)
     assert not plan_message(older, compared, installed=False).schemes, "they are of the newest plan"

@@ -13,7 +13,7 @@ from controller.api.convert_analysis import explain_message, what_if_message, wh
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.errors import InvalidInput
 from controller.jobs.spec import JobId
-from controller.planning.analysis.requests import FailureKind
+from controller.planning.analysis.requests import FailureKind, FlowEnds
 from controller.planning.analysis.results import (
     BusyLink,
     Case,
@@ -177,7 +177,7 @@ def test_all_parts_of_an_outcome_are_sent() -> None:
             kind=pb.FAILURE_KIND_SPINE,
             example="s101",
             failures=["s101", "s102"],
-            computed=pb.COMPUTED_PLAN,
+            basis=pb.OUTCOME_BASIS_PLAN,
             level=2.0,
             repaired_level=3.0,
             bound=1.5,
@@ -192,7 +192,7 @@ def test_all_parts_of_an_outcome_are_sent() -> None:
 
 
 def test_levels_that_were_not_computed_are_left_out() -> None:
-    bounded = replace(WORST, computed="bound", level=None, repaired_level=None, ecmp=None)
+    bounded = replace(WORST, basis="bound", level=None, repaired_level=None, ecmp=None)
     (outcome,) = what_if_message(replace(FAILURES, outcomes=(bounded,))).outcomes
     assert not any(map(outcome.HasField, ("level", "repaired_level", "ecmp_level")))
     words = said_of_failures(FAILURES, outcomes=(bounded,))
@@ -217,9 +217,9 @@ def test_nothing_that_can_fail_and_nothing_that_is_used() -> None:
 
 
 def test_flows_without_a_path_are_counted() -> None:
-    cut = replace(WORST, lost=("x>y (s1>s2)",))
+    cut = replace(WORST, lost=(FlowEnds("x", "y", "s1", "s2"),))
     assert "2 failures leave flows without a path, up to 1." in said_of_failures(FAILURES, outcomes=(cut,))
-    present = replace(FAILURES.present, unrouted=("x>y (s1>s2)", "y>x (s2>s1)"))
+    present = replace(FAILURES.present, unrouted=(FlowEnds("x", "y", "s1", "s2"), FlowEnds("y", "x", "s2", "s1")))
     assert "2 flows have no path already." in said_of_failures(FAILURES, present=present)
 
 

@@ -88,6 +88,22 @@ def test_any_problems_fit_into_trailers(problems: list[FieldProblem]) -> None:
     assert 1 <= len(shown) <= errors.MAX_PROBLEMS + 1
 
 
+def test_what_programs_need_is_in_the_metadata_of_error_info() -> None:
+    error = Conflict("taken", {"jobId": "second", "otherJobId": "first\u00e9" * 1000, "used": 3})
+    info = details_of(errors.status_of(error))["ErrorInfo"]
+    assert dict(info.metadata) == {
+        "jobId": "second",
+        "otherJobId": ("first\\xe9" * 1000)[: errors.MAX_ABOUT_CHARS],
+        "used": "3",
+    }
+
+
+@given(st.text(max_size=5000), st.lists(st.text(max_size=500), max_size=4))
+def test_any_text_for_people_and_programs_fits_into_trailers(text: str, values: list[str]) -> None:
+    status = errors.status_of(Exhausted(text, about={f"name{n}": value for n, value in enumerate(values)}))
+    assert len(status.SerializeToString()) * 4 / 3 + len(status.message) < 8192, "details travel in base64"
+
+
 @given(st.text(max_size=5000))
 def test_any_text_fits_into_trailers(text: str) -> None:
     assert len(errors.status_of(NotFound(text)).message) <= errors.MAX_MESSAGE_BYTES

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.api.lease_tokens import LeaseTokens
+from controller.api.lease_tokens import SECRET_BYTES, LeaseTokens
 from controller.errors import InvalidInput
 from controller.jobs.messages import new_uid
 
@@ -44,7 +44,7 @@ def test_the_secret_outlives_the_process_in_a_file_for_its_owner(tmp_path: Path)
         os.umask(old)
     assert LeaseTokens.of(tmp_path).uid(token) == UID
     (file,) = tmp_path.iterdir()
-    assert (file.name, file.stat().st_mode & 0o777, file.stat().st_size) == ("lease.key", 0o600, 32)
+    assert (file.name, file.stat().st_mode & 0o777, file.stat().st_size) == ("lease.key", 0o600, 40)
 
 
 def test_a_process_that_ends_while_it_makes_the_secret_leaves_none(tmp_path: Path) -> None:
@@ -53,17 +53,50 @@ def test_a_process_that_ends_while_it_makes_the_secret_leaves_none(tmp_path: Pat
     assert LeaseTokens.of(tmp_path).uid(token) == UID
 
 
-def test_a_secret_that_others_can_read_or_that_is_damaged_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
     LeaseTokens.of(tmp_path)
     file = tmp_path / "lease.key"
     file.chmod(0o644)
     with pytest.raises(InvalidInput, match=rf"state_dir: {file}, the secret of .* \(mode 0644\): chmod 600 {file}"):
         LeaseTokens.of(tmp_path)
+
+
+def test_a_secret_with_one_wrong_bit_or_cut_anywhere_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    token = LeaseTokens.of(tmp_path).token(UID)
+    file = tmp_path / "lease.key"
+    whole = file.read_bytes()
+    flipped = [(int.from_bytes(whole) ^ 1 << bit).to_bytes(len(whole)) for bit in range(8 * len(whole))]
+    cut = [whole[:length] for length in range(len(whole)) if length != SECRET_BYTES]
+    for damaged in (*flipped, *cut, whole + b"\0"):
+        file.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match=r"state_dir: .*lease.key is damaged.* Restore it from a copy"):
+            LeaseTokens.of(tmp_path)
+        assert file.read_bytes() == damaged
+    file.write_bytes(whole[:SECRET_BYTES])  # only the checksum is lost
+    assert LeaseTokens.of(tmp_path).uid(token) == UID
+    assert file.read_bytes() == whole
+
+
+def test_a_damaged_secret_can_be_given_up_as_the_error_says(tmp_path: Path) -> None:
+    (tmp_path / "lease.key").write_bytes(b"short")
+    (tmp_path / "lease.key").chmod(0o600)
+    with pytest.raises(InvalidInput) as refused:
+        LeaseTokens.of(tmp_path, in_use=True)
+    subprocess.run(["bash", "-c", str(refused.value).rpartition(": ")[2]], check=True)
+    made = LeaseTokens.of(tmp_path, in_use=True)
+    assert made.uid(LeaseTokens.of(tmp_path, in_use=True).token(UID)) == UID
+
+
+def test_the_secret_of_an_older_version_gets_a_checksum_and_its_tokens_stay_right(tmp_path: Path) -> None:
+    secret, file = bytes(range(SECRET_BYTES)), tmp_path / "lease.key"
+    file.write_bytes(secret)
     file.chmod(0o600)
-    file.write_bytes(b"short")
-    with pytest.raises(InvalidInput, match=r"has 5 bytes and not 32\. Restore it"):
-        LeaseTokens.of(tmp_path)
-    assert file.read_bytes() == b"short"
+    token = LeaseTokens(secret).token(UID)
+    assert LeaseTokens.of(tmp_path, in_use=True).uid(token) == UID
+    assert (file.stat().st_size, file.stat().st_mode & 0o777) == (40, 0o600)
+    file.write_bytes(file.read_bytes().replace(b"\x07", b"\x06"))
+    with pytest.raises(InvalidInput, match="is damaged"):
+        LeaseTokens.of(tmp_path, in_use=True)
 
 
 def test_no_new_secret_is_made_while_tokens_of_a_lost_one_are_in_use(tmp_path: Path) -> None:

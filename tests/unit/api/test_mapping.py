@@ -35,15 +35,15 @@ ENUMS: list[tuple[Any, Iterable[str]]] = [
     (pb.JobState, get_args(JobState)),
     (pb.DemandSource, DemandSource),
     (pb.Strategy, Strategy),
-    (pb.Certificate, get_args(Certificate)),
-    (pb.Scheme, ("ecmp", "greedy", "edge-coloring", "first-fit")),
+    (pb.PlanCertificate, get_args(Certificate)),
+    (pb.RoutingScheme, ("ecmp", "greedy", "edge-coloring", "first-fit")),
     (pb.AlarmKind, AlarmKind),
     (pb.Severity, get_args(AlarmSeverity)),
     (pb.ReplanOutcome, get_args(get_type_hints(ReplanOutcome)["outcome"])),
     (pb.Verdict, Verdict),
     (pb.Direction, get_args(get_type_hints(LeafCut)["direction"])),
     (pb.FailureKind, FailureKind),
-    (pb.Computed, get_args(get_type_hints(Outcome)["computed"])),
+    (pb.OutcomeBasis, get_args(get_type_hints(Outcome)["basis"])),
 ]
 
 

@@ -68,7 +68,8 @@ def test_a_snapshot_has_what_the_calls_answer(jobs: Watcher, fabric: Watcher) ->
 def test_alarms_and_plan_are_those_of_the_status() -> None:
     status = example_status()
     told = Watcher(AlarmRows(), pb.WatchAlarmsResponse).told(status)
-    assert sorted(a.text for a in told.raised) == sorted(convert.alarm_message(a, 0.0).text for a in status.alarms)
+    texts = sorted(convert.alarm_message(alarm, 0.0).text for alarm in status.alarms.values())
+    assert sorted(alarm.text for alarm in told.raised) == texts
     assert status.plan is not None
     told = Watcher(PlanRows(), pb.WatchPlanResponse).told(status)
     answer = convert_plan.plan_bytes(pb.GetPlanResponse(), status.plan, status, status.plan_installed)
@@ -88,7 +89,12 @@ def test_an_equal_status_is_no_change(rows: Callable[[], Rows[Any, Any]], respon
     watcher = Watcher(rows(), response)
     status = example_status()
     watcher.told(status)
-    assert watcher.told(replace(status, plans_total=99, alarms=tuple(map(replace, status.alarms)))) is None
+    assert (
+        watcher.told(
+            replace(status, plans_total=99, alarms={alarm.key: replace(alarm) for alarm in status.alarms.values()})
+        )
+        is None
+    )
 
 
 def test_measured_rates_are_no_change_of_a_job_and_what_it_is_planned_for_is(jobs: Watcher) -> None:

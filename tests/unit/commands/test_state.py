@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,11 @@ from controller.config import Config, JobsConfig
 from controller.core.state import initial
 from controller.errors import InvalidInput
 from controller.jobs.messages import Registration, SavedState
-from controller.jobs.records import changes
+from controller.jobs.records import FORMAT, changes
 from controller.jobs.spec import JobSpec
-from controller.jobs.store import StateStore
+from controller.jobs.state_database import checksum, opened, sealed
+from controller.jobs.store import FILE, StateStore
+from tests.support.by_id import registered
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -44,7 +48,7 @@ def saved(*names: str) -> SavedState:
         transfers = [{"src": 0, "dst": 1, "bytes_per_iteration": 1000}]
         spec = JobSpec.parse({"job_id": name, "endpoints": ips, "transfers": transfers})
         jobs.append(Registration(spec, f"uid-of-{name}", "blue", registered_at=1.8e9))
-    return SavedState(tuple(jobs))
+    return SavedState(registered(*jobs))
 
 
 @pytest.fixture
@@ -56,6 +60,19 @@ def state(tmp_path: Path) -> Path:
     store.commit(changes(SavedState(), saved("first", "second", "third")), lambda _: None)
     store.close()
     return tmp_path
+
+
+def rewrite(state_dir: Path, name: str, old: str, new: str) -> None:
+    """A job's record with other text and right checksums, as a version with other rules could have saved it."""
+    with closing(opened(state_dir / FILE)) as database:
+        ((value, before),) = database.execute("SELECT value, checksum FROM record WHERE key = ?", (name,)).fetchall()
+        assert old in value
+        value = value.replace(old, new)
+        own = checksum("job", name, value)
+        database.execute("UPDATE record SET value = ?, checksum = ? WHERE key = ?", (value, own, name))
+        number, records, total = database.execute("SELECT number, records, checksum FROM revision").fetchone()
+        row = sealed(number, records, int.from_bytes(total) ^ int.from_bytes(before) ^ int.from_bytes(own))
+        database.execute("UPDATE revision SET number = ?, records = ?, checksum = ?, seal = ?", row)
 
 
 def start(state_dir: Path) -> SavedState:
@@ -74,6 +91,20 @@ def test_jobs_are_listed_in_their_order(signalbox: Run, state: Path) -> None:
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if line.startswith("│")]
     assert status == 0
     assert rows == [[name, "blue", "2027-01-15 08:00:00", "2", "1", ""] for name in ("first", "second", "third")]
+
+
+def test_as_json_each_job_has_what_the_table_has_and_what_is_wrong_with_it(signalbox: Run, state: Path) -> None:
+    rewrite(state, "second", '"lease_s": 60.0', '"lease_s": -1.0')
+    status, out, _ = signalbox("list", "--state-dir", state, "--json")
+    found = json.loads(out)
+    assert (status, found["revision"], found["format"]) == (0, 1, FORMAT)
+    first, second, third = found["jobs"]
+    known = {"tenant": "blue", "register_time": "2027-01-15T08:00:00Z", "ranks": 2, "virtual_links": 1, "problem": None}
+    assert (first, third) == ({"job_id": "first", **known}, {"job_id": "third", **known})
+    assert second.pop("problem").startswith("lease_s: must be at least 1.0")
+    assert second == {"job_id": "second", **dict.fromkeys(("tenant", "register_time", "ranks", "virtual_links"))}
+    status, out, _ = signalbox("list", "--state-dir", state)
+    assert (status, "lease_s: must be at least 1.0" in out) == (0, True)
 
 
 def test_a_refused_start_names_the_command_after_which_it_succeeds(signalbox: Run, state: Path) -> None:

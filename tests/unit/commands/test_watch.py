@@ -38,7 +38,7 @@ def test_a_link_has_a_line_when_it_comes_and_goes_but_none_for_its_rate() -> Non
 def test_what_is_gone_is_named_as_far_as_its_name_was_told() -> None:
     lines = FabricLines()
     switch = pb.Switch(dpid=1, name="leaf1", in_sync=True, rules=12, foreign_rules=3)
-    host = pb.Host(ip="10.0.1.1", switch="leaf1", at=pb.PortRef(dpid=1, port=4))
+    host = pb.Host(ip="10.0.1.1", switch_name="leaf1", at=pb.PortRef(dpid=1, port=4))
     assert list(lines(fields(pb.WatchFabricResponse(switches=[switch], hosts=[host])))) == [
         "switch leaf1: in sync, 12 rules, 3 foreign rules",
         "host 10.0.1.1: at leaf1, port 4",

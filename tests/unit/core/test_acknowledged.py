@@ -103,7 +103,7 @@ class Attempts(FakeFabric):
     def check(self) -> None:
         assert not self.asked
         assert {job_id: job.registration for job_id, job in self.loop.state.jobs.jobs.items()} == self.model
-        assert {job.job_id: job for job in self.saved.jobs} == self.model
+        assert self.saved.jobs == self.model
         ends = [end.uid for end in self.status.job_ends]
         assert len(ends) == len(set(ends))
         assert set(ends) == self.ended

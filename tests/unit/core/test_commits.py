@@ -48,7 +48,7 @@ def uid(fabric: FakeFabric, job_id: str) -> str:
 
 
 def alarms(fabric: FakeFabric) -> set[AlarmKind]:
-    return {alarm.kind for alarm in fabric.status.alarms}
+    return {alarm.kind for alarm in fabric.status.alarms.values()}
 
 
 def test_a_registration_that_cannot_be_saved_is_refused_and_nothing_of_it_stays(fabric: FakeFabric) -> None:
@@ -104,7 +104,7 @@ def test_an_update_that_cannot_be_saved_is_taken_back(fabric: FakeFabric) -> Non
     fabric.disk_error = ""
     fabric.send(UpdateJob(after))
     assert answers(fabric) == [uid(fabric, "job")]
-    assert [job.spec for job in fabric.saved.jobs] == [after]
+    assert [job.spec for job in fabric.saved.jobs.values()] == [after]
 
 
 def test_a_strategy_that_cannot_be_saved_is_set_back(fabric: FakeFabric) -> None:

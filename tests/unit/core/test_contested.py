@@ -31,7 +31,7 @@ def fabric() -> FakeFabric:
 
 
 def alarms(fabric: FakeFabric) -> str:
-    return "\n".join(map(text, fabric.status.alarms))
+    return "\n".join(map(text, fabric.status.alarms.values()))
 
 
 def test_nothing_is_written_to_a_switch_that_another_controller_took(fabric: FakeFabric) -> None:

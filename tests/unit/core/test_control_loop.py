@@ -82,7 +82,7 @@ def test_an_update_keeps_the_routes_of_flows_that_stay_until_the_next_plan(fabri
     fabric.run(3)
     job = fabric.status.jobs[JobId("job0")]
     assert (job.state, len(job.routes), job.spec) == ("pinned", 3, ring_job("job0", shorter))
-    assert fabric.saved.jobs[0].spec == job.spec
+    assert fabric.saved.jobs[JobId("job0")].spec == job.spec
     assert fabric.status.demands[JobId("job0")].declared.keys() == {flow.pair for flow in job.routes}
 
 
@@ -402,7 +402,7 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     (job,) = status.jobs.values()
     assert job.routes[flow] is None
     assert job.pinned == 3
-    assert [alarm.kind for alarm in status.alarms] == [AlarmKind.RULES_REFUSED]
+    assert [alarm.kind for alarm in status.alarms.values()] == [AlarmKind.RULES_REFUSED]
     assert fabric.trace(*flow.pair) is not None
     fabric.forget_mods()
     fabric.run(100, step=1)
@@ -412,7 +412,7 @@ def test_a_refused_pin_leaves_its_flow_on_ecmp_and_the_rest_pinned() -> None:
     fabric.run(61, step=1)
     status = fabric.status
     assert status.jobs[JobId("job0")].pinned == 4
-    assert not status.alarms
+    assert not status.alarms.values()
 
 
 def test_baselines_stand_beside_the_plan_that_they_were_computed_for(fabric: FakeFabric) -> None:

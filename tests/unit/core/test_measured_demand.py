@@ -95,7 +95,7 @@ def test_an_observed_job_is_counted_learnt_and_pinned_and_then_counted_no_more(f
     fabric.carry(10, BACKWARD)
     assert fabric.learning_rules() == 0
     assert fabric.status.plan_demand_source == {"job": DemandSource.MEASURED}
-    assert not fabric.status.alarms
+    assert not fabric.status.alarms.values()
 
 
 def test_a_ring_that_runs_the_other_way_raises_an_alarm_and_is_planned_as_it_runs(fabric: Sending) -> None:
@@ -103,14 +103,14 @@ def test_a_ring_that_runs_the_other_way_raises_an_alarm_and_is_planned_as_it_run
     fabric.run(1)
     assert fabric.pinned() == FORWARD
     fabric.carry(15, BACKWARD)
-    (alarm,) = (alarm for alarm in fabric.status.alarms if alarm.kind is AlarmKind.DEMAND_DIFFERS)
+    (alarm,) = (alarm for alarm in fabric.status.alarms.values() if alarm.kind is AlarmKind.DEMAND_DIFFERS)
     assert alarm.subject == "job"
     fabric.carry(20, BACKWARD)
     assert fabric.pinned() == BACKWARD
     assert fabric.learning_rules() == 0
     fabric.carry(30, FORWARD)
     assert fabric.pinned() == FORWARD
-    assert not fabric.status.alarms
+    assert not fabric.status.alarms.values()
     assert fabric.demand.source is DemandSource.CONFIRMED
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from controller.core.messages import Command, Message
 from controller.fabric.topology import Dpid, PortNo, PortRef
-from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations
-from controller.jobs.spec import JobId
+from controller.jobs.messages import DeregisterJob, IterationTime, RegisterJob, ReportIterations, UpdateJob
+from controller.jobs.spec import JobId, JobSpec
 from controller.planning.messages import Planned
 from controller.planning.plan import Plan
 from controller.planning.problem import FlowId
@@ -108,6 +108,45 @@ def test_a_problem_that_takes_longer_than_the_period_is_waited_for() -> None:
     fabric.solve()
     fabric.run(CONFIG.planning.interval_s + 1, step=0.5)
     assert len(fabric.asked) > 1
+
+
+def test_after_a_plan_the_loop_has_as_long_for_itself_as_the_plan_took_but_not_when_routes_are_lost() -> None:
+    fabric = SlowSolver()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(1.5)
+    fabric.solve()
+    asked = len(fabric.asked)
+    register(fabric, 1)
+    fabric.run(0.7)
+    assert len(fabric.asked) == asked, "the first took more than a second"
+    fabric.run(1)
+    assert len(fabric.asked) == asked + 1
+    fabric.run(0.5)
+    fabric.solve()
+    path = next(route[0].path for route in fabric.status.jobs[JOB0].routes.values() if route and route[0].path)
+    fabric.cut(path[0].dpid, path[0].port)
+    assert len(fabric.asked) == asked + 2, "at once"
+
+
+@pytest.mark.parametrize("changed", ["updated", "taken over"])
+def test_a_job_that_becomes_an_observed_one_before_its_first_plan_is_counted(changed: str) -> None:
+    fabric = SlowSolver()
+    started(fabric)
+    register(fabric, 0)
+    fabric.run(1)
+    fabric.solve()
+    fabric.send(DeregisterJob(JOB0))
+    register(fabric, 0)
+    assert fabric.loop.state.cycle.unplanned == {JOB0}, "its hosts are known"
+    observed = JobSpec.parse({"job_id": JOB0, "endpoints": RINGS[0], "lease_s": 600})
+    fabric.send(UpdateJob(observed) if changed == "updated" else RegisterJob(observed, take_over=True))
+    for _ in range(4):
+        fabric.run(1)
+        fabric.solve()
+    assert not fabric.loop.state.cycle.unplanned
+    assert JOB0 in fabric.loop.derived.with_rules()
+    assert len(fabric.loop.derived.pins()) > 0
 
 
 class OtherOrder(FakeFabric):

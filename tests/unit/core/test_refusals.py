@@ -42,7 +42,7 @@ def fabric() -> Fabric:
 
 
 def alarms(fabric: Fabric) -> str:
-    return "\n".join(map(text, fabric.status.alarms))
+    return "\n".join(map(text, fabric.status.alarms.values()))
 
 
 def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
@@ -59,7 +59,7 @@ def test_a_claim_is_refused_seen_and_moves_nothing(fabric: Fabric) -> None:
     assert [what for what, _ in events(before, after)] == ["alarm"]
     assert fabric.mods == []
     fabric.run(70)
-    assert not fabric.status.alarms
+    assert not fabric.status.alarms.values()
     assert fabric.status.refused_claims == {thief: 50}, "counters stay"
 
 
@@ -82,11 +82,11 @@ def test_refused_packets_are_added_up_by_port_and_an_alarm_while_recent(fabric: 
         fabric.send(PacketsRefused({RefusedPacket(here, "forged"): 3, RefusedPacket(here, "foreign"): 1}))
     status = fabric.status
     assert status.refused_packets == {RefusedPacket(here, "forged"): 6, RefusedPacket(here, "foreign"): 2}
-    (alarm,) = status.alarms
+    (alarm,) = status.alarms.values()
     assert (alarm.kind, alarm.subject, alarm.since) == (AlarmKind.LLDP_FORGED, "leaf1:5", fabric.now)
     assert fabric.mods == []
     fabric.run(PACKETS_RECENT_S + 1)
-    assert not fabric.status.alarms
+    assert not fabric.status.alarms.values()
 
 
 def test_what_everyday_life_brings_is_counted_and_no_alarm(fabric: Fabric) -> None:

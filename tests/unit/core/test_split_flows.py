@@ -24,6 +24,7 @@ from controller.tables.pinned_table import PIN_PRIORITY, pin_key
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import IP_TCP, IP_UDP, FlowKey, Table, stages_between
 from controller.tables.running_routes import Pins, parts_of
+from tests.support.by_id import by_id
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ring_job
 from tests.support.fake_switch import Packet
 from tests.support.three_rings import CONFIG
@@ -200,8 +201,8 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
 
 def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:
     before = routes_of(fabric)
-    spec = fabric.saved.jobs[0].spec
-    fabric.saved = SavedState((), None, fabric.saved.shares)
+    (spec,) = (job.spec for job in fabric.saved.jobs.values())
+    fabric.saved = SavedState({}, None, fabric.saved.shares)
     fabric.forget_mods()
     fabric.start(CONFIG.model_copy(update={"jobs": JobsConfig(orphan_lease_s=30)}))
     fabric.run(10)
@@ -341,7 +342,7 @@ def test_no_packet_is_lost_between_any_two_sets_of_routes(
     jobs = list(connected.loop.state.jobs.jobs.values())
     pipeline = Pipeline(PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24))
     for routes in changes:
-        pins = derived_pins(connected.loop.fabric, jobs, routes, ())
+        pins = derived_pins(connected.loop.fabric, by_id(*jobs), routes, ())
         while True:
             installed = {dpid: switch.rules() for dpid, switch in connected.switches.items()}
             left = stages_between(pipeline.desired(connected.loop.fabric, pins, installed), installed)

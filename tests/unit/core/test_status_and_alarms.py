@@ -30,7 +30,7 @@ def started(fabric: FakeFabric) -> FakeFabric:
 
 
 def alarms(fabric: FakeFabric) -> dict[AlarmKind, str]:
-    return {alarm.kind: alarm.subject for alarm in fabric.status.alarms}
+    return {alarm.kind: alarm.subject for alarm in fabric.status.alarms.values()}
 
 
 # ---- jobs
@@ -52,7 +52,7 @@ def test_the_alarm_of_refused_rules_counts_the_rules_of_each_reason() -> None:
     fabric.switches[LEAF].refuses = {pin_key(FlowId(ring[0], ring[1])) for ring in RINGS[:2]}
     register(fabric, 0, 1)
     fabric.run(3)
-    (alarm,) = fabric.status.alarms
+    (alarm,) = fabric.status.alarms.values()
     assert (alarm.kind, alarm.subject) == (AlarmKind.RULES_REFUSED, "leaf1")
     assert list(alarm.facts["reasons"].values()) == [2]
 
@@ -139,7 +139,7 @@ def test_an_alarm_dates_from_when_it_was_raised() -> None:
     register(fabric, 0)
 
     def since() -> float:
-        (alarm,) = fabric.status.alarms
+        (alarm,) = fabric.status.alarms.values()
         assert alarm.kind is AlarmKind.HOSTS_MISSING
         return alarm.since
 
@@ -154,7 +154,7 @@ def test_an_alarm_that_comes_again_is_a_new_one() -> None:
     for total, raised in ((10, False), (30, True), (30, False), (50, True)):
         fabric.run(2)
         count(fabric, LEAF, fabric.now, {HOST_PORT: total})
-        assert [alarm.since for alarm in fabric.status.alarms] == [fabric.now] * raised
+        assert [alarm.since for alarm in fabric.status.alarms.values()] == [fabric.now] * raised
 
 
 # ---- configured capacities

@@ -12,6 +12,7 @@ from controller.errors import Gone, InvalidInput, NotFound, Unavailable
 from controller.jobs.ends import EndReason
 from controller.jobs.messages import DeregisterJob, RegisterJob, Registration, RenewLease, StateNotSaved
 from controller.jobs.spec import JobId, JobSpec
+from tests.support.by_id import registered
 from tests.support.fake_fabric import FakeFabric, ring_job
 from tests.unit.core.test_commits import CONFIG, FULL, SlowDisk
 
@@ -55,7 +56,7 @@ def test_taking_over_with_the_same_spec_keeps_the_routes(fabric: FakeFabric) -> 
     after = fabric.status.jobs[JOB]
     assert (after.uid, after.registration.tenant, after.state, after.routes) == ("new", "", "pinned", before.routes)
     assert not fabric.mods
-    assert [job.uid for job in fabric.saved.jobs] == ["new"]
+    assert [job.uid for job in fabric.saved.jobs.values()] == ["new"]
     (end,) = fabric.status.job_ends
     assert (end.job_id, end.uid, end.tenant, end.reason, end.ended_at) == (JOB, "old", "red", EndReason.TAKEN_OVER, 5e8)
     assert fabric.status.jobs_ended[EndReason.TAKEN_OVER] == 1
@@ -157,7 +158,7 @@ def test_owners_outlive_a_restart(fabric: FakeFabric) -> None:
 
 def test_a_start_over_a_lowered_limit_is_refused_with_the_names_of_the_jobs_beyond_it(fabric: FakeFabric) -> None:
     more = [Registration(ring_job(f"more{number}", [f"10.7.{number}.1", f"10.7.{number}.2"])) for number in range(3)]
-    fabric.saved = replace(fabric.saved, jobs=(*fabric.saved.jobs, *more))
+    fabric.saved = replace(fabric.saved, jobs={**fabric.saved.jobs, **registered(*more)})
     lowered = CONFIG.model_copy(update={"jobs": CONFIG.jobs.model_copy(update={"max_jobs": 2})})
     with pytest.raises(InvalidInput) as error:
         fabric.start(lowered)

@@ -31,6 +31,7 @@ from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import NARROW, RuleSet, Stage, stages_between
 from controller.tables.running_routes import Pins
+from tests.support.by_id import by_id
 from tests.support.fake_fabric import FABRIC_BPS, FakeFabric, ordered, ring_job
 from tests.support.fake_switch import Packet
 
@@ -155,7 +156,7 @@ def test_no_packet_is_lost_or_turns_between_any_two_plans_and_fabrics(
         watch.look()
         first_aid(connected, before, before.links.keys() - fabric.links, order, watch)
         routes = {flow: route for flow, which in choice.items() if (route := routed(fabric, flow, which))}
-        pins = derived_pins(fabric, jobs, routes, ())
+        pins = derived_pins(fabric, by_id(*jobs), routes, ())
         settle(connected, pipeline, fabric, pins, order, watch)
         assert {(p.src, p.dst) for p in watch.lost} == apart(fabric, RINGS["job1"])
 

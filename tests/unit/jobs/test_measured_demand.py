@@ -78,6 +78,11 @@ class Cluster:
         job = self.registry.report_connections(self.job, src, reported, self.registry.jobs[self.job].uid)
         self.demand.connections_changed(job, self.now)
 
+    def update(self, **change: Any) -> None:
+        job = self.registry.jobs[self.job]
+        self.registry.update(JobSpec.parse({**job.spec.model_dump(), **change}), job.uid)
+        self.demand.follow(self.registry.jobs, self.now)
+
     def train(self, seconds: float, traffic: Traffic, loss: float = 0.0, pause: bool = False) -> JobDemand:
         """Send, count, and judge every interval. Every packet is acknowledged, with SACK blocks where any is lost."""
         end = self.now + seconds
@@ -600,6 +605,46 @@ def test_an_amount_at_the_limit_does_not_go_back_and_forth() -> None:
 
 
 ACROSS = dict.fromkeys(((FOUR[0], FOUR[2]), (FOUR[2], FOUR[0]), (FOUR[1], FOUR[3]), (FOUR[3], FOUR[1])), float(M))
+
+
+@pytest.mark.parametrize(
+    ("announced", "traffic", "known"),
+    [
+        (spec(FOUR), RIGHT, DemandSource.CONFIRMED),
+        (spec(FOUR), REVERSED, DemandSource.MEASURED),
+        (spec(FOUR, []), RIGHT, DemandSource.MEASURED),
+        (spec(FOUR, [], reports_connections=True), RIGHT, DemandSource.MEASURED),
+    ],
+    ids=["right", "wrong", "observed", "observed by its connections"],
+)
+def test_another_lease_or_number_of_subflows_is_no_reason_to_measure_anew(
+    announced: JobSpec, traffic: Traffic, known: DemandSource
+) -> None:
+    cluster = Cluster(announced)
+    if announced.reports_connections:
+        for port, (src, dst) in enumerate(RIGHT):
+            cluster.connect(src, dst, port)
+    before = cluster.train(600, traffic)
+    assert before.source is known
+    for change in ({"lease_s": 99.0}, {"max_subflows": 4}, {"dealing": "even", "lease_s": 60.0}):
+        cluster.update(**change)
+        assert cluster.of_job is before
+    after = cluster.train(20, traffic)
+    assert (after.source, after.learning) == (known, False)
+    assert alike(shares(after), traffic)
+    anew = {"endpoints": ADDRESSES[1:5]} if announced.observed else {"transport": "roce_v2"}
+    cluster.update(**anew)
+    assert cluster.of_job.source is (DemandSource.LEARNING if announced.observed else DemandSource.DECLARED)
+
+
+def test_connections_whose_report_is_undone_are_those_before() -> None:
+    cluster = Cluster(spec(FOUR, [], reports_connections=True))
+    cluster.connect(FOUR[0], FOUR[1])
+    before = cluster.registry.known(cluster.job)
+    cluster.connect(FOUR[0], FOUR[1], 1001)
+    cluster.registry.restore(cluster.job, before)
+    cluster.demand.follow(cluster.registry.jobs, cluster.now)
+    assert {key[2:] for key in cluster.demand.counters.connections} == {(1000, 2000), (2000, 1000)}
 
 
 def test_what_other_jobs_sent_before_is_not_a_new_jobs() -> None:

@@ -25,6 +25,7 @@ from controller.jobs.job import Job
 from controller.jobs.messages import Connected, IterationTime, RegisterJob, Registration, SavedState
 from controller.jobs.registry import JobRegistry
 from controller.jobs.spec import JobId, JobSpec
+from tests.support.by_id import registered
 
 A = JobId("a")
 WALL = 1e9
@@ -253,7 +254,7 @@ def test_the_latest_of_the_ends_are_saved_and_are_the_same_until_there_are_other
     for number in range(MAX_SAVED + 2):
         ends.add(JobEnd(A, str(number), "", EndReason.DEREGISTERED, WALL))
     saved = ends.saved
-    assert list(saved) == [str(number) for number in range(2, MAX_SAVED + 2)]
+    assert saved.keys() == {str(number) for number in range(2, MAX_SAVED + 2)}
     assert ends.saved is saved
     ends.take_back("5")
     assert "5" not in ends.saved
@@ -277,7 +278,7 @@ def test_iterations_that_were_reported_before_are_not_counted_again(registry: Jo
 
 def test_saved_jobs_keep_their_owners(job: Job) -> None:
     restarted = JobRegistry(max_jobs=3)
-    assert restarted.take_saved(SavedState((job.registration,)), 1000.0) == []
+    assert restarted.take_saved(SavedState(registered(job.registration)), 1000.0) == []
     assert restarted.renew(A, job.uid, 1001.0) == 60.0
     assert restarted.jobs[A].registration == job.registration
 
@@ -289,7 +290,7 @@ def test_after_a_restart_owners_learn_how_their_registrations_ended(registry: Jo
     registry.register(RegisterJob(spec("b", (3, 4)), take_over=True), 0.0)
     restarted = JobRegistry(max_jobs=3)
     jobs = tuple(one.registration for one in registry.jobs.values())
-    assert restarted.take_saved(SavedState(jobs, ends=registry.ends.saved), 0.0) == []
+    assert restarted.take_saved(SavedState(registered(*jobs), ends=registry.ends.saved), 0.0) == []
     with pytest.raises(NotFound, match="was deregistered; another registration has its id now") as error:
         restarted.renew(A, job.uid, 1.0)
     assert error.value.reason is Gone.JOB_DEREGISTERED
@@ -306,7 +307,7 @@ def test_connections_of_saved_jobs_are_theirs_again() -> None:
     of_job = frozenset({Connected("10.0.0.1", 1, "10.0.0.2", 2), Connected("10.0.0.2", 3, "10.0.0.1", 4)})
     saved = Registration(spec(reports_connections=True))
     registry = JobRegistry(max_jobs=3)
-    assert registry.take_saved(SavedState((saved,), connections={A: of_job}), 0.0) == []
+    assert registry.take_saved(SavedState(registered(saved), connections={A: of_job}), 0.0) == []
     assert registry.connections == {A: of_job}
     assert len(registry.jobs[A].dividing.connections["10.0.0.1", "10.0.0.2"]) == 2
     other = registry.register(RegisterJob(spec("b", reports_connections=True)), 0.0)
@@ -316,11 +317,11 @@ def test_connections_of_saved_jobs_are_theirs_again() -> None:
 
 def test_saved_jobs_count_towards_the_limit_of_virtual_links() -> None:
     registry = JobRegistry(max_jobs=3, max_virtual_links=4)
-    assert registry.take_saved(SavedState((Registration(spec()),)), 0.0) == []
+    assert registry.take_saved(SavedState(registered(Registration(spec()))), 0.0) == []
     with pytest.raises(Exhausted, match="makes 3 virtual links; the other jobs have 2"):
         registry.register(RegisterJob(spec("b", (3, 4, 5))), 0.0)
     registry.register(RegisterJob(spec("b", (3, 4))), 0.0)
-    assert JobRegistry(3, 1).take_saved(SavedState((Registration(spec()),)), 0.0) == [
+    assert JobRegistry(3, 1).take_saved(SavedState(registered(Registration(spec()))), 0.0) == [
         "job 'a': job 'a' makes 2 virtual links; the other jobs have 0, and at most 1 are allowed "
         "(jobs.max_virtual_links)"
     ]
@@ -331,7 +332,7 @@ def test_every_saved_job_that_cannot_be_accepted_is_named() -> None:
     wrong = wrong.model_copy(update={"transfers": wrong.transfers * 40_000})
     specs = [spec("a"), spec("b"), wrong, spec("d", (7, 8)), spec("e", (9, 10)), spec("f", (11, 12))]
     connections = {JobId("d"): frozenset({Connected("10.0.0.7", 1, "10.0.0.8", 2)})}
-    saved = SavedState(tuple(map(Registration, specs)), connections=connections)
+    saved = SavedState(registered(*map(Registration, specs)), connections=connections)
     problems = JobRegistry(max_jobs=3).take_saved(saved, 0.0)
     starts = ["job 'b': job 'b' cannot announce", "job 'c': transfers: ", "job 'd': ", "job 'f': 3 jobs are"]
     assert [problem.startswith(start) for problem, start in zip(problems, starts, strict=True)] == [True] * 4

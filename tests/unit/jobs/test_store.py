@@ -26,6 +26,7 @@ from controller.jobs.messages import Connected, Registration, SavedState
 from controller.jobs.records import Key, Kind, changes, encode
 from controller.jobs.spec import JobId, JobSpec
 from controller.jobs.store import StateStore
+from tests.support.by_id import registered
 
 
 def spec(job_id: str) -> JobSpec:
@@ -87,7 +88,7 @@ def full() -> SavedState:
         }
     )
     return SavedState(
-        (job("b"), job("a", tenant="red", request_id="once"), Registration(transfers, "c-1", "", 1e9)),
+        registered(job("b"), job("a", tenant="red", request_id="once"), Registration(transfers, "c-1", "", 1e9)),
         Strategy.SHADOW,
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
         {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9))},
@@ -103,7 +104,7 @@ def test_saved_state_comes_back_equal(tmp_path: Path) -> None:
 
 def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path) -> None:
     before = full()
-    after = SavedState(before.jobs[1:], None, {}, {}, before.connections, before.ends)
+    after = SavedState(registered(*[*before.jobs.values()][1:]), None, {}, {}, before.connections, before.ends)
     changed = changes(before, after)
     assert {(key.kind, key.key): value for key, value in changed.items()} == {
         ("job", "b"): None,
@@ -117,7 +118,7 @@ def test_only_what_changed_is_written_and_what_is_gone_is_deleted(tmp_path: Path
 
 
 def test_revisions_are_counted_and_go_on_after_a_restart(tmp_path: Path) -> None:
-    written(tmp_path, SavedState((job("a"),)), SavedState((job("a"), job("b"))))
+    written(tmp_path, SavedState(registered(job("a"))), SavedState(registered(job("a"), job("b"))))
     store = StateStore(tmp_path)
     saved = store.load()
     assert saved.revision == 2
@@ -150,10 +151,10 @@ def test_a_json_state_is_taken_over_once_and_put_by(tmp_path: Path) -> None:
     )
     (tmp_path / "state.json").write_text(text)
     found = read(tmp_path)
-    (owned,) = found.jobs
+    (owned,) = found.jobs.values()
     assert uuid.UUID(owned.uid)
     registration = Registration(spec("a"), owned.uid, "", owned.registered_at)
-    assert found == SavedState((registration,), Strategy.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
+    assert found == SavedState(registered(registration), Strategy.PLANNED, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "state.json"], "reading changes nothing"
     written(tmp_path)
     (kept,), (again,) = read(tmp_path).jobs, read(tmp_path).jobs
@@ -200,13 +201,13 @@ def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Pa
     before = (tmp_path / "state.db").read_bytes()
     found = read(tmp_path)
     assert (tmp_path / "state.db").read_bytes() == before, "reading changes nothing"
-    assert [job.spec for job in found.jobs] == [spec("b"), spec("a")]
-    assert len({uuid.UUID(job.uid) for job in found.jobs}) == 2
+    assert [job.spec for job in found.jobs.values()] == [spec("b"), spec("a")]
+    assert len({uuid.UUID(job.uid) for job in found.jobs.values()}) == 2
     links = {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7),)}
     assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)}, links)
     written(tmp_path)
     kept = read(tmp_path)
-    assert [job.spec for job in kept.jobs] == [spec("b"), spec("a")]
+    assert [job.spec for job in kept.jobs.values()] == [spec("b"), spec("a")]
     assert kept == read(tmp_path), "each has one uid from now on"
     store = StateStore(tmp_path)
     before_last = store.load()
@@ -218,8 +219,8 @@ def test_a_database_of_format_2_is_taken_over_and_its_jobs_get_uids(tmp_path: Pa
 def test_a_database_of_format_3_is_taken_over_and_can_have_ends_then(tmp_path: Path) -> None:
     write_format(3, tmp_path, {("job", "a"): encode(Key(Kind.JOB, "a"), job("a"))})
     before = read(tmp_path)
-    assert before == SavedState((job("a"),))
-    ended = SavedState((), ends={"a-1": JobEnd(JobId("a"), "a-1", "", EndReason.DEREGISTERED, 1e9)})
+    assert before == SavedState(registered(job("a")))
+    ended = SavedState(ends={"a-1": JobEnd(JobId("a"), "a-1", "", EndReason.DEREGISTERED, 1e9)})
     store = StateStore(tmp_path)
     assert store.load() == before
     store.begin()
@@ -316,8 +317,8 @@ def states(count: int) -> list[SavedState]:
     draw = random.Random(5)
     found = [NOTHING]
     for number in range(count):
-        jobs = [one for one in found[-1].jobs if draw.random() > 0.2]
-        found.append(SavedState((*jobs, job(f"job{number}")), draw.choice(list(Strategy))))
+        jobs = [one for one in found[-1].jobs.values() if draw.random() > 0.2]
+        found.append(SavedState(registered(*jobs, job(f"job{number}")), draw.choice(list(Strategy))))
     return found
 
 
@@ -430,7 +431,7 @@ def test_commits_that_wait_together_share_one(tmp_path: Path) -> None:
     store.begin()
     done: list[Future[int | OSError]] = []
     for number in range(200):
-        after = SavedState((*before.jobs, job(f"job{number}")))
+        after = SavedState(registered(*before.jobs.values(), job(f"job{number}")))
         done.append(Future())
         store.commit(changes(before, after), done[-1].set_result)
         before = after
@@ -455,11 +456,11 @@ def test_a_database_that_is_read_only_for_a_time_takes_nothing_then_and_all_late
     before = store.load()
     store.begin()
     opened[-1].execute("PRAGMA query_only = ON")
-    refused = commit(store, before, SavedState((job("a"),)))
+    refused = commit(store, before, SavedState(registered(job("a"))))
     assert isinstance(refused, OSError)
     assert "readonly" in str(refused)
     opened[-1].execute("PRAGMA query_only = OFF")
-    after = SavedState((job("a"), job("b")))
+    after = SavedState(registered(job("a"), job("b")))
     assert commit(store, before, after) == 1
     store.close()
     assert read(tmp_path) == after
@@ -519,11 +520,11 @@ def test_the_owner_is_the_process_that_claimed_the_directory_last(tmp_path: Path
 
 def test_a_job_is_dropped_in_one_commit_with_all_that_is_saved_of_it(tmp_path: Path) -> None:
     before = full()
-    written(tmp_path, SavedState((job("b"),)), before)
+    written(tmp_path, SavedState(registered(job("b"))), before)
     store = StateStore(tmp_path)
     assert store.drop(["c", "a"]) == 3
     store.close()
-    assert read(tmp_path) == SavedState((job("b"),), before.strategy, before.shares, ends=before.ends)
+    assert read(tmp_path) == SavedState(registered(job("b")), before.strategy, before.shares, ends=before.ends)
 
 
 def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: Path) -> None:
@@ -536,7 +537,7 @@ def test_what_cannot_be_read_is_dropped_and_the_rest_stays_as_it_was(tmp_path: P
     store.drop(["a"])
     store.close()
     found = read(tmp_path)
-    assert [job.spec for job in found.jobs] == [spec("b")]
+    assert [job.spec for job in found.jobs.values()] == [spec("b")]
     assert found == SavedState(found.jobs, Strategy.SHADOW, {("10.0.0.1", "10.0.0.2"): (0.25, 0.75)})
 
 

@@ -28,6 +28,7 @@ from controller.planning.problem import (
     whole,
 )
 from controller.scenarios.fabrics import leaf_spine
+from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
 FABRIC = leaf_spine(3, 2, 2, 1e9, 2e9)
@@ -39,7 +40,7 @@ def job_of(job_id: str = "ring", ips: list[str] = RING, max_subflows: int = 1) -
     return JobRegistry(10).register(RegisterJob(ring_job(job_id, ips, max_subflows=max_subflows)), 0.0)
 
 
-def by_id(flows: tuple[Flow, ...]) -> dict[FlowId, Flow]:
+def by_flow(flows: tuple[Flow, ...]) -> dict[FlowId, Flow]:
     return {flow.id: flow for flow in flows}
 
 
@@ -66,7 +67,7 @@ def test_hosts_have_a_link_each_way_at_the_rate_of_their_port() -> None:
 
 def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
     job = job_of(max_subflows=2)
-    flow = by_id(Flows()([job], FABRIC.hosts, {}))[FLOW]
+    flow = by_flow(Flows()(by_id(job), FABRIC.hosts, {}))[FLOW]
     src, dst = FABRIC.hosts[FLOW.src_ip], FABRIC.hosts[FLOW.dst_ip]
     assert (flow.job_id, flow.max_subflows, flow.current) == (job.id, 2, None)
     assert (flow.src_leaf, flow.dst_leaf) == (src.at.dpid, dst.at.dpid)
@@ -77,18 +78,20 @@ def test_a_job_has_a_flow_per_pair_between_the_switches_of_its_hosts() -> None:
 def test_flows_follow_routes_hosts_and_jobs_and_are_the_same_objects_otherwise() -> None:
     derive, first, second = Flows(), job_of(), job_of("pair", ["10.0.0.2", "10.0.1.2"])
     route = whole(CandidatePaths(FABRIC, 64).between(Dpid(1), Dpid(2))[0])
-    before = by_id(derive([first, second], FABRIC.hosts, {}))
-    assert all(flow is before[flow.id] for flow in derive([first, second], FABRIC.hosts, {}))
+    before = by_flow(derive(by_id(first, second), FABRIC.hosts, {}))
+    assert all(flow is before[flow.id] for flow in derive(by_id(first, second), FABRIC.hosts, {}))
 
-    routed = by_id(derive([first, second], FABRIC.hosts, {FLOW: route}))
+    routed = by_flow(derive(by_id(first, second), FABRIC.hosts, {FLOW: route}))
     assert routed[FLOW] == replace(before[FLOW], current=route)
     assert {flow for flow in before if routed[flow].current != before[flow].current} == {FLOW}
-    assert by_id(derive([first, second], FABRIC.hosts, {}))[FLOW].current is None
+    assert by_flow(derive(by_id(first, second), FABRIC.hosts, {}))[FLOW].current is None
 
     moved = {**FABRIC.hosts, RING[0]: replace(FABRIC.hosts[RING[0]], at=PortRef(Dpid(3), PortNo(9)))}
-    assert by_id(derive([first, second], moved, {}))[FLOW].src_leaf == 3
-    assert by_id(derive([second], FABRIC.hosts, {})).keys() == {flow for flow in before if flow.src_ip not in RING}
-    assert by_id(derive([job_of(max_subflows=4)], FABRIC.hosts, {}))[FLOW].max_subflows == 4
+    assert by_flow(derive(by_id(first, second), moved, {}))[FLOW].src_leaf == 3
+    assert by_flow(derive(by_id(second), FABRIC.hosts, {})).keys() == {
+        flow for flow in before if flow.src_ip not in RING
+    }
+    assert by_flow(derive(by_id(job_of(max_subflows=4)), FABRIC.hosts, {}))[FLOW].max_subflows == 4
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=3, max_size=3), st.integers(1, 10**6))
@@ -117,7 +120,7 @@ def problem() -> Problem:
 
 
 def test_a_route_stands_while_all_of_its_links_do(problem: Problem) -> None:
-    flow = by_id(problem.flows)[FLOW]
+    flow = by_flow(problem.flows)[FLOW]
     first, second = problem.candidates(flow)
     split = (Subflow(first, 0.5), Subflow(second, 0.5))
     lost = {link: of for link, of in FABRIC.links.items() if link != second[1]}
@@ -132,8 +135,8 @@ def test_a_route_stands_while_all_of_its_links_do(problem: Problem) -> None:
 
 
 def test_a_problem_with_other_routes_is_the_same_otherwise(problem: Problem) -> None:
-    route = whole(problem.candidates(by_id(problem.flows)[FLOW])[0])
+    route = whole(problem.candidates(by_flow(problem.flows)[FLOW])[0])
     routed = problem.with_routes({FLOW: route})
-    assert by_id(routed.flows)[FLOW].current == route
+    assert by_flow(routed.flows)[FLOW].current == route
     assert routed.with_routes({}) == problem
     assert routed.generation == 7

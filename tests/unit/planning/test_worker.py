@@ -67,19 +67,21 @@ def test_a_request_is_answered_from_another_thread(planning: PlanningWorker, inb
     assert (answer.generation, answer.max_level) == (7, 1)
 
 
-def test_the_levels_of_the_running_routes_come_first_and_a_plan_with_its_verdict(
+def test_a_plan_comes_with_its_verdict_and_the_levels_of_the_routes_that_stay(
     planning: PlanningWorker, inbox: Inbox
 ) -> None:
     """Neither is left to the control loop."""
     planning.submit(request(7))
     planned = inbox.messages.get(timeout=DEADLINE_S)
-    running = inbox.levels.get_nowait()
-    assert (running.generation, set(running.of_job)) == (7, {flow.job_id for flow in request(7).problem.flows})
     assert planned.verdict
     assert planned.verdict.decision.adopt
     assert planned.verdict.phase_levels
-    planning.submit(WorkOutLevels(request(8).problem, draws=2))
-    assert inbox.levels.get(timeout=DEADLINE_S).generation == 8
+    planning.submit(replace(request(8), installs=False))
+    running = inbox.levels.get(timeout=DEADLINE_S)
+    assert (running.generation, set(running.of_job)) == (8, {flow.job_id for flow in request(8).problem.flows})
+    assert inbox.messages.get_nowait().answer.generation == 8
+    planning.submit(WorkOutLevels(request(9).problem, draws=2))
+    assert inbox.levels.get(timeout=DEADLINE_S).generation == 9
     assert inbox.messages.empty()
 
 

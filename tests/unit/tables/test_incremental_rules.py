@@ -20,6 +20,7 @@ from controller.tables.pinned_table import Pin
 from controller.tables.pipeline import Pipeline, PipelineSettings
 from controller.tables.rules import RuleSet, mods_between
 from controller.tables.running_routes import LostLinks, Pins, RunningRoutes
+from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
 FABRIC = leaf_spine(4, 3, 4, 1e9, 1e9)
@@ -99,7 +100,7 @@ class Scene:
 
     def _route(self) -> None:
         known = [job for job in self._jobs if all(ip in self.fabric.hosts for pair in job.pairs for ip in pair)]
-        flows = Flows()(known, self.fabric.hosts, {})
+        flows = Flows()(by_id(*known), self.fabric.hosts, {})
         problem = Problem(1, capacities(FABRIC.links, FABRIC.hosts, {}), CandidatePaths(FABRIC, 64), flows)
         kept = {flow.id: self.routes[flow.id] for flow in flows if flow.id in self.routes}
         for flow in self.draw.sample(flows, min(len(flows), 4)):
@@ -111,7 +112,7 @@ class Scene:
 
 def derived(fabric: Fabric, pins: Pins, pipeline: Pipeline, scene: Scene) -> tuple[list[Pin], dict[Dpid, RuleSet]]:
     routes: Routes = scene.routes
-    found = pins(fabric, scene.jobs, routes, scene.orphans)
+    found = pins(fabric, by_id(*scene.jobs), routes, scene.orphans)
     return sorted(found, key=repr), dict(pipeline.desired(fabric, found, {}))
 
 
@@ -146,7 +147,7 @@ def test_what_follows_from_routes_is_what_follows_from_all_of_them(seed: int) ->
         assert running.routes == routes
         hosts = scene.fabric.hosts
         ready = [job for job in scene.jobs if hosts.keys() >= job.addresses]
-        assert flows(ready, hosts, running.routes) == Flows()(ready, hosts, routes)
+        assert flows(by_id(*ready), hosts, running.routes) == Flows()(by_id(*ready), hosts, routes)
         used = {link for route in routes.values() for path, _ in route for link in path}
         assert lost(running.routes, scene.fabric.links) == used - scene.fabric.links.keys()
         assert running.shares == {
@@ -162,10 +163,10 @@ def _copied(rules: RuleSet) -> RuleSet:
 def test_a_job_that_comes_makes_no_rule_of_another_job_anew() -> None:
     registry, pins, pipeline = JobRegistry(10), Pins(), Pipeline(SETTINGS)
     registry.register(RegisterJob(ring_job("a", IPS[:6])), 0.0)
-    before = pins(FABRIC, registry.jobs.values(), {}, ())
+    before = pins(FABRIC, registry.jobs, {}, ())
     rules = pipeline.desired(FABRIC, before, {})
     registry.register(RegisterJob(ring_job("b", IPS[1::4])), 0.0)
-    after = pins(FABRIC, registry.jobs.values(), {}, ())
+    after = pins(FABRIC, registry.jobs, {}, ())
     assert after.of["a"] is before.of["a"]
     now = pipeline.desired(FABRIC, after, {})
     for dpid in FABRIC.switches:

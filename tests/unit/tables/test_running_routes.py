@@ -26,6 +26,7 @@ from controller.tables.running_routes import (
     parts_of,
     possible_links,
 )
+from tests.support.by_id import by_id
 from tests.support.fake_fabric import ring_job
 
 SETTINGS = PipelineSettings(punt_rate_pps=50, leaf_prefix_length=24)
@@ -58,7 +59,7 @@ def without(*links: LinkId) -> Fabric:
 
 
 def installed(job: Job, routes: Routes, fabric: Fabric = FABRIC) -> Mapping[Dpid, RuleSet]:
-    return Pipeline(SETTINGS).desired(fabric, Pins()(fabric, [job], routes, ()), {})
+    return Pipeline(SETTINGS).desired(fabric, Pins()(fabric, by_id(job), routes, ()), {})
 
 
 # ---- adoption
@@ -158,11 +159,11 @@ def test_acknowledgements_keep_their_cables_while_one_of_them_is_lost() -> None:
     spec = ring_job("job", [*FLOW.pair], max_subflows=1)
     one_way = replace(JobRegistry(10).register(RegisterJob(spec), 0.0), pairs=frozenset([FLOW.pair]))
     derive, routes = Pins(), {FLOW: whole(FIRST)}
-    before = derive(FABRIC, [one_way], routes, ())
+    before = derive(FABRIC, by_id(one_way), routes, ())
     assert {pin.flow for pin in before} == {FLOW, BACK}
     assert all(pin.path for pin in before)
-    assert derive(without(FIRST[1]), [one_way], routes, ()) == before
-    assert derive(FABRIC, [one_way], routes, ()) == before
+    assert derive(without(FIRST[1]), by_id(one_way), routes, ()) == before
+    assert derive(FABRIC, by_id(one_way), routes, ()) == before
 
 
 def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None:
@@ -174,15 +175,15 @@ def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None
     links = {key: link for key, link in FABRIC.links.items() if key != LinkId(*there.dst)}
     moved = {down: replace(there, dst=port), LinkId(*port): replace(there, src=port, dst=there.src)}
     derive, routes = Pins(), {FLOW: whole(FIRST)}
-    derive(FABRIC, [one_way], routes, ())
-    pins = derive(replace(FABRIC, links={**links, **moved}), [one_way], routes, ())
+    derive(FABRIC, by_id(one_way), routes, ())
+    pins = derive(replace(FABRIC, links={**links, **moved}), by_id(one_way), routes, ())
     assert [pin.path for pin in pins if pin.flow == BACK] == [(LinkId(*port), LinkId(*FABRIC.links[up].dst))]
 
 
 def test_orphans_stand_beside_the_pins_of_jobs_where_both_hosts_are_known() -> None:
     orphan = Pin(FlowId("10.0.0.2", "10.0.1.2"), 5, SECOND)
     taken, nowhere = replace(orphan, flow=FLOW), replace(orphan, flow=FlowId("10.0.0.2", "10.9.9.9"))
-    pins = Pins()(FABRIC, [job_of("job")], {FLOW: whole(FIRST)}, (orphan, taken, nowhere))
+    pins = Pins()(FABRIC, by_id(job_of("job")), {FLOW: whole(FIRST)}, (orphan, taken, nowhere))
     assert [pin for pin in pins if pin.owner == 5] == [orphan]
 
 

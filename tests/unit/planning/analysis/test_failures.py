@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from controller.errors import SignalboxError
 from controller.fabric.topology import Fabric, Host, PortNo, PortRef
 from controller.planning.analysis.failures import analyse_failures, cases, failed, single_failures
-from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FailureKind, Network
+from controller.planning.analysis.requests import AnalyseFailures, FabricNames, FailureKind, FlowEnds, Network
 from controller.planning.analysis.results import Case, FailureAnalysis
 from controller.planning.bounds import level_bounds
 from controller.planning.efficiency import job_levels
@@ -218,7 +218,7 @@ def test_the_worst_comes_first_and_flows_that_are_cut_off_are_worst_of_all() -> 
     flows = [*demo_flows_between_whole_leaves(), flow("edge", (3, 9), (1, 9), RATE / 2)]
     found = analysed(running(problem_of(fabric, flows)), fabric)
     first, *rest = found.outcomes
-    assert first.lost == ("10.0.3.9>10.0.1.9 (s3>s1)",)
+    assert first.lost == (FlowEnds("10.0.3.9", "10.0.1.9", "s3", "s1"),)
     keys = [outcome.severity for outcome in found.outcomes]
     assert keys == sorted(keys, reverse=True)
     assert not rest[-1].lost
@@ -247,7 +247,7 @@ def test_the_planner_improves_on_the_repair() -> None:
     problem = pinned(problem, {f.id: whole(problem.candidates(f)[spine]) for spine, f in enumerate(flows)})
     outcomes = {f.name: outcome for outcome in analysed(problem, fabric).outcomes for f in outcome.case.failures}
     improved = outcomes["s1:s101"]
-    assert (improved.computed, improved.repaired_level, improved.level, improved.bound) == ("plan", 2, 1, 1)
+    assert (improved.basis, improved.repaired_level, improved.level, improved.bound) == ("plan", 2, 1, 1)
     assert (improved.rerouted, improved.moved) == ((0, 1), 1)
 
 
@@ -267,7 +267,7 @@ def test_split_flows_share_what_is_left() -> None:
 
 def test_when_the_time_is_over_only_bounds_are_computed(full: Problem, fabric: Fabric) -> None:
     found = analyse_failures(request(full, fabric, within_s=0.0))
-    assert {outcome.computed for outcome in found.outcomes} == {"bound"}
+    assert {outcome.basis for outcome in found.outcomes} == {"bound"}
     assert all(outcome.level is None and outcome.ecmp is None and not outcome.proven for outcome in found.outcomes)
     assert len(found.felt) == len(found.outcomes)
 

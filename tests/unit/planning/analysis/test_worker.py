@@ -108,8 +108,9 @@ def test_jobs_that_cannot_be_analysed(fabric: FakeFabric) -> None:
     with pytest.raises(NotFound, match="there is no job 'nix'; jobs: job0, job1, job2"):
         analysed_job(fabric, "nix")
     fabric.send(RegisterJob(ring_job("late", ["10.0.1.1", "10.0.9.9"])))
-    with pytest.raises(Conflict, match=r"job 'late' waits for 10\.0\.9\.9"):
+    with pytest.raises(Conflict, match=r"job 'late' waits for 10\.0\.9\.9") as error:
         analysed_job(fabric, "late")
+    assert error.value.about == {"jobId": "late", "missingHosts": "10.0.9.9"}
     empty = FakeFabric()
     empty.start(CONFIG)
     with pytest.raises(NotFound, match="no job is announced"):
@@ -186,8 +187,9 @@ def test_too_many_requests_are_refused(fabric: FakeFabric, monkeypatch: pytest.M
     for reply in replies:
         worker.submit(request, reply)
     assert not replies[0].done()
-    with pytest.raises(Exhausted, match="requests wait already"):
+    with pytest.raises(Exhausted, match="requests wait already") as error:
         replies[1].result(timeout=0)
+    assert error.value.about["limit"] == "waiting_analyses"
     worker.stop()
 
 

@@ -32,6 +32,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
     ERROR_REASON_CONCURRENT_UPDATE: _ClassVar[ErrorReason]
     ERROR_REASON_NOT_KNOWN_YET: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_SUCH_METHOD: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -93,20 +94,20 @@ class JobEndReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     JOB_END_REASON_LEASE_RAN_OUT: _ClassVar[JobEndReason]
     JOB_END_REASON_TAKEN_OVER: _ClassVar[JobEndReason]
 
-class Certificate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class PlanCertificate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    CERTIFICATE_UNSPECIFIED: _ClassVar[Certificate]
-    CERTIFICATE_OPTIMAL: _ClassVar[Certificate]
-    CERTIFICATE_GAP: _ClassVar[Certificate]
-    CERTIFICATE_HEURISTIC: _ClassVar[Certificate]
+    PLAN_CERTIFICATE_UNSPECIFIED: _ClassVar[PlanCertificate]
+    PLAN_CERTIFICATE_OPTIMAL: _ClassVar[PlanCertificate]
+    PLAN_CERTIFICATE_GAP: _ClassVar[PlanCertificate]
+    PLAN_CERTIFICATE_HEURISTIC: _ClassVar[PlanCertificate]
 
-class Scheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class RoutingScheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    SCHEME_UNSPECIFIED: _ClassVar[Scheme]
-    SCHEME_ECMP: _ClassVar[Scheme]
-    SCHEME_GREEDY: _ClassVar[Scheme]
-    SCHEME_EDGE_COLORING: _ClassVar[Scheme]
-    SCHEME_FIRST_FIT: _ClassVar[Scheme]
+    ROUTING_SCHEME_UNSPECIFIED: _ClassVar[RoutingScheme]
+    ROUTING_SCHEME_ECMP: _ClassVar[RoutingScheme]
+    ROUTING_SCHEME_GREEDY: _ClassVar[RoutingScheme]
+    ROUTING_SCHEME_EDGE_COLORING: _ClassVar[RoutingScheme]
+    ROUTING_SCHEME_FIRST_FIT: _ClassVar[RoutingScheme]
 
 class Strategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -170,12 +171,12 @@ class FailureKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILURE_KIND_CABLE: _ClassVar[FailureKind]
     FAILURE_KIND_BUNDLE: _ClassVar[FailureKind]
 
-class Computed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+class OutcomeBasis(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    COMPUTED_UNSPECIFIED: _ClassVar[Computed]
-    COMPUTED_PLAN: _ClassVar[Computed]
-    COMPUTED_REPAIR: _ClassVar[Computed]
-    COMPUTED_BOUND: _ClassVar[Computed]
+    OUTCOME_BASIS_UNSPECIFIED: _ClassVar[OutcomeBasis]
+    OUTCOME_BASIS_PLAN: _ClassVar[OutcomeBasis]
+    OUTCOME_BASIS_REPAIR: _ClassVar[OutcomeBasis]
+    OUTCOME_BASIS_BOUND: _ClassVar[OutcomeBasis]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_NO_SUCH_JOB: ErrorReason
@@ -194,6 +195,7 @@ ERROR_REASON_TOO_SLOW: ErrorReason
 ERROR_REASON_INTERNAL: ErrorReason
 ERROR_REASON_CONCURRENT_UPDATE: ErrorReason
 ERROR_REASON_NOT_KNOWN_YET: ErrorReason
+ERROR_REASON_NO_SUCH_METHOD: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm
@@ -233,15 +235,15 @@ JOB_END_REASON_UNSPECIFIED: JobEndReason
 JOB_END_REASON_DEREGISTERED: JobEndReason
 JOB_END_REASON_LEASE_RAN_OUT: JobEndReason
 JOB_END_REASON_TAKEN_OVER: JobEndReason
-CERTIFICATE_UNSPECIFIED: Certificate
-CERTIFICATE_OPTIMAL: Certificate
-CERTIFICATE_GAP: Certificate
-CERTIFICATE_HEURISTIC: Certificate
-SCHEME_UNSPECIFIED: Scheme
-SCHEME_ECMP: Scheme
-SCHEME_GREEDY: Scheme
-SCHEME_EDGE_COLORING: Scheme
-SCHEME_FIRST_FIT: Scheme
+PLAN_CERTIFICATE_UNSPECIFIED: PlanCertificate
+PLAN_CERTIFICATE_OPTIMAL: PlanCertificate
+PLAN_CERTIFICATE_GAP: PlanCertificate
+PLAN_CERTIFICATE_HEURISTIC: PlanCertificate
+ROUTING_SCHEME_UNSPECIFIED: RoutingScheme
+ROUTING_SCHEME_ECMP: RoutingScheme
+ROUTING_SCHEME_GREEDY: RoutingScheme
+ROUTING_SCHEME_EDGE_COLORING: RoutingScheme
+ROUTING_SCHEME_FIRST_FIT: RoutingScheme
 STRATEGY_UNSPECIFIED: Strategy
 STRATEGY_ECMP: Strategy
 STRATEGY_PLANNED: Strategy
@@ -283,10 +285,10 @@ FAILURE_KIND_UNSPECIFIED: FailureKind
 FAILURE_KIND_SPINE: FailureKind
 FAILURE_KIND_CABLE: FailureKind
 FAILURE_KIND_BUNDLE: FailureKind
-COMPUTED_UNSPECIFIED: Computed
-COMPUTED_PLAN: Computed
-COMPUTED_REPAIR: Computed
-COMPUTED_BOUND: Computed
+OUTCOME_BASIS_UNSPECIFIED: OutcomeBasis
+OUTCOME_BASIS_PLAN: OutcomeBasis
+OUTCOME_BASIS_REPAIR: OutcomeBasis
+OUTCOME_BASIS_BOUND: OutcomeBasis
 
 class JobSpec(_message.Message):
     __slots__ = ("job_id", "endpoints", "groups", "collectives", "lease", "max_subflows", "transport", "transfers", "library", "dealing", "rails", "reports_connections")
@@ -705,16 +707,16 @@ class Link(_message.Message):
     def __init__(self, src: _Optional[_Union[PortRef, _Mapping]] = ..., dst: _Optional[_Union[PortRef, _Mapping]] = ..., name: _Optional[str] = ..., capacity_bps: _Optional[float] = ..., rate_bps: _Optional[float] = ..., background_bps: _Optional[float] = ...) -> None: ...
 
 class Host(_message.Message):
-    __slots__ = ("ip", "mac", "at", "switch")
+    __slots__ = ("ip", "mac", "at", "switch_name")
     IP_FIELD_NUMBER: _ClassVar[int]
     MAC_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
-    SWITCH_FIELD_NUMBER: _ClassVar[int]
+    SWITCH_NAME_FIELD_NUMBER: _ClassVar[int]
     ip: str
     mac: str
     at: PortRef
-    switch: str
-    def __init__(self, ip: _Optional[str] = ..., mac: _Optional[str] = ..., at: _Optional[_Union[PortRef, _Mapping]] = ..., switch: _Optional[str] = ...) -> None: ...
+    switch_name: str
+    def __init__(self, ip: _Optional[str] = ..., mac: _Optional[str] = ..., at: _Optional[_Union[PortRef, _Mapping]] = ..., switch_name: _Optional[str] = ...) -> None: ...
 
 class GetFabricRequest(_message.Message):
     __slots__ = ()
@@ -758,13 +760,13 @@ class WatchFabricResponse(_message.Message):
     resume_token: str
     def __init__(self, snapshot: _Optional[bool] = ..., switches: _Optional[_Iterable[_Union[Switch, _Mapping]]] = ..., links: _Optional[_Iterable[_Union[Link, _Mapping]]] = ..., hosts: _Optional[_Iterable[_Union[Host, _Mapping]]] = ..., switches_gone: _Optional[_Iterable[int]] = ..., links_gone: _Optional[_Iterable[_Union[PortRef, _Mapping]]] = ..., hosts_gone: _Optional[_Iterable[str]] = ..., resume_token: _Optional[str] = ...) -> None: ...
 
-class SchemeLevel(_message.Message):
+class RoutingSchemeLevel(_message.Message):
     __slots__ = ("scheme", "level")
     SCHEME_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
-    scheme: Scheme
+    scheme: RoutingScheme
     level: float
-    def __init__(self, scheme: _Optional[_Union[Scheme, str]] = ..., level: _Optional[float] = ...) -> None: ...
+    def __init__(self, scheme: _Optional[_Union[RoutingScheme, str]] = ..., level: _Optional[float] = ...) -> None: ...
 
 class Pair(_message.Message):
     __slots__ = ("src", "dst")
@@ -806,7 +808,7 @@ class Plan(_message.Message):
     max_level: float
     bound: float
     gap: float
-    certificate: Certificate
+    certificate: PlanCertificate
     levels_proven: int
     solver: str
     moves: int
@@ -817,8 +819,8 @@ class Plan(_message.Message):
     unrouted: _containers.RepeatedCompositeFieldContainer[Pair]
     installed: bool
     subflows: int
-    schemes: _containers.RepeatedCompositeFieldContainer[SchemeLevel]
-    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[Certificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[SchemeLevel, _Mapping]]] = ...) -> None: ...
+    schemes: _containers.RepeatedCompositeFieldContainer[RoutingSchemeLevel]
+    def __init__(self, generation: _Optional[int] = ..., max_level: _Optional[float] = ..., bound: _Optional[float] = ..., gap: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., levels_proven: _Optional[int] = ..., solver: _Optional[str] = ..., moves: _Optional[int] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., plan_time: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., jobs: _Optional[_Iterable[_Union[PlannedJob, _Mapping]]] = ..., routes: _Optional[_Iterable[_Union[PlannedRoute, _Mapping]]] = ..., unrouted: _Optional[_Iterable[_Union[Pair, _Mapping]]] = ..., installed: _Optional[bool] = ..., subflows: _Optional[int] = ..., schemes: _Optional[_Iterable[_Union[RoutingSchemeLevel, _Mapping]]] = ...) -> None: ...
 
 class PlannedRoute(_message.Message):
     __slots__ = ("job_id", "route")
@@ -1066,11 +1068,11 @@ class FoundRoutes(_message.Message):
     level: float
     worst_level: float
     worst_bound: float
-    certificate: Certificate
+    certificate: PlanCertificate
     best_for_all: bool
     moves: int
     most_pieces: int
-    def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[Certificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
+    def __init__(self, level: _Optional[float] = ..., worst_level: _Optional[float] = ..., worst_bound: _Optional[float] = ..., certificate: _Optional[_Union[PlanCertificate, str]] = ..., best_for_all: _Optional[bool] = ..., moves: _Optional[int] = ..., most_pieces: _Optional[int] = ...) -> None: ...
 
 class WhatIfRequest(_message.Message):
     __slots__ = ("kinds", "top", "within")
@@ -1109,8 +1111,20 @@ class NetworkLevels(_message.Message):
     bound: float
     integer_bound: float
     ecmp_level: EcmpLevels
-    unrouted: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., unrouted: _Optional[_Iterable[str]] = ...) -> None: ...
+    unrouted: _containers.RepeatedCompositeFieldContainer[FlowEnds]
+    def __init__(self, level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., unrouted: _Optional[_Iterable[_Union[FlowEnds, _Mapping]]] = ...) -> None: ...
+
+class FlowEnds(_message.Message):
+    __slots__ = ("src", "dst", "src_leaf", "dst_leaf")
+    SRC_FIELD_NUMBER: _ClassVar[int]
+    DST_FIELD_NUMBER: _ClassVar[int]
+    SRC_LEAF_FIELD_NUMBER: _ClassVar[int]
+    DST_LEAF_FIELD_NUMBER: _ClassVar[int]
+    src: str
+    dst: str
+    src_leaf: str
+    dst_leaf: str
+    def __init__(self, src: _Optional[str] = ..., dst: _Optional[str] = ..., src_leaf: _Optional[str] = ..., dst_leaf: _Optional[str] = ...) -> None: ...
 
 class EcmpLevels(_message.Message):
     __slots__ = ("mean", "p95")
@@ -1121,11 +1135,11 @@ class EcmpLevels(_message.Message):
     def __init__(self, mean: _Optional[float] = ..., p95: _Optional[float] = ...) -> None: ...
 
 class FailureOutcome(_message.Message):
-    __slots__ = ("kind", "example", "failures", "computed", "level", "repaired_level", "bound", "integer_bound", "proven", "ecmp_level", "lost", "rerouted_fewest", "rerouted_most", "moved")
+    __slots__ = ("kind", "example", "failures", "basis", "level", "repaired_level", "bound", "integer_bound", "proven", "ecmp_level", "lost", "rerouted_fewest", "rerouted_most", "moved")
     KIND_FIELD_NUMBER: _ClassVar[int]
     EXAMPLE_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
-    COMPUTED_FIELD_NUMBER: _ClassVar[int]
+    BASIS_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     REPAIRED_LEVEL_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -1139,18 +1153,18 @@ class FailureOutcome(_message.Message):
     kind: FailureKind
     example: str
     failures: _containers.RepeatedScalarFieldContainer[str]
-    computed: Computed
+    basis: OutcomeBasis
     level: float
     repaired_level: float
     bound: float
     integer_bound: float
     proven: bool
     ecmp_level: EcmpLevels
-    lost: _containers.RepeatedScalarFieldContainer[str]
+    lost: _containers.RepeatedCompositeFieldContainer[FlowEnds]
     rerouted_fewest: int
     rerouted_most: int
     moved: int
-    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., computed: _Optional[_Union[Computed, str]] = ..., level: _Optional[float] = ..., repaired_level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., lost: _Optional[_Iterable[str]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[FailureKind, str]] = ..., example: _Optional[str] = ..., failures: _Optional[_Iterable[str]] = ..., basis: _Optional[_Union[OutcomeBasis, str]] = ..., level: _Optional[float] = ..., repaired_level: _Optional[float] = ..., bound: _Optional[float] = ..., integer_bound: _Optional[float] = ..., proven: _Optional[bool] = ..., ecmp_level: _Optional[_Union[EcmpLevels, _Mapping]] = ..., lost: _Optional[_Iterable[_Union[FlowEnds, _Mapping]]] = ..., rerouted_fewest: _Optional[int] = ..., rerouted_most: _Optional[int] = ..., moved: _Optional[int] = ...) -> None: ...
 
 class UnfeltFailures(_message.Message):
     __slots__ = ("kind", "failures")
