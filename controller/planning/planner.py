@@ -40,6 +40,10 @@ from controller.planning.whole_flows import search as whole_search
 log = structlog.get_logger(__name__)
 
 
+_ROUNDING = 1e-6
+"""Demands that differ by less (relative) make no difference between levels."""
+
+
 class Fault(Exception):
     """There is no plan; the message says why."""
 
@@ -170,7 +174,9 @@ def aligned_cutting(problem: Problem, most: int | None) -> dict[FlowId, Route] |
     form. ``most``: flows that may move."""
     crossing = [flow for flow in problem.flows if flow.src_leaf != flow.dst_leaf]
     pieces = min((flow.max_subflows for flow in crossing), default=1)
-    lanes = find_lanes(problem) if pieces > 1 and _alike(crossing) else None
+    demands = [max((bps for _, bps in flow.demand_bps), default=0.0) for flow in crossing]
+    alike = pieces > 1 and min(demands) >= max(demands) * (1 - _ROUNDING)
+    lanes = find_lanes(problem) if alike else None
     routes = cut_aligned(problem, crossing, lanes, pieces, most) if lanes else None
     if routes is None:
         return None
