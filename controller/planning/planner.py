@@ -38,10 +38,6 @@ from controller.planning.whole_flows import search as whole_search
 log = structlog.get_logger(__name__)
 
 
-_ROUNDING = 1e-6
-"""Demands that differ by less (relative) make no difference between levels."""
-
-
 class Fault(Exception):
     """There is no plan; the message says why."""
 

@@ -102,9 +102,9 @@ def _draft(part: Problem, routes: Routes) -> Draft:
 
 
 def _of_all(bounds: Bounds, proven: Sequence[float]) -> tuple[float, ...]:
-    """Lower bounds of all jobs' sorted levels, from those of a part: as many jobs as it says have its worst level. Where
-    that is above the first entry of ``bounds.vector`` the other entries hold no more: they are of routings that reach
-    the first; each job's own bound does."""
+    """Lower bounds of all jobs' sorted levels, from those of a part: as many jobs as it says have its worst level.
+    Where that is above the first entry of ``bounds.vector`` the other entries do not hold: they are of routings that
+    reach the first. Each job's own bound does."""
     worst = proven[0] if proven else 1.0
     if not bounds.vector or worst <= bounds.vector[0]:
         return bounds.vector
