@@ -96,6 +96,8 @@ def serve(
     """
     settings = config.load(config_file)
     preflight.check(settings)
+    if check or standby:
+        preflight.check_saved(settings)
     if check:
         preflight.check_dates(settings)
         typer.echo("the configuration is valid")

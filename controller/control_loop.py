@@ -46,7 +46,7 @@ class ControlLoop:
     def unfinished(self) -> bool:
         """Work is left that waits for nothing: ``handle`` is to be called again at once."""
         phases = self.state.phases
-        return self.derived.pins_due() and not (phases.adopting or phases.urgent)
+        return self.derived.pins_due() and not (phases.adopting or phases.urgent or self.state.sync.busy)
 
     @property
     def urgent(self) -> bool:
@@ -57,7 +57,7 @@ class ControlLoop:
         """Take in what has happened since the last call, in order, and return what follows from all of it together.
         Errors of a request become its reply; anything else that raises is a bug."""
         s = self.state
-        if self.unfinished:
+        if self.unfinished:  # the next pins: those before are with the switches, or the last stages would wait for good
             self.derived.next_pins()
             self._pending |= at_once(Work.RULES)
         taken = self._take(messages, now)

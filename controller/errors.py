@@ -109,6 +109,10 @@ class ConcurrentUpdate(Conflict):
     """The job was updated at the same time: the request is to be made anew from what it is now."""
 
 
+class NotAnnounced(Conflict):
+    """The job did not announce that it reports its connections."""
+
+
 class NotKnownYet(Conflict):
     """What the answer depends on is not known yet."""
 
@@ -175,6 +179,8 @@ _WORDS: Mapping[str, str] = {
     "string_pattern_mismatch": "must match {pattern}",
 }
 
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
+
 _LENGTHS: Mapping[str, str] = {
     "too_long": "at most {max_length} {what} are allowed (given: {actual_length})",
     "too_short": "at least {min_length} {what} are needed (given: {actual_length})",
@@ -209,7 +215,8 @@ def _message(error: Any, model: type[BaseModel]) -> str:
         message = f"must be an object or table with the fields {_fields(model, location)}"
     else:
         message = _WORDS[kind].format_map(context) if kind in _WORDS else error["msg"]
-    shown = repr(error["input"])
+    unit = " s" if kind in _BOUNDS and str(location[-1]).endswith("_s") else ""
+    message, shown = message + unit, repr(error["input"]) + unit
     hidden = kind == "missing" or model.model_config.get("hide_input_in_errors") or len(shown) > MAX_SHOWN_CHARS
     return message if hidden else f"{message} (given: {shown})"
 

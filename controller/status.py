@@ -178,8 +178,8 @@ class Status:
         return len(self.target.blocked) if self.target else 0
 
     @property
-    def network_efficiency(self) -> float:
-        """Over the jobs whose level is known."""
+    def network_efficiency(self) -> float | None:
+        """Over the jobs whose level is known; None without any."""
         return network_efficiency(job.level for job in self.jobs.values() if job.level)
 
 

@@ -24,7 +24,7 @@ from controller.api.mapping import duration, message_of, number_of, path_in_prot
 from controller.api.pb.signalbox.v1 import signalbox_pb2 as pb
 from controller.api.pb.signalbox.v1 import signalbox_pb2_grpc as pb_grpc
 from controller.config import Strategy
-from controller.errors import SignalboxError, Unavailable
+from controller.errors import NotFound, SignalboxError, Unavailable
 from controller.jobs.messages import Connected, IterationTime
 from controller.jobs.spec import JobId, JobSpec
 from controller.planning.analysis.requests import FailureKind
@@ -136,14 +136,21 @@ class Client:
         self, spec: JobSpec, *, lease_token: str | None = None, request_id: str = "", take_over: bool = False
     ) -> Registered:
         """Announce a job; the same spec again, with its lease token or the same ``request_id``, renews its lease.
-        Without a ``request_id`` it is the same for all registrations of a job by this client. Raises ``AlreadyExists``
-        when the id belongs to another registration, which ``take_over`` ends, and ``Conflict``."""
+        A ``request_id`` names one registration for good: give another one to register again. Without one the client
+        makes one, and repeats it until a call for the job is answered. Raises ``AlreadyExists`` when the job's id
+        belongs to another registration, which ``take_over`` ends; ``NotFound`` with how it ended when the registration
+        that the request made is over; and ``Conflict``."""
         request_id = request_id or self._request_ids.setdefault(spec.job_id, str(uuid4()))
         token = self._token(spec.job_id, lease_token)
         request = pb.RegisterJobRequest(
             spec=convert.spec_message(spec), lease_token=token, request_id=request_id, take_over=take_over
         )
-        response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
+        try:
+            response: pb.RegisterJobResponse = self._call(self._jobs.RegisterJob, request)
+        except NotFound:
+            self._request_ids.pop(spec.job_id, None)
+            raise
+        self._request_ids.pop(spec.job_id, None)
         self._tokens[spec.job_id] = response.lease_token
         return Registered(response.job, response.lease_token)
 

@@ -177,8 +177,10 @@ def strategy(value: pb.Strategy) -> Strategy:
 
 def _in_proto_words(problem: FieldProblem) -> FieldProblem:
     path, enum = path_in_proto(pb.JobSpec, problem.path)
-    message = "choose one of " + ", ".join(names(enum)) if enum else problem.message
-    return replace(problem, path=path, message=message)
+    if enum is None:
+        return replace(problem, path=path)
+    _, given, value = problem.message.partition(" (given: ")
+    return FieldProblem(path, f"choose one of {', '.join(names(enum))}{given}{value}")
 
 
 # ---- to the wire
@@ -201,6 +203,7 @@ def job_message(job: JobStatus, now: float, demand: JobDemand | None = None, wit
         virtual_links=len(job.routes),
         level=job.level or None,
         efficiency_predicted=job.efficiency_predicted or None,
+        prediction_withheld=job.prediction_withheld if job.level else "",
         efficiency_measured=job.efficiency_measured or None,
         ideal_communication=_known(job.ideal_communication_s),
         last_iteration_index=job.last_index if job.last_index >= 0 else None,
@@ -290,7 +293,6 @@ def status_message(status: Status, now: float, unix_now: float, version: str) ->
         counters_age=None if status.counters_at is None else duration(now - status.counters_at),
         alarms=[alarm_message(alarm, unix_now - now) for alarm in oldest_first],
         jobs_differing=sum(demand.difference is not None for demand in status.demands.values()),
-        network_efficiency=status.network_efficiency if status.jobs else None,
         jobs_learning=sum(demand.learning for demand in status.demands.values()),
     )
 

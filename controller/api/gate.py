@@ -20,7 +20,7 @@ from controller.api.errors import code_of
 from controller.api.guard import Context, Handler
 from controller.api.identities import Caller, Identities, Role
 from controller.config import SocketRole
-from controller.errors import NotAllowed, Unauthenticated
+from controller.errors import InvalidInput, NotAllowed, Unauthenticated, cut
 from controller.status import StatusBoard
 
 _REFUSALS = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
@@ -109,7 +109,7 @@ class Gate:
 
     def behind(self, method: str, handler: Handler, streams: bool) -> Handler:
         """The handler of the method (``/package.Service/Method``) behind this gate. It raises ``Unauthenticated``,
-        ``NotAllowed`` and ``NotFound`` before anything of the request is done."""
+        ``NotAllowed``, ``InvalidInput`` and ``NotFound`` before anything of the request is done."""
         if method.startswith(OPEN_TO_ALL):
             return handler
         rule = RULES.get(method, Rule(frozenset()))
@@ -121,7 +121,7 @@ class Gate:
             code, why, noted = "OK", "", noting()
             try:
                 caller = self._identify(peer, context)
-                self._check(rule, caller, request)
+                self._check(name, rule, caller, request)
                 CALLER.set(caller)
                 if streams:
                     return await self._stream(handler, request, context, caller)
@@ -133,6 +133,8 @@ class Gate:
             finally:
                 if rule.audited or code in _REFUSALS:
                     more = {field: True for field in _WITHOUT_TOKEN if getattr(request, field, False)} | noted
+                    if caller is None and peer.names:
+                        more["certificate"] = _shown(peer.names)
                     self._audit.record(caller, name, _job_id(request) or "", peer.address, code, why, more)
 
         return admitted
@@ -151,7 +153,9 @@ class Gate:
                 raise Unauthenticated("a token is accepted only through TLS, a Unix socket or loopback")
             caller = self._identities.by_token(given[0].removeprefix(_SCHEME))
             if caller is None:
-                raise Unauthenticated("the token is not known")
+                raise Unauthenticated(
+                    "the token is not known: the file that api.tokens names has no [[token]] with its SHA-256"
+                )
             return caller
         if peer.socket:
             if self._socket_role is SocketRole.NONE:
@@ -161,21 +165,31 @@ class Gate:
             return Caller(next(iter(peer.names), ""), Role.OPERATOR)
         caller = self._identities.by_certificate(peer.names)
         if caller is None:
-            raise Unauthenticated(
-                "no role belongs to this client certificate"
-                if peer.names
-                else "a token or a client certificate is needed"
-            )
+            raise Unauthenticated(self._why_nobody(peer))
         return caller
+
+    def _why_nobody(self, peer: Peer) -> str:
+        """Why the certificate, if there is one, belongs to no caller; and what to add where."""
+        if not peer.names:
+            return "a token or a client certificate is needed"
+        if any(self._identities and self._identities.by_certificate([name]) for name in peer.names):
+            return f"the names of this client certificate belong to different callers: {_shown(peer.names)}"
+        return (
+            f"no role belongs to this client certificate: add a [[certificate]] with one of its names "
+            f"({_shown(peer.names)}) to the file that api.tokens names"
+        )
 
     # ---- what
 
-    def _check(self, rule: Rule, caller: Caller, request: Any) -> None:
-        """Raises ``NotAllowed`` and ``NotFound``."""
+    def _check(self, method: str, rule: Rule, caller: Caller, request: Any) -> None:
+        """Raises ``NotAllowed``, ``InvalidInput`` for a request without the job's id, and ``NotFound``."""
         if caller.role not in rule.roles:
-            raise NotAllowed(f"the role '{caller.role}' may not call this", {"role": caller.role})
+            allowed = ", ".join(sorted(rule.roles)) or "none"
+            text = f"the role '{caller.role}' may not call {method}; roles that may: {allowed}"
+            raise NotAllowed(text, {"role": caller.role})
         job_id = _job_id(request)
         if rule.of_job and job_id is not None:
+            _refuse_unnamed(request, job_id)
             refuse_other_tenants(caller, job_id, self._board.status)
 
     async def _stream(self, handler: Any, request: Any, context: Context, caller: Caller) -> None:
@@ -191,6 +205,11 @@ class Gate:
         finally:
             del self._streams[withdrawn]
             await _stopped(sending)
+
+
+def _shown(names: Iterable[str]) -> str:
+    """Of a certificate, for a message and for the log. An authority has signed them, and may have checked nothing."""
+    return cut(ascii(", ".join(names))[1:-1])
 
 
 async def _send_all(handler: Any, request: Any, context: Context) -> None:
@@ -212,3 +231,12 @@ def _job_id(request: Any) -> str | None:
     """That the request names; None when it can name none, or could not be decoded."""
     found = request.spec if hasattr(request, "spec") else request
     return getattr(found, "job_id", None)
+
+
+def _refuse_unnamed(request: Any, job_id: str) -> None:
+    """Raises ``InvalidInput`` where the request should name a job."""
+    in_spec = hasattr(request, "spec")
+    if in_spec and not request.HasField("spec"):
+        raise InvalidInput.of("spec", "is missing")
+    if not job_id:
+        raise InvalidInput.of("spec.job_id" if in_spec else "job_id", "is missing")

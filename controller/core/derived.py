@@ -80,7 +80,7 @@ class Derived:
         # value                     function             what it follows from
         self.jobs = Row(            MeasuredJobs(),      lambda: (s.jobs.jobs, s.demand.demands))
         self.missing = Row(         MissingHosts(),      lambda: (s.jobs.jobs, s.fabric.hosts))
-        self.ready = Row(           per_key(_if_ready),   lambda: (self.jobs(), self.missing()))
+        self.ready = Row(           per_key(_if_ready),  lambda: (self.jobs(), self.missing()))
         self.with_rules = Row(      WithRules(),         lambda: (self.jobs(), self.missing(), s.cycle.unplanned))
         self.ports = Row(           _ports,              lambda: (s.fabric.switches,))
         self.paths = Row(           _paths,              lambda: (s.fabric.links, max_paths))
@@ -119,7 +119,7 @@ class Derived:
         self.demand_alarms = Row(   per_key(demand_alarm), lambda: (s.demand.demands,))
         self.host_alarms = Row(     per_key(host_alarm),  lambda: (self.missing(),))
         self.registrations = Row(   per_key(_registration), lambda: (s.jobs.jobs,))
-        self.measured = Row(        per_key(_measured),   lambda: (s.demand.demands,))
+        self.measured = Row(        per_key(_measured),  lambda: (s.demand.demands,))
         # fmt: on
         self.follows_uses: Callable[[], bool] = lambda: counted_links.follows(s.fabric.hosts, s.fabric.links)
         # Not kept: what they follow from changes all the time.

@@ -1,15 +1,15 @@
 """How registrations of jobs ended.
 
 Owns the latest ends. In: an end when it happens; whether it is certain, which a deregistration is when it is on disk;
-after a restart those that were saved. Out: how a registration ended, for its owner; the certain ends, for all; those
-that a restart should know.
+after a restart those that were saved. Out: how a registration ended, for its owner and for who repeats its request; the
+certain ends, for all; those that a restart should know.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import takewhile
 from types import MappingProxyType
@@ -34,13 +34,14 @@ class EndReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """``ended_at``: seconds since 1970."""
+    """``ended_at``: seconds since 1970. ``request_id``: of the request that made the registration, empty without."""
 
     job_id: JobId
     uid: str
     tenant: str
     reason: EndReason
     ended_at: float
+    request_id: str = field(default="", repr=False)
 
     def error(self, id_in_use: bool = False) -> NotFound:
         """The answer to a call for the registration. ``id_in_use``: another one has its id."""
@@ -51,7 +52,10 @@ class JobEnd:
 
 _WORDS = {
     EndReason.DEREGISTERED: ("job '{job}' was deregistered", Gone.JOB_DEREGISTERED),
-    EndReason.LEASE_RAN_OUT: ("the lease of job '{job}' ran out; register it again", Gone.LEASE_RAN_OUT),
+    EndReason.LEASE_RAN_OUT: (
+        "the lease of job '{job}' ran out; register it again with a new request_id",
+        Gone.LEASE_RAN_OUT,
+    ),
     EndReason.TAKEN_OVER: ("job '{job}' was taken over by another registration", Gone.JOB_TAKEN_OVER),
 }
 
@@ -66,12 +70,15 @@ class Ends:
         self.totals: Mapping[EndReason, int] = MappingProxyType(dict.fromkeys(EndReason, 0))
         self._of_uid: dict[str, JobEnd] = {}
         self._of_job: dict[JobId, deque[str]] = {}
+        self._of_request: dict[tuple[JobId, str, str], JobEnd] = {}
         self.saved: Mapping[str, JobEnd] = SharedMap()
         self._to_save = dict[str, None]()
 
     def add(self, end: JobEnd) -> None:
         """The registration has ended, and may come back as long as that is not certain."""
         self._of_uid[end.uid] = end
+        if end.request_id:
+            self._of_request[_request(end)] = end
         self._of_job.setdefault(end.job_id, deque()).append(end.uid)
         self.saved, self._to_save[end.uid] = updated(self.saved, {end.uid: end}), None
         if len(self._to_save) > MAX_SAVED:
@@ -112,6 +119,10 @@ class Ends:
         end = self._of_uid.get(uid) if uid else None
         return end if end and end.job_id == job_id else None
 
+    def of_request(self, job_id: JobId, tenant: str, request_id: str) -> JobEnd | None:
+        """How the registration ended that this request has made; ``tenant``: the caller's."""
+        return self._of_request.get((job_id, tenant, request_id))
+
     def latest(self, job_id: JobId) -> JobEnd | None:
         """How the job's latest registration that has ended did so."""
         uids = self._of_job.get(job_id)
@@ -124,11 +135,16 @@ class Ends:
 
     def _forget(self, uid: str) -> None:
         self._save_no_more(uid)
-        job_id = self._of_uid.pop(uid).job_id
-        of_job = self._of_job[job_id]
+        end = self._of_uid.pop(uid)
+        self._of_request.pop(_request(end), None)
+        of_job = self._of_job[end.job_id]
         of_job.remove(uid)
         if not of_job:
-            del self._of_job[job_id]
+            del self._of_job[end.job_id]
+
+
+def _request(end: JobEnd) -> tuple[JobId, str, str]:
+    return end.job_id, end.tenant, end.request_id
 
 
 def not_found(ends: tuple[JobEnd, ...], job_id: JobId, uid: str | None, id_in_use: bool) -> NotFound:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from controller.config import Strategy
 from controller.jobs.collectives import VirtualLink
-from controller.jobs.ends import JobEnd
+from controller.jobs.ends import EndReason, JobEnd
 from controller.jobs.spec import JobId, JobSpec
 
 Links = tuple[VirtualLink, ...]
@@ -39,7 +39,7 @@ NO_QUOTA = Quota()
 class Registration:
     """One life of a job, from its registration to its end. ``uid``: no other registration has it, also not a later one
     of the same job. ``tenant``: whose it is, empty without identities. ``registered_at``: seconds since 1970.
-    ``request_id``: the caller's own name for its request, empty without one; whoever knows it is the owner."""
+    ``request_id``: the caller's own name for the registration, empty without one; whoever knows it is the owner."""
 
     spec: JobSpec
     uid: str = field(default_factory=new_uid)
@@ -50,6 +50,14 @@ class Registration:
     @property
     def job_id(self) -> JobId:
         return JobId(self.spec.job_id)
+
+    def repeats(self, held: Registration) -> bool:
+        """It is from the same request of a caller."""
+        return bool(self.request_id) and (self.request_id, self.tenant) == (held.request_id, held.tenant)
+
+    def end(self, reason: EndReason, ended_at: float) -> JobEnd:
+        """``ended_at``: seconds since 1970."""
+        return JobEnd(self.job_id, self.uid, self.tenant, reason, ended_at, self.request_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from controller.jobs.messages import Connected, Registration, SavedState, new_ui
 from controller.jobs.spec import JobId, JobSpec
 from controller.shared_map import differing
 
-FORMAT = 4
+FORMAT = 5
 """Of what ``encode`` gives. 1 was a JSON file with the records of 2; since 3 a job has an owner; since 4 there are
-ends."""
+ends, since 5 with the ids of requests."""
 
 ROUNDING = 1e-9
 
@@ -93,7 +93,13 @@ def encode(key: Key, value: Any) -> str:
             return json.dumps(value)
         case Kind.END:
             return json.dumps(
-                {"job_id": value.job_id, "tenant": value.tenant, "reason": value.reason, "ended_at": value.ended_at}
+                {
+                    "job_id": value.job_id,
+                    "tenant": value.tenant,
+                    "reason": value.reason,
+                    "ended_at": value.ended_at,
+                    "request_id": value.request_id,
+                }
             )
 
 
@@ -167,7 +173,12 @@ def _with_owner(key: Key, data: Any) -> Any:
     return {"spec": data, "uid": new_uid(), "tenant": "", "registered_at": time.time(), "request_id": ""}
 
 
-_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: lambda _, data: data}
+def _with_request(key: Key, data: Any) -> Any:
+    """An end of format 4 does not say which request had made the registration."""
+    return {**data, "request_id": ""} if key.kind is Kind.END else data
+
+
+_NEXT: Mapping[int, Callable[[Key, Any], Any]] = {2: _with_owner, 3: lambda _, data: data, 4: _with_request}
 """By format: a record of it as one of the format after it."""
 
 
@@ -203,7 +214,7 @@ def _registration(job_id: str, data: Mapping[str, Any]) -> Registration:
 
 def _end(uid: str, data: Mapping[str, Any]) -> JobEnd:
     job_id, reason = JobId(str(data["job_id"])), EndReason(data["reason"])
-    return JobEnd(job_id, uid, str(data["tenant"]), reason, float(data["ended_at"]))
+    return JobEnd(job_id, uid, str(data["tenant"]), reason, float(data["ended_at"]), str(data["request_id"]))
 
 
 def _pair(key: str) -> tuple[str, str]:

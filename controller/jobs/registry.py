@@ -22,6 +22,7 @@ from controller.errors import (
     Conflict,
     Exhausted,
     InvalidInput,
+    NotAnnounced,
     SignalboxError,
     WrongLeaseToken,
     no_such_job,
@@ -85,22 +86,26 @@ class JobRegistry:
         repeats its request; or end that one and begin anew, if the caller takes it over. Connections that were reported
         between addresses that stay are kept.
 
-        Raises ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has the id,
-        ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``,
+        Raises ``NotFound`` for a repetition of the request of a registration that has ended: it may come late, and
+        begins nothing. ``InvalidInput`` (see ``collectives.check``), ``AlreadyExists`` when another registration has
+        the id, ``Conflict`` when another job announces one of its pairs, ``Exhausted`` beyond ``max_jobs``,
         ``max_virtual_links`` and the quota.
         """
         new, held = request.registration, self.jobs.get(request.registration.job_id)
+        if end := self.ends.of_request(new.job_id, new.tenant, new.request_id):
+            raise end.error(id_in_use=held is not None)
         if held is None:
             return self._hold(self._acceptable(new, now, request.quota, request.links), {})
         ours = new.tenant in ("", held.registration.tenant)
-        mine = ours and (request.owner == held.uid or _same_request(held.registration, new))
+        repeated = new.repeats(held.registration)
+        mine = ours and (request.owner == held.uid or repeated)
         if mine and held.spec == new.spec:
             held.vitals.lease_ends_at = now + held.spec.lease_s
             return held
-        if not request.take_over or not ours:
+        if not request.take_over or not ours or repeated:
             raise _taken(held.id, ours, mine)
         job = self._replace(held, new, Vitals(now + new.spec.lease_s), request.quota, request.links)
-        self.ends.add(JobEnd(held.id, held.uid, held.registration.tenant, EndReason.TAKEN_OVER, new.registered_at))
+        self.ends.add(held.registration.end(EndReason.TAKEN_OVER, new.registered_at))
         return job
 
     def take_saved(self, saved: SavedState, now: float) -> list[str]:
@@ -158,7 +163,7 @@ class JobRegistry:
                 return None
             job = self.owned(job_id, owner)
         self._remove([job])
-        end = JobEnd(job_id, job.uid, job.registration.tenant, EndReason.DEREGISTERED, ended_at)
+        end = job.registration.end(EndReason.DEREGISTERED, ended_at)
         self.ends.add(end)
         return end
 
@@ -193,7 +198,7 @@ class JobRegistry:
     ) -> Job:
         """All connections that one address of the job has: (source address and port, destination address and port).
         They carry bytes both ways. ``places``: where each is in the request, for errors. Raises ``NotFound``;
-        ``WrongLeaseToken``; ``Conflict`` when the job did not announce that it reports them, and for a connection that
+        ``WrongLeaseToken``; ``NotAnnounced`` when the job did not announce that; ``Conflict`` for a connection that
         another job has reported: all of them are refused then; ``InvalidInput`` for addresses that are not the job's,
         and for too many; ``Exhausted`` beyond the quota, which counts pairs with connections of an observed job."""
         job = self.owned(job_id, owner)
@@ -217,8 +222,7 @@ class JobRegistry:
         ended = self._leases.over(self.jobs, now)
         if ended:
             self._remove(ended)
-            ran_out = EndReason.LEASE_RAN_OUT
-            ends = [JobEnd(job.id, job.uid, job.registration.tenant, ran_out, ended_at) for job in ended]
+            ends = [job.registration.end(EndReason.LEASE_RAN_OUT, ended_at) for job in ended]
             for end in ends:
                 self.ends.add(end)
             self.ends.confirm(*ends)
@@ -332,7 +336,7 @@ class JobRegistry:
     def _with_reports(self, job: Job, new: Reports, quota: Quota = NO_QUOTA, places: Places = NO_PLACES) -> Job:
         """The job with these connections, which are its own then. Raises as ``report_connections``."""
         if not job.spec.reports_connections:
-            raise Conflict(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
+            raise NotAnnounced(f"job '{job.id}' was registered without reports_connections", {"jobId": job.id})
         reports = {**self._connections.of(job.id), **new}
         InvalidInput.refuse(misfits(job, new, sum(map(len, reports.values())), places))
         self._refuse_taken(job, new, places)
@@ -378,11 +382,6 @@ class JobRegistry:
         )
 
 
-def _same_request(held: Registration, new: Registration) -> bool:
-    """A repetition of the request that has made the registration."""
-    return bool(new.request_id) and (held.request_id, held.tenant) == (new.request_id, new.tenant)
-
-
 def _taken(job_id: JobId, ours: bool, mine: bool) -> AlreadyExists:
     text, holder = (
         f"job '{job_id}' belongs to another registration; renew it with its lease token, or take it over",
@@ -391,5 +390,6 @@ def _taken(job_id: JobId, ours: bool, mine: bool) -> AlreadyExists:
     if not ours:
         text, holder = f"the id '{job_id}' belongs to another tenant: choose another one", "other_tenant"
     elif mine:
-        text, holder = f"job '{job_id}' is registered with another spec; update it, or take it over", "caller"
+        text = f"job '{job_id}' is registered with another spec; update it, or take it over with a new request_id"
+        holder = "caller"
     return AlreadyExists(text, {"jobId": job_id, "heldBy": holder})

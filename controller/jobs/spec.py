@@ -124,6 +124,8 @@ Seconds = Annotated[float, BeforeValidator(_no_text)]
 
 
 def _job_id(text: str) -> str:
+    if not text:
+        raise PydanticCustomError("missing", "is missing")
     if not re.fullmatch(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?", text):
         raise PydanticCustomError(
             "job_id",

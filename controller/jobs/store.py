@@ -13,6 +13,7 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -56,6 +57,10 @@ LOCK = "lock"
 
 FileNumber = tuple[int, int]
 """Of a file, whatever its name: device and inode."""
+
+
+LOOKS = 5
+LOOK_AGAIN_S = 0.1
 
 
 class _Commit(NamedTuple):
@@ -111,22 +116,25 @@ class StateStore:
 
         Raises ``InvalidInput`` when another controller uses the directory, when it cannot be written, and when what is
         there cannot be read."""
-        if self._path is None or self.directory is None:
+        if self.directory is None:
             return SavedState()
         self._claim_now("stop it, or start with --standby to take over when it ends")
-        try:
-            if self._path.exists():
-                records, revision, found = read(self._path)
-                saved = replace(decode(records, found), revision=revision)
-            elif left := [file.name for file in beside(self._path) if file.exists()]:
-                raise ValueError(f"{self._path.name} is missing beside {' and '.join(left)}")
-            else:
-                saved, found = first_format(self.directory / FIRST_FORMAT), 1
-        except (sqlite3.Error, OSError, ValueError) as error:
-            raise InvalidInput.of("state_dir", _instructions(self.directory, error)) from None
-        self._loaded, self._revision = (saved, found), saved.revision
+        self._loaded = saved, _ = _saved_in(self.directory)
+        self._revision = saved.revision
         log.info("state read", revision=self._revision, jobs=len(saved.jobs))
         return saved
+
+    def look(self) -> SavedState:
+        """What was committed last, also while another controller uses the directory. Raises ``InvalidInput`` when it
+        cannot be read, several times: it may be written meanwhile."""
+        if self.directory is None:
+            return SavedState()
+        for _ in range(LOOKS - 1):
+            try:
+                return _saved_in(self.directory)[0]
+            except InvalidInput:
+                time.sleep(LOOK_AGAIN_S)
+        return _saved_in(self.directory)[0]
 
     @property
     def has_owners(self) -> bool:
@@ -231,6 +239,20 @@ class StateStore:
 
 
 # ---- the database
+
+
+def _saved_in(directory: Path) -> tuple[SavedState, int]:
+    """With the format that it has. Raises ``InvalidInput``."""
+    path = directory / FILE
+    try:
+        if path.exists():
+            records, revision, found = read(path)
+            return replace(decode(records, found), revision=revision), found
+        if left := [file.name for file in beside(path) if file.exists()]:
+            raise ValueError(f"{path.name} is missing beside {' and '.join(left)}")
+        return first_format(directory / FIRST_FORMAT), 1
+    except (sqlite3.Error, OSError, ValueError) as error:
+        raise InvalidInput.of("state_dir", _instructions(directory, error)) from None
 
 
 def _file_number(file: Path | int | None) -> FileNumber:

@@ -64,8 +64,14 @@ class Family:
 # ---- families of one shape, each from a value
 
 
-def _one(name: str, text: str, value: Callable[[Status], float]) -> Family:
-    return Family(name, text, lambda snapshot: [((), value(snapshot.status))])
+def _one(name: str, text: str, value: Callable[[Status], float | None]) -> Family:
+    """No series where the value is not known."""
+
+    def samples(snapshot: Snapshot) -> Iterator[Sample]:
+        if (known := value(snapshot.status)) is not None:
+            yield (), known
+
+    return Family(name, text, samples)
 
 
 def _plan(name: str, text: str, value: Callable[[Plan], float | None]) -> Family:
@@ -235,7 +241,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _one(
         "signalbox_network_efficiency_ratio",
-        "1 / level of the worst job; 1 without jobs.",
+        "1 / level of the worst job; no series while no level is known.",
         lambda s: s.network_efficiency,
     ),
     # switches

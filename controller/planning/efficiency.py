@@ -299,9 +299,10 @@ class Increments:
         return float(sums.max() - (sums - self._bps[flow]).max()) * self._per_bps_of[link]
 
 
-def network_efficiency(levels: Iterable[float]) -> float:
-    """1 / the worst level; 1 when there is no job."""
-    return 1.0 / max(levels, default=1.0)
+def network_efficiency(levels: Iterable[float]) -> float | None:
+    """1 / the worst level; None without any."""
+    worst = max(levels, default=None)
+    return None if worst is None else 1.0 / worst
 
 
 def first_difference(levels: Sequence[float], others: Sequence[float]) -> int | None:

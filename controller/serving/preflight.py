@@ -42,6 +42,14 @@ def doubts(config: Config) -> Iterator[str]:
             yield f"{config.api.tokens}: the quota for '{tenant}' is nobody's: no token or certificate has this tenant"
 
 
+def check_saved(config: Config) -> None:
+    """Raises ``InvalidInput`` when a controller with this configuration would not start with the jobs that are saved,
+    also while another one uses the state directory: it takes no claim."""
+    from controller.core import state  # takes a moment, which other commands need not wait for
+
+    state.initial(config, store.StateStore(config.state_dir).look(), (), 0.0)
+
+
 def check_dates(config: Config) -> None:
     """Raises ``InvalidInput`` for certificates that are not valid now. A controller starts with them nevertheless: it
     repairs the fabric, also while nobody can ask it anything."""

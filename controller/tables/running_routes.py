@@ -153,7 +153,7 @@ class PinSet:
         return sum(map(len, self.of.values()))
 
 
-AT_ONCE = 32
+AT_ONCE = 128
 """Flows whose pins are derived at one time. What follows from them takes about as long per flow: the control loop must
 not be held while a plan for tens of thousands of flows comes into force."""
 
@@ -203,16 +203,17 @@ class Pins:
             other, self._hosts = self._hosts.keys() ^ fabric.hosts.keys(), fabric.hosts
             if other:
                 for job_id, one in jobs.items():
-                    touched[job_id].update(pair for pair in one.pairs if not other.isdisjoint(pair))
+                    if pairs := {pair for pair in one.pairs if not other.isdisjoint(pair)}:
+                        touched[job_id] |= pairs
         if fabric.links is not self._links or fabric.hosts is not self._known_hosts:
             self._known_hosts, at_once = fabric.hosts, math.inf
         if fabric.links is not self._links:
-            touched.update((job_id, set(job.pairs)) for job_id, job in jobs.items())
+            for job_id, one in jobs.items():
+                touched[job_id] |= one.pairs
             self._reverse(fabric, {path for job in jobs.values() for path in _paths(job, routes)})
         # Jobs that have pins first: a new one may take some of them over, and no two are to have the same one.
         for job_id in sorted(touched, key=lambda job_id: (job_id not in of, job_id)):
-            if touched[job_id]:
-                self._due.setdefault(job_id, set()).update(touched[job_id])
+            self._due.setdefault(job_id, set()).update(touched[job_id])
         for job_id in [*self._due]:
             if at_once <= 0:
                 break

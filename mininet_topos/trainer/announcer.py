@@ -105,7 +105,7 @@ class Announcer:
         self._period_s = min(MAX_PERIOD_S, spec.lease_s / RENEWALS_PER_LEASE)
         self._unsent: deque[IterationTime] = deque(maxlen=KEPT_ITERATIONS)
         self._lock = threading.Lock()
-        self._request_id = str(uuid4())
+        self._request_id = str(uuid4())  # of the next registration: it names that one for good
         self._token = ""
         self._registered = False
         self._connections_known = False
@@ -138,7 +138,7 @@ class Announcer:
             controller.renew_lease(self._spec.job_id, self._token)
         else:
             lease = controller.register_job(self._spec, lease_token=self._token, request_id=self._request_id)
-            self._token = lease.lease_token
+            self._token, self._request_id = lease.lease_token, str(uuid4())
             self._registered, self._connections_known = True, not self._spec.reports_connections
         if not self._connections_known:
             self._send_connections(controller)
@@ -173,7 +173,7 @@ class Announcer:
         try:
             calls(controller)
         except NotFound:
-            self._registered = False
+            self._registered, self._request_id = False, str(uuid4())
         except Exception as error:
             self._registered = False
             self._controller = None

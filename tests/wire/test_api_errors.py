@@ -74,6 +74,26 @@ def test_an_empty_request_names_what_is_missing(jobs: Any) -> None:
     assert set(violations(error)) == {"spec"}
     error = refused(jobs.RegisterJob, pb.RegisterJobRequest(spec={}))
     assert set(violations(error)) == {"spec.job_id", "spec.endpoints"}
+    assert violations(error)["spec.job_id"] == "is missing"
+
+
+def test_every_request_of_a_job_names_the_job(channel: grpc.Channel, jobs: Any) -> None:
+    controller: Any = pb_grpc.ControllerServiceStub(channel)  # type: ignore[no-untyped-call]
+    for call, request, path in (
+        (jobs.GetJob, pb.GetJobRequest(), "job_id"),
+        (jobs.UpdateJob, pb.UpdateJobRequest(), "spec"),
+        (jobs.UpdateJob, pb.UpdateJobRequest(spec={"max_subflows": 2}), "spec.job_id"),
+        (jobs.DeregisterJob, pb.DeregisterJobRequest(), "job_id"),
+        (jobs.DeregisterJob, pb.DeregisterJobRequest(force=True), "job_id"),
+        (jobs.RenewLease, pb.RenewLeaseRequest(), "job_id"),
+        (jobs.ReportIterations, pb.ReportIterationsRequest(), "job_id"),
+        (jobs.ReportConnections, pb.ReportConnectionsRequest(address=H1), "job_id"),
+        (lambda request, timeout: list(jobs.WatchRoutes(request, timeout=timeout)), pb.WatchRoutesRequest(), "job_id"),
+        (controller.Explain, pb.ExplainRequest(), "job_id"),
+    ):
+        error = refused(call, request)
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert violations(error) == {path: "is missing"}
 
 
 @pytest.mark.parametrize("endpoint", ["10.0.0.1", "nonsense"])
@@ -193,7 +213,7 @@ def test_a_control_loop_that_does_not_answer_is_a_deadline(monkeypatch: pytest.M
 
 def test_every_refusal_has_its_reason(jobs: Any) -> None:
     spec = message()
-    jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
+    registered = jobs.RegisterJob(pb.RegisterJobRequest(spec=spec), timeout=20)
     for method, request, code, why in (
         (jobs.RegisterJob, pb.RegisterJobRequest(), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"),
         (jobs.GetJob, pb.GetJobRequest(job_id="nobody"), grpc.StatusCode.NOT_FOUND, "NO_SUCH_JOB"),
@@ -208,6 +228,12 @@ def test_every_refusal_has_its_reason(jobs: Any) -> None:
             pb.RegisterJobRequest(spec=message(job_id="other")),
             grpc.StatusCode.FAILED_PRECONDITION,
             "CONFLICT",
+        ),
+        (
+            jobs.ReportConnections,
+            pb.ReportConnectionsRequest(job_id="ring", address=H1, lease_token=registered.lease_token),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "CONNECTIONS_NOT_ANNOUNCED",
         ),
         (
             jobs.ReportIterations,

@@ -250,8 +250,12 @@ def test_a_certificate_has_the_role_of_its_name_and_others_have_none(secured: Se
         assert status(api.addresses[0], secured.credentials(secured.ours.sign("scheduler")))
         by_other_name = secured.ours.sign("worker", also="DNS:scheduler")
         assert status(api.addresses[0], secured.credentials(by_other_name))
-        with pytest.raises(Unauthenticated, match="no role belongs to this client certificate"):
+        with (
+            capture_logs() as lines,
+            pytest.raises(Unauthenticated, match=r"add a \[\[certificate\]\] with one of its names \(stranger\)"),
+        ):
             status(api.addresses[0], secured.credentials(secured.ours.sign("stranger")))
+        assert [line["certificate"] for line in lines if line["event"] == "audit"] == ["stranger"]
         # A token counts before the certificate, also when it is wrong.
         assert status(api.addresses[0], secured.credentials(secured.ours.sign("stranger"), TOKEN))
         with pytest.raises(Unauthenticated, match="the token is not known"):

@@ -479,7 +479,7 @@ def test_a_new_token_is_printed_once_and_its_table_makes_it_known(signalbox: Sig
         )
         token_file.chmod(0o600)
         denied = signalbox("strategy", "ecmp", *at, "--token-file", token_file)
-        assert denied == Result(1, "", "error: the role 'reader' may not call this\n")
+        assert denied == Result(1, "", "error: the role 'reader' may not call SetStrategy; roles that may: operator\n")
 
 
 def test_who_the_client_is_can_be_in_the_environment(
@@ -498,7 +498,10 @@ def test_who_the_client_is_can_be_in_the_environment(
         monkeypatch.setenv("SIGNALBOX_TLS_CA", str(ours.certificate))
         monkeypatch.setenv("SIGNALBOX_TOKEN_FILE", str(token_file))
         assert signalbox("jobs", "list").status == 0
-        assert signalbox("what-if").err == "error: the role 'tenant' may not call this\n"
+        assert (
+            signalbox("what-if").err
+            == "error: the role 'tenant' may not call WhatIf; roles that may: operator, reader\n"
+        )
         monkeypatch.delenv("SIGNALBOX_TLS_CA")
         assert signalbox("jobs", "list").status == 1
 

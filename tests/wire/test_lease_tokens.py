@@ -219,3 +219,20 @@ def test_tokens_are_in_no_error_and_not_printed(owner: Client, stranger: Client)
 def test_a_request_id_has_a_limit(owner: Client) -> None:
     with pytest.raises(InvalidInput, match=r"request_id: at most 128 characters are allowed \(given: 129\)"):
         owner.register_job(spec(), request_id="x" * 129)
+
+
+def test_a_repeated_take_over_that_was_overtaken_ends_nothing(owner: Client, stranger: Client) -> None:
+    owner.register_job(spec(), request_id="a", take_over=True)
+    new = stranger.register_job(spec(), request_id="b", take_over=True)
+    with pytest.raises(NotFound) as error:
+        owner.register_job(spec(), request_id="a", take_over=True)
+    assert error.value.reason is Gone.JOB_TAKEN_OVER
+    assert owner.get_job("job").uid == new.job.uid
+
+
+def test_the_client_gives_each_registration_a_request_id_of_its_own(owner: Client) -> None:
+    first = owner.register_job(spec())
+    owner.deregister_job("job")
+    second = owner.register_job(spec())
+    taken_over = owner.register_job(spec(max_subflows=2), take_over=True)
+    assert len({each.job.uid for each in (first, second, taken_over)}) == 3

@@ -121,6 +121,19 @@ def test_leases_keep_their_nanoseconds(lease_s: float) -> None:
     assert seconds(duration(lease_s)) == pytest.approx(lease_s, abs=1e-9)
 
 
+def test_a_prediction_is_withheld_only_where_the_level_is_known() -> None:
+    withheld = {"prediction_withheld": "trees"}
+    assert convert.job_message(job_status(**withheld), 0.0).prediction_withheld == "trees"
+    assert convert.job_message(job_status(level=0.0, **withheld), 0.0).prediction_withheld == ""
+
+
+def test_while_no_level_is_known_there_is_no_efficiency_of_the_network() -> None:
+    jobs = {JobId("a"): job_status(level=0.0)}
+    assert not convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1").HasField("network_efficiency")
+    jobs[JobId("b")] = job_status(level=2.0)
+    assert convert.status_message(Status(jobs=jobs), 1.0, 1.0, "1").network_efficiency == 0.5
+
+
 def test_a_lease_that_is_absent_is_the_default_and_one_that_is_over_is_zero() -> None:
     message = convert.spec_message(job_status().spec)
     message.ClearField("lease")
@@ -257,6 +270,7 @@ def test_wrong_fields_of_one_value_are_named(field: str, value: int, told: str) 
     with pytest.raises(InvalidInput, match=told) as error:
         convert.job_spec(message)
     assert paths_of(error) == [field]
+    assert str(error.value).endswith(f" (given: {value})")
 
 
 def test_a_route_inside_one_switch_names_it_while_its_host_is_there() -> None:

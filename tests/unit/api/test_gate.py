@@ -84,6 +84,20 @@ def test_with_a_tokens_file_only_a_socket_needs_neither_token_nor_certificate(id
             identified(peer, identities)
 
 
+def test_a_certificate_without_a_role_is_named_with_what_is_to_be_added(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    file.touch(0o600)
+    file.write_text("".join(f'[[certificate]]\nname = "{name}"\nrole = "{name}"\n' for name in ("reader", "operator")))
+    identities = Identities.load(file)
+    for names, why in (
+        (("w\n1", "worker"), r"add a [[certificate]] with one of its names (w\n1, worker) to the file that api.tokens"),
+        (("reader", "operator"), "belong to different callers: reader, operator"),
+    ):
+        with pytest.raises(Unauthenticated) as error:
+            identified(Peer("192.0.2.1:1", private=True, names=names), identities)
+        assert why in str(error.value)
+
+
 @pytest.mark.parametrize("configured", [True, False])
 def test_who_cannot_be_told_any_more_is_nobody(identities: Identities, configured: bool) -> None:
     with pytest.raises(Unauthenticated, match="the connection has ended"):

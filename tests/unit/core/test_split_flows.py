@@ -186,7 +186,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
     fabric: FakeFabric,
 ) -> None:
     paths = {flow: tuple(path for path, _ in route) for flow, route in routes_of(fabric).items()}
-    level = 1 / fabric.status.network_efficiency
+    efficiency = fabric.status.network_efficiency
     fabric.saved = SavedState(fabric.saved.jobs, fabric.saved.strategy)
     fabric.forget_mods()
     fabric.start(CONFIG)
@@ -196,7 +196,7 @@ def test_without_saved_shares_a_restart_takes_them_for_equal_and_the_next_plan_m
     assert {flow: tuple(path for path, _ in route) for flow, route in adopted.items()} == paths
     assert all(share == 1 / len(route) for route in adopted.values() for _, share in route)
     fabric.run(5)
-    assert 1 / fabric.status.network_efficiency == pytest.approx(level)
+    assert fabric.status.network_efficiency == pytest.approx(efficiency)
 
 
 def test_shares_of_a_job_that_comes_back_late_are_still_known(fabric: FakeFabric) -> None:

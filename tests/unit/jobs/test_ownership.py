@@ -185,10 +185,49 @@ def test_each_end_is_told_apart(registry: JobRegistry) -> None:
     assert registry.ends.of(A, taken_over.uid) == JobEnd(A, taken_over.uid, "red", EndReason.TAKEN_OVER, WALL + 62)
 
 
+def test_a_repetition_of_a_request_whose_registration_has_ended_begins_nothing(registry: JobRegistry) -> None:
+    def register(request_id: str, take_over: bool = True, now: float = 0.0, tenant: str = "red") -> Job:
+        request = RegisterJob(spec(), take_over=take_over, tenant=tenant, request_id=request_id)
+        return registry.register(request, now)
+
+    def refused(request_id: str, reason: Gone, take_over: bool = True) -> None:
+        before = dict(registry.jobs)
+        with pytest.raises(NotFound) as error:
+            register(request_id, take_over)
+        assert error.value.reason is reason
+        assert registry.jobs == before
+
+    register("first")
+    second = register("second")
+    refused("first", Gone.JOB_TAKEN_OVER)
+    assert register("second") is second
+    registry.deregister(A, second.uid, WALL)
+    refused("second", Gone.JOB_DEREGISTERED, take_over=False)
+    register("third", take_over=False)
+    registry.expire(60.0, WALL)
+    refused("third", Gone.LEASE_RAN_OUT, take_over=False)
+    register("first", tenant="", now=61.0)  # another caller's
+    refused("first", Gone.JOB_TAKEN_OVER)
+
+
+def test_a_request_id_does_not_take_over_its_own_registration(registry: JobRegistry, job: Job) -> None:
+    changed = RegisterJob(spec(max_subflows=2), take_over=True, tenant="red", request_id="once")
+    with pytest.raises(AlreadyExists, match="take it over with a new request_id"):
+        registry.register(changed, 1.0)
+    assert registry.jobs == {A: job}
+
+
+def test_a_registration_that_goes_on_is_renewed_by_its_request(registry: JobRegistry, job: Job) -> None:
+    before = registry.known(A)
+    registry.register(RegisterJob(spec(), take_over=True), 1.0)
+    registry.restore(A, before)
+    assert registry.register(RegisterJob(spec(), tenant="red", request_id="once"), 2.0).uid == job.uid
+
+
 def test_an_owner_whose_id_another_has_now_learns_both(registry: JobRegistry, job: Job) -> None:
     registry.expire(60.0, WALL)
     registry.register(RegisterJob(spec()), 61.0)
-    with pytest.raises(NotFound, match="ran out; register it again; another registration has its id now") as error:
+    with pytest.raises(NotFound, match=r"ran out; register it again .*; another registration has its id now") as error:
         registry.renew(A, job.uid, 62.0)
     assert error.value.reason is Gone.LEASE_RAN_OUT
 
@@ -235,10 +274,13 @@ def test_a_job_whose_lease_ran_out_is_not_brought_back(registry: JobRegistry) ->
 def test_the_latest_ends_are_kept() -> None:
     ends = Ends()
     for number in range(MAX_ENDS + 2):
-        end = JobEnd(JobId(f"job{number % 7}"), str(number), "", EndReason.LEASE_RAN_OUT, WALL)
+        job_id = JobId(f"job{number % 7}")
+        end = JobEnd(job_id, str(number), "", EndReason.LEASE_RAN_OUT, WALL, f"request {number}")
         ends.add(end)
         ends.confirm(end)
     assert ends.of(JobId("job0"), "0") is None
+    assert ends.of_request(JobId("job0"), "", "request 0") is None
+    assert ends.of_request(JobId("job2"), "", "request 2") is ends.of(JobId("job2"), "2")
     assert ends.of(JobId("job2"), "2")
     assert len(ends.certain) == MAX_ENDS
     assert ends.totals[EndReason.LEASE_RAN_OUT] == MAX_ENDS + 2

@@ -210,11 +210,12 @@ def test_too_many_endpoints_are_refused() -> None:
     ("changes", "path", "message"),
     [
         ({"job_id": "A b"}, "job_id", "must have 1 to 63 lower-case letters, digits, '.', '_' and '-'"),
+        ({"job_id": ""}, "job_id", "is missing"),
         ({"job_id": 7}, "job_id", "must be text (given: 7)"),
         ({"endpoints": ["10.0.1.1"]}, "endpoints", "at least 2 endpoints are needed (given: 1)"),
         ({"endpoints": "10.0.1.1"}, "endpoints", "must be a list (given: '10.0.1.1')"),
         ({"lease_s": "soon"}, "lease_s", "must be a number (given: 'soon')"),
-        ({"lease_s": 0}, "lease_s", "must be at least 1.0 (given: 0)"),
+        ({"lease_s": 0}, "lease_s", "must be at least 1.0 s (given: 0 s)"),
         (
             {"size": 1},
             "size",

@@ -93,7 +93,7 @@ def full() -> SavedState:
         {("10.0.0.1", "10.0.0.2"): (0.1, 0.2, 0.7), ("10.0.0.2", "10.0.0.1"): (1 / 3, 2 / 3)},
         {JobId("a"): (VirtualLink("10.0.0.1", "10.0.0.2", 0, 7), VirtualLink("10.0.0.2", "10.0.0.1", 1, 9))},
         {JobId("c"): frozenset({Connected("10.0.0.1", 5000, "10.0.0.2", 6000)})},
-        {f"b-{n}": JobEnd(JobId("b"), f"b-{n}", "red", reason, 1e9 + n) for n, reason in enumerate(EndReason)},
+        {f"b-{n}": JobEnd(JobId("b"), f"b-{n}", "red", how, 1e9 + n, f"r{n}") for n, how in enumerate(EndReason)},
     )
 
 
@@ -229,6 +229,12 @@ def test_a_database_of_format_3_is_taken_over_and_can_have_ends_then(tmp_path: P
     assert read(tmp_path) == ended
 
 
+def test_ends_of_format_4_have_no_request(tmp_path: Path) -> None:
+    ran_out = {"job_id": "a", "tenant": "red", "reason": "lease_ran_out", "ended_at": 1e9}
+    write_format(4, tmp_path, {("end", "a-1"): json.dumps(ran_out)})
+    assert read(tmp_path).ends == {"a-1": JobEnd(JobId("a"), "a-1", "red", EndReason.LEASE_RAN_OUT, 1e9)}
+
+
 def test_ends_come_back_in_their_order(tmp_path: Path) -> None:
     ends = [JobEnd(JobId("a"), uid, "", EndReason.LEASE_RAN_OUT, 1e9) for uid in "zbyaxc"]
     states = [SavedState(ends={end.uid: end for end in ends[first : first + 3]}) for first in range(4)]
@@ -290,8 +296,8 @@ def test_a_file_that_is_no_state_is_refused_and_left_as_it_is(tmp_path: Path, na
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path, full())
     with closing(sqlite3.connect(tmp_path / "state.db")) as database:
-        database.execute("PRAGMA user_version = 5")
-    with pytest.raises(InvalidInput, match="it has format 5, this version reads 2 to 4"):
+        database.execute("PRAGMA user_version = 6")
+    with pytest.raises(InvalidInput, match="it has format 6, this version reads 2 to 5"):
         read(tmp_path)
 
 

@@ -99,6 +99,7 @@ def test_an_unknown_value_has_no_series(scrape: Scrape) -> None:
     assert scrape.value("signalbox_job_missing_hosts", job_id="bert") == 1
     fresh = Scrape(exposition(Status()))
     assert not {name for name in fresh.names if name.startswith(("signalbox_plan_level", "signalbox_counters_age"))}
+    assert "signalbox_network_efficiency_ratio" not in fresh.names
 
 
 def test_every_job_state_and_strategy_has_a_series_also_when_empty(scrape: Scrape) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controller.config import Config
+from controller.config import Config, JobsConfig
 from controller.errors import InvalidInput
+from controller.jobs.messages import Registration, SavedState
+from controller.jobs.records import changes
+from controller.jobs.store import StateStore
 from controller.serving import preflight
+from tests.support.by_id import registered
+from tests.support.fake_fabric import ring_job
 
 
 def problems(**sections: Any) -> dict[str, str]:
@@ -100,3 +106,21 @@ def test_a_socket_in_a_directory_of_everybody_is_doubted_and_allowed(tmp_path: P
     (doubt,) = preflight.doubts(config)
     assert doubt.startswith(f"{listen[0]}: others may put a socket of theirs in its place, and get tokens: ")
     assert doubt.endswith(f"(mode 1777): chmod go-w {tmp_path}/open")
+
+
+def test_jobs_that_are_saved_and_could_not_be_accepted_are_found_while_another_controller_runs(tmp_path: Path) -> None:
+    store = StateStore(tmp_path / "state")
+    store.load()
+    store.begin()
+    done: Future[int | OSError] = Future()
+    jobs = registered(*(Registration(ring_job(job_id, ["10.0.0.1", "10.0.0.2"])) for job_id in "a"))
+    store.commit(changes(SavedState(), SavedState(jobs)), done.set_result)
+    assert done.result(10) == 1
+    preflight.check_saved(Config(state_dir=tmp_path / "state"))
+    with pytest.raises(InvalidInput, match=r"jobs\.max_virtual_links 1"):
+        preflight.check_saved(Config(state_dir=tmp_path / "state", jobs=JobsConfig(max_virtual_links=1)))
+    store.close()
+    preflight.check_saved(Config(state_dir=tmp_path / "none"))
+    (tmp_path / "state" / "state.db").write_bytes(b"x" * 5000)
+    with pytest.raises(InvalidInput, match="state_dir"):
+        preflight.check_saved(Config(state_dir=tmp_path / "state"))

@@ -180,6 +180,13 @@ def test_acknowledgements_follow_a_cable_that_was_plugged_in_elsewhere() -> None
     assert [pin.path for pin in pins if pin.flow == BACK] == [(LinkId(*port), LinkId(*FABRIC.links[up].dst))]
 
 
+def test_a_job_without_pairs_loses_its_pins_also_when_links_change_at_the_same_time() -> None:
+    derive, job = Pins(), job_of("job", 1)
+    assert len(derive(FABRIC, by_id(job), {FLOW: whole(FIRST)}, ()))
+    observed = replace(job, pairs=frozenset(), virtual_links=())
+    assert not len(derive(without(SECOND[1]), by_id(observed), {}, ()))
+
+
 def test_orphans_stand_beside_the_pins_of_jobs_where_both_hosts_are_known() -> None:
     orphan = Pin(FlowId("10.0.0.2", "10.0.1.2"), 5, SECOND)
     taken, nowhere = replace(orphan, flow=FLOW), replace(orphan, flow=FlowId("10.0.0.2", "10.9.9.9"))

@@ -33,6 +33,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_CONCURRENT_UPDATE: _ClassVar[ErrorReason]
     ERROR_REASON_NOT_KNOWN_YET: _ClassVar[ErrorReason]
     ERROR_REASON_NO_SUCH_METHOD: _ClassVar[ErrorReason]
+    ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: _ClassVar[ErrorReason]
 
 class Algorithm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -196,6 +197,7 @@ ERROR_REASON_INTERNAL: ErrorReason
 ERROR_REASON_CONCURRENT_UPDATE: ErrorReason
 ERROR_REASON_NOT_KNOWN_YET: ErrorReason
 ERROR_REASON_NO_SUCH_METHOD: ErrorReason
+ERROR_REASON_CONNECTIONS_NOT_ANNOUNCED: ErrorReason
 ALGORITHM_UNSPECIFIED: Algorithm
 ALGORITHM_RING_ALL_REDUCE: Algorithm
 ALGORITHM_RING_REDUCE_SCATTER: Algorithm

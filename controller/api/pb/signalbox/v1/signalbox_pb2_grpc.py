@@ -93,7 +93,8 @@ class JobServiceServicer:
 
     def RegisterJob(self, request, context):
         """Announces a job and starts its lease. A repetition with the same request_id, or with the lease token, renews the
-        lease and answers as the first time. ALREADY_EXISTS when the id belongs to another registration;
+        lease and answers as the first time. Once the registration has ended, a repetition with its request_id begins
+        nothing: it is NOT_FOUND, and the reason says how it ended. ALREADY_EXISTS when the id belongs to another registration;
         FAILED_PRECONDITION when another job announced one of the (source, destination) pairs and neither of the two
         reports its connections. A job whose hosts are not found yet is accepted as PENDING; the response names the missing
         hosts.
